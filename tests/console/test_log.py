@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.console.conftest import Console, Show
 from tests.console.history import BEGAN_MS, HOUR_MS, NOW_MS, History, three_days
@@ -18,6 +18,9 @@ from tests.support.running import RunningGateway
 
 MOST_ROWS = 5_000
 """Of the list, at once."""
+
+PIECE = 20_000
+"""Ids that the list first looks through where few messages match."""
 
 KEPT = 4_000
 """Rows that one can scroll through before the list loads more, and lets the first go."""
@@ -210,6 +213,44 @@ def test_messages_with_one_correlation_id_are_found(log: Console, history: Histo
     expect(rows(page)).to_have_count(len(wanted))
     page.get_by_role("button", name="Close").click()
     assert ids(page) == wanted[::-1]
+
+
+def test_newer_messages_are_told_of(gateway: RunningGateway, client: Client, console: Console) -> None:
+    """The list stays as it is until they are asked for."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(5)])
+    page = console.open("log")
+    expect(rows(page)).to_have_count(5)
+    sender.send_all([data(i) for i in range(3)])
+    newer = page.get_by_role("button", name="3 newer messages")
+    expect(newer).to_be_visible()
+    expect(rows(page)).to_have_count(5)
+    newer.click()
+    expect(rows(page)).to_have_count(8)
+
+
+def test_a_rare_message_is_looked_for_a_piece_at_a_time(
+    gateway: RunningGateway, client: Client, console: Console
+) -> None:
+    """What is found is shown while it looks further; it can be stopped, and goes on."""
+    client.sender("topic://rare").send_all([data("first")])
+    client.sender("topic://often").send_all([data(i) for i in range(PIECE + 1_000)])
+    client.sender("topic://rare").send_all([data("last")])
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    console.page.route("**/msgs?*lastMsgId=1002*", hold, times=1)
+    page = console.open("log", query="?topic=rare")
+    expect(page.get_by_text("Looking as far as #1,002")).to_be_visible()
+    assert ids(page) == [PIECE + 1_002]
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Looked as far as #1,002")).to_be_visible()
+    held[0].abort()
+    page.get_by_role("button", name="Look further").click()
+    expect(rows(page).last.locator("td.mono")).to_have_text("1")
+    expect(page.get_by_text("as far as")).to_have_count(0)
 
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'

@@ -70,6 +70,7 @@ export class MessageWindow {
     this._busy = { first: false, last: false };
     this._abort = new AbortController();
     this._isOpen = false;
+    this._isAway = false;
     this._log = at`monitor/msgVpns/${wanted.vpn}/replayLogs/default`;
   }
 
@@ -100,7 +101,7 @@ export class MessageWindow {
       return;
     }
     await this.more("last");
-    this.state.value = { ...this.state.peek(), isLoading: false };
+    this.state.value = { ...this.state.peek(), isLoading: this._isAway };
   }
 
   /**
@@ -121,6 +122,13 @@ export class MessageWindow {
     } finally {
       this._busy[end] = false;
     }
+  }
+
+  /** The gateway answers again: what was asked for while it was away is asked for now. */
+  retry() {
+    if (!this._isAway) return;
+    this._isAway = false;
+    void (this._isOpen ? this.more("last") : this.open());
   }
 
   /** Look no further; or, again, further. @param {boolean} isStopped */
@@ -213,7 +221,8 @@ export class MessageWindow {
   /** @param {unknown} error */
   _failed(error) {
     if (this._abort.signal.aborted) return;
-    const shown = error instanceof Unreachable ? null : /** @type {Error} */ (error);
-    this.state.value = { ...this.state.peek(), isLoading: false, error: shown };
+    this._isAway = error instanceof Unreachable;
+    const shown = this._isAway ? null : /** @type {Error} */ (error);
+    this.state.value = { ...this.state.peek(), isLoading: this._isAway && !this._isOpen, error: shown };
   }
 }

@@ -160,6 +160,9 @@ export function momentAndAge(timeMs, nowMs) {
   return `${moment(timeMs)} (${away > 0 ? `${duration(away)} ago` : `in ${duration(-away)}`})`;
 }
 
+/** @type {Record<string, string>} */
+const ESCAPES = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
+
 /**
  * The text with what no eye sees escaped: names come from anybody.
  * @param {string} text
@@ -167,6 +170,7 @@ export function momentAndAge(timeMs, nowMs) {
 export function oneLine(text) {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]|[^\S ]/gu, (letter) => {
     const code = letter.codePointAt(0) ?? 0;
+    if (ESCAPES[letter]) return ESCAPES[letter];
     if (code < 0x100) return `\\x${code.toString(16).padStart(2, "0")}`;
     return code < 0x10000 ? `\\u${code.toString(16).padStart(4, "0")}` : `\\U${code.toString(16).padStart(8, "0")}`;
   });

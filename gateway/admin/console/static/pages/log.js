@@ -11,7 +11,7 @@ import { NewPoint, Points } from "../parts/points.js";
 import { usePolled } from "../parts/polled.js";
 import { ROW_HEIGHT, Table } from "../parts/table.js";
 import { Timeline } from "../parts/timeline.js";
-import { changeQuery, href, isNarrow, route, vpnName } from "../state.js";
+import { changeQuery, connection, href, isNarrow, isVisible, route, vpnName } from "../state.js";
 import * as words from "../words.js";
 
 /** @typedef {import("../message_window.js").Row} Row */
@@ -215,6 +215,9 @@ function Messages({ name, log, from, until, isLive, openId }) {
     return () => rows.close();
   }, [rows]);
 
+  const { isUp } = connection.value;
+  useEffect(() => void (isUp && rows.retry()), [rows, isUp]);
+
   const state = rows.state.value;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const toEdge = () => {
@@ -286,13 +289,15 @@ function useLive(rows, { name, topics, selector, isLive, key }) {
   const [isPaused, setPaused] = useState(false);
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   const last = useRef("");
+  // Nobody follows what nobody sees.
+  const isSeen = isVisible.value;
   useEffect(() => {
     last.current = "";
     setPaused(false);
     setError(null);
   }, [key]);
   useEffect(() => {
-    if (!isLive || isPaused) return;
+    if (!isLive || isPaused || !isSeen) return;
     const abort = new AbortController();
     const run = async () => {
       if (!last.current) {
@@ -312,6 +317,6 @@ function useLive(rows, { name, topics, selector, isLive, key }) {
     };
     run().catch((problem) => abort.signal.aborted || setError(problem));
     return () => abort.abort();
-  }, [rows, isLive, isPaused]);
+  }, [rows, isLive, isPaused, isSeen]);
   return { isPaused, setPaused, error, newest: () => Number(last.current) || 0 };
 }
