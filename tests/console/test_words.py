@@ -17,16 +17,36 @@ TIME_MS = 1_794_528_123_456
     ("name", "said", "values"),
     [
         ("number", words.number, [0, 7, 1_234, 1_234_567, 0.5, 1_234.56]),
-        ("size", words.size, [0, 1, 999, 1_023, 1_024, 1_536, 1 << 20, (1 << 20) - 1, 1.5 * (1 << 30), 1 << 42]),
+        (
+            "size",
+            words.size,
+            [0, 1, 999, 1_023, 1_024, 1_536, 1 << 20, (1 << 20) - 1, 1.5 * (1 << 30), 1 << 42],
+        ),
         (
             "duration",
             words.duration,
-            [0, 5, 999, SECOND, 61 * SECOND, MINUTE, 2 * HOUR + 5 * MINUTE, 11 * HOUR, DAY, 9 * DAY + HOUR, 800 * DAY],
+            [
+                0,
+                5,
+                999,
+                SECOND,
+                61 * SECOND,
+                MINUTE,
+                2 * HOUR + 5 * MINUTE,
+                11 * HOUR,
+                DAY,
+                9 * DAY + HOUR,
+                800 * DAY,
+            ],
         ),
-        ("oneLine", words.one_line, ["orders/eu", "a\nb", "a\tb", "\u202ereversed", "\u2028", "\U000e0001", "\x07", "ä 漢"]),
+        (
+            "oneLine",
+            words.one_line,
+            ["orders/eu", "a\nb", "a\tb", "\u202ereversed", "\u2028", "\U000e0001", "\x07", "ä 漢"],
+        ),
     ],
     ids=["number", "size", "duration", "oneLine"],
-)  # fmt: skip
+)
 def test_both_say_the_same(console: Console, name: str, said: Any, values: list[Any]) -> None:
     """Of whatever is shown."""
     console.load()
