@@ -78,7 +78,9 @@ function Question({ users, chosen }) {
       <${Refusal} error=${found.error} />
       ${decision &&
       html`<${Note} kind=${decision.isAllowed ? "good" : "warning"}>
-        <b>${decision.isAllowed ? "Yes." : "No."}</b> ${words.oneLine(decision.sentence ?? "")}
+        <b>${decision.isAllowed ? "Yes." : "No."}</b> ${decision.rule
+          ? html`${words.oneLine(decision.userName)} may${decision.isAllowed ? "" : " not"} ${decision.action} <code>${words.oneLine(decision.address)}</code>. The rule that says so: <code>${words.oneLine(decision.rule)}</code>`
+          : words.oneLine(decision.sentence)}
       <//>`}
     </div>`;
 }
