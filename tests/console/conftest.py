@@ -22,6 +22,7 @@ from playwright.sync_api import (
 )
 
 from gateway.config import AdminListener
+from gateway.vpn.counters import REFUSALS
 from tests.console import npm
 from tests.support.client import Client
 from tests.support.postgresql import free_port
@@ -122,6 +123,12 @@ class Console:
 
 Start = Callable[..., RunningGateway]
 Show = Callable[..., Console]
+
+
+@pytest.fixture(autouse=True)
+def nothing_refused() -> None:
+    """What was refused is counted for the process: here each test begins as a gateway does."""
+    REFUSALS.clear()
 
 
 @pytest.fixture
