@@ -5,7 +5,7 @@ one value each are taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 from struct import Struct
 
@@ -63,6 +63,12 @@ def cut_texts(joined: str, separator: str, count: int) -> list[str]:
     if joined == separator.join([first] * count):
         return [first] * count
     return joined.split(separator)
+
+
+def distinct(texts: Sequence[str]) -> Collection[str]:
+    """Each of these texts once; there is one at least."""
+    first = texts[0]
+    return (first,) if texts.count(first) == len(texts) else set(texts)
 
 
 def cut_blob(joined: bytes, lengths: Sequence[int]) -> list[bytes]:

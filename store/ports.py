@@ -31,7 +31,7 @@ from gateway.core.effects import (
 from gateway.core.log.history import ArchivedRun
 from gateway.core.log.point import Point
 from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import LogState, Row
+from gateway.core.model import Columns, LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.record import ReplayRecord
 from gateway.core.replay.search import Search
@@ -299,6 +299,8 @@ class LogPage(NamedTuple):
     rows: list[Row]
     position: int
     """The next id to be read: everything below it was considered."""
+    columns: Columns | None = None
+    """Of the rows, where they came so."""
 
 
 class RoutedPage(NamedTuple):
@@ -307,6 +309,8 @@ class RoutedPage(NamedTuple):
     rows: list[Row]
     position: int
     """The next id to be read: everything below it was considered."""
+    columns: Columns | None = None
+    """Of the rows, where they came so."""
 
 
 class SearchPage(NamedTuple):

@@ -4,8 +4,10 @@ What the broker of a Message VPN works on, as plain values: a message (``Row``) 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 
 Row: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 """A message: (id, time ms, topic, offset of the bare message, route, held, content as received).
@@ -23,11 +25,46 @@ HELD: Final = 5
 CONTENT: Final = 6
 """Where each is in a ``Row``."""
 
+ID_OF: Final = itemgetter(ID)
+TOPIC_OF: Final = itemgetter(TOPIC)
+HELD_OF: Final = itemgetter(HELD)
+CONTENT_OF: Final = itemgetter(CONTENT)
+
 UNROUTED: Final = 0
 """The route of a message that the log alone has."""
 
 WHOLE: Final = -1
 """The part of an endpoint's cursor that all its messages are in, where it does not deliver by priority."""
+
+
+def sizes_of(rows: Sequence[Row]) -> list[int]:
+    """Of their contents, in bytes."""
+    return list(map(len, map(CONTENT_OF, rows)))
+
+
+class Columns(NamedTuple):
+    """
+    What is asked of each of some messages that were read together, so that their rows need not be taken apart one by
+    one: rows that were read by another thread are far from the processor, and come near once, when they are sent.
+    """
+
+    ids: list[int]
+    sizes: list[int]
+    """Of their contents, in bytes."""
+    topics: Collection[str]
+    """Theirs, each once; there may be others among them."""
+    are_logged: bool
+    """Nothing but the log holds them."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Columns:
+        """Those of rows that came as such."""
+        are_logged = list(map(HELD_OF, rows)).count(None) == len(rows)
+        return cls(list(map(ID_OF, rows)), sizes_of(rows), set(map(TOPIC_OF, rows)), are_logged)
+
+    def part(self, start: int, stop: int) -> Columns:
+        """Those of the messages from one place to another."""
+        return Columns(self.ids[start:stop], self.sizes[start:stop], self.topics, self.are_logged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import apsw
 
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, Columns, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
@@ -173,7 +173,7 @@ class SqliteReader:
         wanted = f"(held is not null or (1{condition}))" if held else f"held is null{condition}"
         # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
         where = f"id >= ? and id < ? and ? >= (select first_id from log) and {wanted}"
-        rows, is_whole = self._bounded(
+        rows, is_whole, columns = self._bounded(
             MESSAGE if held else LOGGED,
             f"from message where {where} order by id",
             [position, stop, position, *values],
@@ -183,7 +183,7 @@ class SqliteReader:
             ((first_id,),) = self._connection.execute("select first_id from log")
             if first_id > position:
                 raise LogTrimmed(position, first_id)
-        return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
+        return LogPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
     @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -232,8 +232,8 @@ class SqliteReader:
             size = 1 << (len(routes) - 1).bit_length()
             query = _merge(size)
             values = [after, end, most, *routes, *repeat(NO_ROUTE, size - len(routes))]
-        rows, is_whole = self._bounded(MESSAGE, query, values, most)
-        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
+        rows, is_whole, columns = self._bounded(MESSAGE, query, values, most)
+        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
     @_reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
@@ -243,7 +243,7 @@ class SqliteReader:
             return []
         # Filled up with the last one to a power of two, so that a handful of prepared statements serves every length.
         size = 1 << (len(wanted) - 1).bit_length()
-        rows, _ = self._bounded(
+        rows, _, _ = self._bounded(
             MESSAGE,
             f"from message where id in ({','.join('?' * size)}) order by id",
             [*wanted, *repeat(wanted[-1], size - len(wanted))],
@@ -323,11 +323,11 @@ class SqliteReader:
 
     def _bounded(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
-    ) -> tuple[list[Row], bool]:
-        """Rows of a query within the page's bounds, and whether that is all of them."""
+    ) -> tuple[list[Row], bool, Columns | None]:
+        """Rows of a query within the page's bounds, whether that is all of them, and their columns if there are any."""
         if self.largest_bytes * limit <= self._page_bytes:
-            rows, is_cut = self._rows(columns, query, values, limit)
-            return rows, len(rows) < limit and not is_cut
+            rows, is_cut, found = self._rows(columns, query, values, limit)
+            return rows, len(rows) < limit and not is_cut, found
         connection = self._connection
         connection.execute("begin")  # both statements see the same rows
         try:
@@ -340,24 +340,25 @@ class SqliteReader:
             )
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
             fitting = min(max(fitting, 1), len(lengths))
-            rows, is_cut = self._rows(columns, query, values, fitting)
+            rows, is_cut, found = self._rows(columns, query, values, fitting)
         finally:
             if connection.in_transaction:  # an I/O error has ended it
                 connection.execute("commit")
-        return rows, fitting == len(lengths) < limit and not is_cut
+        return rows, fitting == len(lengths) < limit and not is_cut, found
 
     def _rows(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
-    ) -> tuple[list[Row], bool]:
+    ) -> tuple[list[Row], bool, Columns | None]:
         """
         Rows of a query, and whether they were cut short before one that is not what was written: what comes before it
-        is sound, and the next page begins with it, and fails.
+        is sound, and the next page begins with it, and fails. Many have their columns with them.
         """
         query, values = f"{query} limit ?", [*values, limit]
         if limit >= FEW_ROWS:
             found = fetch_sound(self._connection, columns, query, values, self.largest_bytes)
             if found is not None:
-                return found, False
+                sound, unpacked = found
+                return sound, False, unpacked
         rows: list[Row] = []
         one_by_one: list[Any] = self._connection.execute(f"select {CHECKED} {query}", values).fetchall()
         for checked in one_by_one:
@@ -366,10 +367,10 @@ class SqliteReader:
                 error = DamagedMessage(checked[ID])
                 self.damage = str(error)
                 if rows:
-                    return rows, True
+                    return rows, True, None
                 raise error
             rows.append(row)
-        return rows, False
+        return rows, False, None
 
     def _number(self, query: str, value: int) -> int | None:
         """The one number that a query gives; None when there is no row."""

@@ -282,15 +282,17 @@ class Backlog:
         )
 
     def has_put_all(self, ids: list[int]) -> bool:
-        """Whether a replay has put all of these, rising, one after the other."""
+        """Whether a replay has put all of these, one after the other."""
         return self.replayed is not None and self.replayed.has_all(ids)
 
-    def settle_put(self, ids: list[int], size_bytes: int, attempts: Sequence[int]) -> list[Effect]:
+    def settle_put(
+        self, ids: list[int], size_bytes: int, attempts: Sequence[int], *, is_run: bool = False
+    ) -> list[Effect]:
         """
         Messages that a replay or references have here (rising ids) are consumed for good.
 
         Args:
-            attempts: Those of them whose deliveries failed before.
+            attempts: Those of them whose deliveries failed before. ``is_run``: ``has_put_all`` said so of all.
         """
         self._put_messages -= len(ids)
         self._put_bytes -= size_bytes
@@ -300,13 +302,13 @@ class Backlog:
         if references or attempts:
             effects.append(self._settle_references(references, attempts))
         if self.replayed is not None:
-            replayed = ids if self.replayed.has_all(ids) else [i for i in ids if self.was_put(i)]
+            replayed = ids if is_run or self.replayed.has_all(ids) else [i for i in ids if self.was_put(i)]
             for i in references:
                 if not self.was_put(i):
                     # Put before a restart: what the archive has is read again from the cursor on, and this is in it.
                     self.replayed.add(i, i)
             if replayed:
-                self.replayed.settle(replayed)
+                self.replayed.settle(replayed, is_run=is_run)
                 self._replayed_done = [i for i in replayed if i not in references] if references else replayed
                 self._pass_archived()
         return effects

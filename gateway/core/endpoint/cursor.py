@@ -145,7 +145,7 @@ class Cursor:
         self._changed[first] = last
 
     def has_all(self, ids: list[int]) -> bool:
-        """Whether these, rising, are open, and no other open message is between them."""
+        """Whether these are open, rise, and no other open message is between them."""
         at = bisect_left(self.open, ids[0]) if ids else 0
         return self.open[at : at + len(ids)] == ids
 
@@ -166,9 +166,14 @@ class Cursor:
         """What is open above this id is no longer in memory."""
         del self.open[bisect_right(self.open, above) :]
 
-    def settle(self, ids: Sequence[int]) -> None:
-        """The endpoint is done with these, which are open, rising."""
-        for start, stop in self._runs(ids):
+    def settle(self, ids: Sequence[int], *, is_run: bool = False) -> None:
+        """
+        The endpoint is done with these, which are open, rising.
+
+        Args:
+            is_run: ``has_all`` said so of them.
+        """
+        for start, stop in ((0, len(ids)),) if is_run else self._runs(ids):
             count = stop - start
             at = bisect_left(self.open, ids[start])
             del self.open[at : at + count]

@@ -25,7 +25,7 @@ from gateway.core.effects import (
 )
 from gateway.core.endpoint.admission import admit
 from gateway.core.endpoint.backlog import Backlog
-from gateway.core.endpoint.flow import BoundFlow
+from gateway.core.endpoint.flow import BoundFlow, Sizes
 from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.endpoint.routed_messages import RoutedMessages
@@ -431,9 +431,9 @@ class Endpoint:
         """The next ready ids in order, at most ``limit``, rising."""
         return self.ready.peek(limit)
 
-    def hand_out(self, flow: Flow, ids: Sequence[int], rows: Sequence[Row]) -> None:
+    def hand_out(self, flow: Flow, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """Hand ready ``rows``, with these ids, to a flow: the next ones, as ``peek`` named them, or selected."""
-        flow.hold(ids, rows)
+        flow.hold(ids, rows, sizes)
         self.ready.hand_out(ids)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
@@ -465,19 +465,20 @@ class Endpoint:
             newest_id: The last committed one.
 
         Returns:
-            The ids that were unsettled on this flow (others are ignored: a late settlement is not an error), rising,
-            and the effects.
+            Those that were unsettled on this flow, rising (a late settlement is not an error), and the effects.
         """
         taken, sizes = flow.take(ids)
         if not taken:
             return [], []
-        gone = sorted(taken)
-        failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
         backlog, is_one_way = self.backlog, not (self.backlog.references or self.settings.priorities)
-        if is_one_way and (self.replay is None or not self.replay.is_under_way):
+        is_replaying = self.replay is not None and self.replay.is_under_way
+        is_put = is_replaying and is_one_way and backlog.has_put_all(taken)
+        gone = taken if is_put else sorted(taken)
+        failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
+        if is_one_way and not is_replaying:
             effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
-        elif is_one_way and backlog.has_put_all(gone):
-            effects = backlog.settle_put(gone, sum(sizes), failed) + self._acknowledge(gone)
+        elif is_put:
+            effects = backlog.settle_put(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
         else:
             effects = self._settle(gone, dict(zip(taken, sizes, strict=True)), newest_id, failed)
         self.ready.settled(gone)
@@ -529,8 +530,7 @@ class Endpoint:
 
     def expires_ms(self, row: Row, ttl_of: Callable[[bytes], int | None]) -> int:
         """The last millisecond, since the epoch, in which a message here may be delivered, or ``NEVER_MS``."""
-        found = expiries((row,), self.fresh_from, self.settings.max_ttl_ms, ttl_of)
-        return found.get(row[ID], NEVER_MS)
+        return expiries((row,), self.fresh_from, self.settings.max_ttl_ms, ttl_of).get(row[ID], NEVER_MS)
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""

@@ -5,14 +5,14 @@ A flow: a consumer bound to an endpoint, what it can take, and what it has unset
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from gateway.core.endpoint.ready_queue import Candidates
 from gateway.core.endpoint.unsettled import Unsettled
-from gateway.core.model import CONTENT, ID, Row
+from gateway.core.model import ID, Row, sizes_of
 
-CONTENT_OF = itemgetter(CONTENT)
+Sizes: TypeAlias = "Sequence[int] | None"
+"""Of messages' contents, in bytes, where they are at hand."""
 
 E = TypeVar("E")
 """What it is bound to: an endpoint."""
@@ -73,14 +73,15 @@ class BoundFlow(Generic[E]):
             return lambda row: row[ID] not in excluded
         return lambda row: row[ID] not in excluded and selector(row)
 
-    def hold(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+    def hold(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """
         These are handed to it.
 
         Args:
             ids: Of ``rows``.
+            sizes: Theirs.
         """
-        self.unsettled.hold(ids, map(len, map(CONTENT_OF, rows)))
+        self.unsettled.hold(ids, sizes_of(rows) if sizes is None else sizes)
         self.demand -= len(rows)
 
     def take(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:

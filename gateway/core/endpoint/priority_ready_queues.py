@@ -72,6 +72,10 @@ class PriorityReadyQueues:
         """The priorities of messages that are to be added."""
         self._noted.update(zip(ids, priorities, strict=True))
 
+    def has_enough(self, _ready: int) -> bool:
+        """Whether more is of no use: what comes may be of a higher priority than all there is."""
+        return False
+
     def add_committed(self, ids: Sequence[int]) -> None:
         """Messages of these ids (rising, newer than all before, noted) are durable."""
         self._sort(ids, ReadyQueue.add_committed)

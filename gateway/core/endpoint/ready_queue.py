@@ -107,6 +107,10 @@ class ReadyQueue:
         """How many ids are ready to be peeked at, about."""
         return len(self.oldest) + len(self.given_back)
 
+    def has_enough(self, ready: int) -> bool:
+        """Whether it is of no use to put more here while so many are ready: nobody chooses among them."""
+        return len(self.oldest) >= ready and self.selectable is None
+
     def add_committed(self, ids: Sequence[int]) -> None:
         """Messages of these ids (rising, newer than all before), which came by routes, are durable."""
         if self.read_up_to >= self.stored_up_to and not self.newest and self._fits(len(ids), self.window):

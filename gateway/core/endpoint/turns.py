@@ -78,11 +78,11 @@ class Turns(Generic[F]):
         How many messages a consumer is given in this turn.
 
         Args:
-            quantum: The most.
+            quantum: The most; where nobody else has a turn, twice of it.
             ready: Messages that are ready, about: hungry consumers share them.
         """
         if is_exclusive or len(self._flows) == 1:
-            return min(flow.demand, quantum)
+            return min(flow.demand, 2 * quantum)
         hungry = sum(
             1 for f in self._flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
         )

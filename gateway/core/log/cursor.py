@@ -10,14 +10,10 @@ last message before live is marked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Collection, Sequence
 
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.model import HELD, ID, TOPIC, Row
-
-HELD_OF = itemgetter(HELD)
-TOPIC_OF = itemgetter(TOPIC)
+from gateway.core.model import HELD, HELD_OF, ID, TOPIC, TOPIC_OF, Row
 
 
 class LogCursor:
@@ -52,7 +48,9 @@ class LogCursor:
         """The same as ``offer_logged``, of messages among which there may be some that the log does not hold."""
         return self.offer_logged(logged(rows), position, end, limit)
 
-    def offer_logged(self, rows: list[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
+    def offer_logged(
+        self, rows: list[Row], position: int, end: int, limit: int, topics: Collection[str] | None = None
+    ) -> tuple[list[Row], bool]:
         """
         Consider all that the log has from ``self.position`` to ``position`` (excluded).
 
@@ -63,6 +61,7 @@ class LogCursor:
             end: One past the last committed id: whether live is reached.
             limit: How many rows may be delivered. Where one too many is at hand, it is held back: offer no rows at
                 the same position to have it.
+            topics: Theirs, each once, where that is known.
 
         Returns:
             The rows to deliver now, in order, and whether the last of them is the last before live (or the last of
@@ -72,7 +71,7 @@ class LogCursor:
         last = self.last
         if last is not None and rows and rows[-1][ID] > last:
             rows = [row for row in rows if row[ID] <= last]
-        chosen = self.choose(rows)
+        chosen = self.choose(rows, topics)
         if self.caught_up and last is None:
             return chosen, False
         if self.held_back is not None:
@@ -85,11 +84,11 @@ class LogCursor:
             self.held_back = chosen.pop()
         return chosen, False
 
-    def choose(self, rows: list[Row]) -> list[Row]:
-        """Those of these logged messages that the reader is to have."""
+    def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
+        """Those of these logged messages that the reader is to have; ``topics`` are theirs, where that is known."""
         chosen = rows
         if self.matches is not None:
-            chosen = of_topics(chosen, self.matches)
+            chosen = of_topics(chosen, self.matches, topics)
         return chosen if self.selects is None else list(filter(self.selects, chosen))
 
 
@@ -99,9 +98,17 @@ def logged(rows: Sequence[Row]) -> list[Row]:
     return list(rows) if are_all else [row for row in rows if row[HELD] is None]
 
 
-def of_topics(rows: list[Row], matches: Callable[[str], bool]) -> list[Row]:
-    """Those of these messages whose topics are wanted. Topics repeat: each is looked at once."""
-    topics = set(map(TOPIC_OF, rows))
+def of_topics(
+    rows: list[Row], matches: Callable[[str], bool], topics: Collection[str] | None = None
+) -> list[Row]:
+    """
+    Those of these messages whose topics are wanted. Topics repeat: each is looked at once.
+
+    Args:
+        topics: Theirs, each once, where that is known.
+    """
+    if topics is None:
+        topics = set(map(TOPIC_OF, rows))
     wanted = set(filter(matches, topics))
     return rows if len(wanted) == len(topics) else [row for row in rows if row[TOPIC] in wanted]
 

@@ -70,6 +70,10 @@ TRANSITIONS: Final[dict[ReplayState, dict[ReplayEvent, ReplayState]]] = {
 }
 
 
+_READING: Final = (ReplayState.ACTIVE, ReplayState.INITIALIZING)
+_UNDER_WAY: Final = (*_READING, ReplayState.PENDING_COMPLETE)
+
+
 def state_diagram() -> str:
     """The table as a Mermaid state diagram, as the documentation shows it."""
     lines = ["stateDiagram-v2"]
@@ -163,12 +167,12 @@ class Replay:
     @property
     def is_reading(self) -> bool:
         """There is more to be read from the log."""
-        return self.state in (ReplayState.INITIALIZING, ReplayState.ACTIVE)
+        return self.state in _READING
 
     @property
     def is_under_way(self) -> bool:
         """It can still fail, or be cancelled."""
-        return self.is_reading or self.state is ReplayState.PENDING_COMPLETE
+        return self.state in _UNDER_WAY
 
     @property
     def is_behind(self) -> bool:

@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Protocol, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID, ROUTE, Row
+from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
 from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.log_history import LogHistory
@@ -25,10 +26,10 @@ from store.ports import Reader, RoutedPage
 
 T = TypeVar("T")
 
-ID_OF = itemgetter(ID)
-
 Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
+
+NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class DeadLetterOffice(Protocol):
@@ -46,6 +47,9 @@ class DeadLetterOffice(Protocol):
 
 class BlockedReplays(Protocol):
     """Who should know of a replay that waits for what no consumer wants."""
+
+    def put_more(self, endpoint: Endpoint) -> None:
+        """What the endpoint's replay has put may be running low."""
 
     def check_blocked(self, endpoint: Endpoint) -> None:
         """The endpoint's consumers with selectors have looked at all that is there."""
@@ -118,14 +122,15 @@ class EndpointFeed:
         """Contents that are here, for what is to be handed out."""
         return self._kept
 
-    def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """
         Contents that are at hand and will be wanted soon.
 
         Args:
             ids: Of ``rows``, rising.
+            sizes: Of the contents, in bytes, where they are at hand.
         """
-        self._kept.keep(ids, rows)
+        self._kept.keep(ids, rows, sizes_of(rows) if sizes is None else sizes)
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
@@ -169,7 +174,7 @@ class EndpointFeed:
                     return
                 left -= looked_at
                 continue
-            ids = endpoint.peek(endpoint.share(flow))
+            ids = endpoint.peek(min(endpoint.share(flow), left))
             if not ids:
                 if self._read_ahead():
                     return
@@ -179,12 +184,12 @@ class EndpointFeed:
                 for hungry in list(endpoint.flows):
                     hungry.link.nothing_to_send()
                 return
-            rows = self._rows(ids)
+            rows, sizes = self._rows(ids)
             if not rows:
                 self._read_rows(ids)
                 return
             left -= len(rows)
-            self._hand_out(flow, ids if len(rows) == len(ids) else ids[: len(rows)], rows)
+            self._hand_out(flow, ids if len(rows) == len(ids) else ids[: len(rows)], rows, sizes)
         if endpoint.flows and self._read_ahead():
             return
         if endpoint.ready.selectable is not None:
@@ -205,7 +210,7 @@ class EndpointFeed:
         ids = endpoint.candidates_of(flow, self._tuning.flow_quantum)
         if not ids:
             return 0
-        rows = self._rows(ids)
+        rows, _ = self._rows(ids)
         if not rows:
             flow.candidates.put_back(ids)
             self._read_rows(ids)
@@ -226,10 +231,13 @@ class EndpointFeed:
             self._hand_out(flow, [row[ID] for row in chosen], chosen)
         return looked_at
 
-    def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row]) -> None:
-        """Send messages to a flow, ``rows`` with these ids; those that are dead go where the dead go."""
+    def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
+        """
+        Send messages to a flow, ``rows`` with these ids, and perhaps sizes; those that are dead go where the dead go.
+        """
         endpoint = self.endpoint
-        endpoint.hand_out(flow, ids, self._erasing.sized(rows))
+        counted = self._erasing.sized(rows)
+        endpoint.hand_out(flow, ids, counted, sizes if counted is rows else None)
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
@@ -248,6 +256,8 @@ class EndpointFeed:
 
     def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
         endpoint = self.endpoint
+        if not endpoint.attempts and rows[-1][ID] < endpoint.fresh_from:
+            return NOTHING_DEAD
         now_ms = self._now_ms()
         found = endpoint.dead(rows, now_ms, ttl_of)
         if found and self._dead_letters.is_dead_message_queue(endpoint.name):
@@ -317,20 +327,24 @@ class EndpointFeed:
         """Nothing lies on the endpoint any more, and no replay is under way."""
         self._kept.clear()
 
-    def _rows(self, ids: list[int]) -> Sequence[Row]:
-        """Rows of ``ids``, as many from the first on as are at hand; they are not kept here any longer."""
+    def _rows(self, ids: list[int]) -> tuple[Sequence[Row], Sizes]:
+        """
+        Rows of ``ids``, as many from the first on as are at hand, and perhaps the sizes of their contents; they are not
+        kept here any longer.
+        """
         cache, kept = self._cache, self._kept
         if ids[0] >= cache.first_id:
             rows = cache.pick(ids)
             if kept:
                 kept.forget(ids)
-            return rows
-        rows = kept.take(ids)
+            return rows, None
+        rows, sizes = kept.take(ids)
         taken = len(rows)
-        if taken < len(ids):
-            rows = self._with_cached(rows, ids)
-            kept.forget(ids[taken : len(rows)])
-        return rows
+        if taken == len(ids):
+            return rows, sizes
+        rows = self._with_cached(rows, ids)
+        kept.forget(ids[taken : len(rows)])
+        return rows, None
 
     def _at_hand(self, ids: list[int]) -> Sequence[Row]:
         """The same for a look: they stay here."""
@@ -347,8 +361,13 @@ class EndpointFeed:
         return rows
 
     def _read_ahead(self) -> bool:
-        """Read a page where a ready queue runs low; whether one does."""
-        queue = self.endpoint.queue_to_read(self._page_rows)
+        """Have more ready where a ready queue runs low; whether there is some, or is about to be."""
+        endpoint = self.endpoint
+        if endpoint.replay is not None and endpoint.replay.is_reading:
+            # What is ready is what it puts.
+            self._replays.put_more(endpoint)
+            return self._is_changed
+        queue = endpoint.queue_to_read(self._page_rows)
         if queue is not None:
             self._read_page(queue)
         return queue is not None
@@ -420,13 +439,13 @@ class EndpointFeed:
         page, attempts = found
         if queue.read_up_to != read_up_to:
             return  # What was in memory was let go of meanwhile, or was put there by another way.
-        rows, cursor = page.rows, queue.cursor
-        ids = list(map(ID_OF, rows))
+        rows, cursor, columns = page.rows, queue.cursor, page.columns
+        ids, sizes = (list(map(ID_OF, rows)), None) if columns is None else (columns.ids, columns.sizes)
         self.endpoint.add_page(queue, ids, page.position, attempts)
         if ids and cursor.has_done_after(ids[0]):
             rows = [row for row in rows if not cursor.is_done(row[ID])]
-            ids = [row[ID] for row in rows]
-        self.keep(ids, rows)
+            ids, sizes = [row[ID] for row in rows], None
+        self.keep(ids, rows, sizes)
 
     def _read(self, begin: Callable[[], Future[T]], use: Callable[[T], None]) -> None:
         if self.is_reading:

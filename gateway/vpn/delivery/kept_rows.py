@@ -1,29 +1,28 @@
 """
 Rows that were read and are wanted soon: kept until they are handed out.
 
-They are mostly taken in the order in which they came, so they lie in two lists and are taken as slices. Where they are
+They are mostly taken in the order in which they came, so they lie in lists and are taken as slices. Where they are
 not (by priority, by selectors, given back), they lie in a dictionary until all of them are gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 
 from gateway.core.erasing import with_markers
-from gateway.core.model import CONTENT, ID, Row
-
-CONTENT_OF = itemgetter(CONTENT)
+from gateway.core.model import ID, Row, sizes_of
 
 
 class KeptRows:
     """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
 
-    __slots__ = ("_by_id", "_ids", "_rows")
+    __slots__ = ("_by_id", "_ids", "_rows", "_sizes")
 
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._rows: list[Row] = []
+        self._sizes: list[int] = []
+        """Of their contents, in bytes."""
         self._by_id: dict[int, Row] = {}
 
     def __len__(self) -> int:
@@ -32,14 +31,15 @@ class KeptRows:
     @property
     def size_bytes(self) -> int:
         """Their content; each is looked at."""
-        return sum(map(len, map(CONTENT_OF, self._rows or self._by_id.values())))
+        return sum(self._sizes or sizes_of(list(self._by_id.values())))
 
-    def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sequence[int]) -> None:
         """
         Take these.
 
         Args:
             ids: Of ``rows``, rising.
+            sizes: Of their contents, in bytes.
         """
         if not ids:
             return
@@ -49,18 +49,22 @@ class KeptRows:
         else:
             self._ids += ids
             self._rows += rows
+            self._sizes += sizes
 
-    def take(self, ids: list[int]) -> list[Row]:
-        """The rows of these, rising, as many from the first on as are here; they are wanted no more."""
+    def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
+        """
+        The rows of these, rising, as many from the first on as are here, and the sizes of their contents; they are
+        wanted no more.
+        """
         there = self._ids
         count = len(ids)
         if there and there[:count] == ids:
-            rows = self._rows[:count]
-            del there[:count], self._rows[:count]
-            return rows
+            rows, sizes = self._rows[:count], self._sizes[:count]
+            del there[:count], self._rows[:count], self._sizes[:count]
+            return rows, sizes
         rows = self.first_of(ids)
         self.forget(ids[: len(rows)])
-        return rows
+        return rows, sizes_of(rows)
 
     def first_of(self, ids: list[int]) -> list[Row]:
         """The rows of these, rising, as many from the first on as are here."""
@@ -83,7 +87,7 @@ class KeptRows:
         there = self._ids
         count = len(ids)
         if there and self._begins_with(ids):
-            del there[:count], self._rows[:count]
+            del there[:count], self._rows[:count], self._sizes[:count]
             return
         if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
             self._mix()
@@ -99,6 +103,7 @@ class KeptRows:
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more: the markers are what is kept."""
         self._rows = with_markers(self._rows, markers)
+        self._sizes = sizes_of(self._rows)
         self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
 
     def _found(self, ids: Iterable[int]) -> list[Row]:
@@ -108,6 +113,7 @@ class KeptRows:
         """Nothing of this is wanted any more."""
         self._ids.clear()
         self._rows.clear()
+        self._sizes.clear()
         self._by_id.clear()
 
     def _mix(self) -> None:
@@ -115,3 +121,4 @@ class KeptRows:
         self._by_id.update(zip(self._ids, self._rows, strict=True))
         self._ids.clear()
         self._rows.clear()
+        self._sizes.clear()

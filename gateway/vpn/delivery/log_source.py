@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from gateway.core.erasing import with_markers
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, Columns, Row
 from gateway.vpn.log_history import HeldMessages, LogHistory
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION
@@ -44,6 +44,9 @@ class LogSource:
         self._user = user
         self._held = held
         self.position = position
+        self._columns: Columns | None = None
+        """Of the page that ``read`` gave some of last."""
+        self._given = 0, 0
         self._cache = cache
         self._history = history
         self._runtime = runtime
@@ -54,6 +57,11 @@ class LogSource:
         self._next: Future[tuple[LogPage, float]] | None = None
         self._read_seconds = 0.0
         self._waits = False
+
+    @property
+    def columns(self) -> Columns | None:
+        """Of what ``read`` gave last, where that came so. The caller's."""
+        return None if self._columns is None else self._columns.part(*self._given)
 
     @property
     def is_at_end(self) -> bool:
@@ -73,6 +81,7 @@ class LogSource:
         """
         cache = self._cache
         page = self._page
+        self._columns = None
         if page is None:
             if self.position >= cache.first_id:
                 self._next = None
@@ -93,12 +102,12 @@ class LogSource:
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more: the markers are in the pages that were read."""
         if self._page is not None:
-            self._page = self._page._replace(rows=with_markers(self._page.rows, markers))
+            self._page = _with_markers(self._page, markers)
         coming = self._next
         if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
             page, taken = coming.result()
             self._next = Future()
-            self._next.set_result((page._replace(rows=with_markers(page.rows, markers)), taken))
+            self._next.set_result((_with_markers(page, markers), taken))
 
     def let_go(self) -> None:
         """Nothing is wanted for a while: what was read and not taken is read again."""
@@ -112,7 +121,7 @@ class LogSource:
         """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
         if self._next is not None:
             self._next.cancel()
-        self._wake = self._page = self._next = None
+        self._wake = self._page = self._next = self._columns = None
 
     def spent_reading(self) -> float:
         """Seconds of a processor that pages took which have arrived since this was asked last."""
@@ -126,10 +135,15 @@ class LogSource:
         if stop >= len(rows):
             self._page = None
             self.position = page.position
-            return self._left(rows[start:] if start else rows), page.position
-        self._index = stop
-        self.position = rows[stop][ID]
-        return self._left(rows[start:stop]), self.position
+            part = rows[start:] if start else rows
+        else:
+            self._index = stop
+            self.position = rows[stop][ID]
+            part = rows[start:stop]
+        left = self._left(part)
+        if page.columns is not None and left is part:
+            self._columns, self._given = page.columns, (start, stop)
+        return left, self.position
 
     def _left(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Those that the log still has, and those that somebody has without it."""
@@ -173,3 +187,7 @@ class LogSource:
             self._next = None
         if self._wake is not None:
             self._wake(error)
+
+
+def _with_markers(page: LogPage, markers: Mapping[int, Row]) -> LogPage:
+    return LogPage(with_markers(page.rows, markers), page.position)

@@ -9,9 +9,8 @@ into the store at that moment is read as it is committed, and live messages line
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Protocol
 
 from gateway.core.broker import Broker
@@ -20,7 +19,7 @@ from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode
 from gateway.core.log.cursor import LogCursor, logged, of_topics
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
+from gateway.core.model import CONTENT, HELD, ID, ID_OF, TOPIC, Columns, Row, sizes_of
 from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
@@ -31,11 +30,12 @@ from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
 
-CONTENT_OF = itemgetter(CONTENT)
-ID_OF = itemgetter(ID)
-
 STEP_ROWS = 1_000
 """Messages of the log looked at in one step."""
+
+FEW_READY = STEP_ROWS // 2
+"""With so many ready ahead of a consumer nothing is put: what lies in memory for long is no longer near the processor,
+and long lists are slow to take from."""
 
 
 class PumpOwner(Protocol):
@@ -76,12 +76,12 @@ class _ReplayCursor(LogCursor):
         self._starts = [first for first, _ in in_force]
         self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
 
-    def choose(self, rows: list[Row]) -> list[Row]:
+    def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
         backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
         replayed, references = backlog.replayed, backlog.references
         assert replayed is not None
         if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
-            return of_topics(rows, matchers[0])
+            return of_topics(rows, matchers[0], topics)
         return [
             row
             for row in rows
@@ -235,14 +235,16 @@ class ReplayPump:
                 # beyond it is live, however much of it the page has already.
                 end = self._cursor.last + 1
                 position = min(position, end)
-            of_log = logged(rows)
+            columns = self._source.columns or Columns.of(rows)
+            of_log = list(rows) if columns.are_logged else logged(rows)
             if len(of_log) < len(rows) or (rows and rows[0][ID] <= self._replay.kept_up_to):
                 routed = [row for row in rows if row[ID] < position and self._is_routed(row)]
                 self._routed += routed
                 self._routed_bytes += sum(map(held_bytes, routed))
-            chosen, is_end = self._cursor.offer_logged(of_log, position, end, room)
+            held_back = self._cursor.held_back
+            chosen, is_end = self._cursor.offer_logged(of_log, position, end, room, columns.topics)
             self._find_end(chosen, is_end=is_end)
-            self._put(chosen)
+            self._put(chosen, *_ids_and_sizes(chosen, held_back, columns))
             if chosen:
                 self._is_hungry = False
 
@@ -273,9 +275,12 @@ class ReplayPump:
         if self._replay.live_from is not None:
             # What is left is what was in flight at the hand-over: live messages wait for it.
             return STEP_ROWS
-        ahead = self._endpoint.settings.max_unsettled or self._ahead
-        limit = ahead if self._endpoint.flows else self._shared.runtime.tuning.replay_ahead_without_consumer
-        return limit - self._replay.outstanding
+        endpoint = self._endpoint
+        if not endpoint.flows:
+            return self._shared.runtime.tuning.replay_ahead_without_consumer - self._replay.outstanding
+        if endpoint.ready.has_enough(FEW_READY):
+            return 0
+        return (endpoint.settings.max_unsettled or self._ahead) - self._replay.outstanding
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more."""
@@ -286,7 +291,7 @@ class ReplayPump:
         if held_back is not None:
             (self._cursor.held_back,) = with_markers([held_back], markers)
 
-    def _put(self, rows: list[Row]) -> None:
+    def _put(self, rows: list[Row], ids: list[int], sizes: list[int]) -> None:
         # What an earlier gateway has trimmed, too.
         below = max(self._broker.trimming.below, self._broker.log.first_id)
         archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
@@ -308,12 +313,15 @@ class ReplayPump:
             self._routed = self._routed[len(passed) :]
             beside = sum(map(held_bytes, passed))
             self._routed_bytes -= beside
-        size = sum(map(len, map(CONTENT_OF, self._broker.erasing.sized(rows))))
-        rows = sorted([*rows, *passed]) if passed else rows
-        ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
+        counted = self._broker.erasing.sized(rows)
+        size = sum(sizes if counted is rows else sizes_of(counted))
+        routed = list(map(ID_OF, passed))
+        if passed:
+            rows = sorted([*rows, *passed])
+            ids, sizes = list(map(ID_OF, rows)), sizes_of(rows)
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
         if rows:
-            self._feed.keep(ids, rows)
+            self._feed.keep(ids, rows, sizes)
             self._kept.added(len(rows), size + beside)
             self._feed.run()
 
@@ -341,3 +349,28 @@ class ReplayPump:
             self._loop.call_later(1.0, self.run)
             return
         self.run()
+
+
+def _ids_and_sizes(chosen: list[Row], held_back: Row | None, columns: Columns) -> tuple[list[int], list[int]]:
+    """
+    Of rows that were chosen.
+
+    Args:
+        held_back: What was held back before them: the first, if it is there now.
+        columns: Of the rows that they were chosen from. The caller's no longer.
+    """
+    first = 0 if held_back is None else 1
+    count = len(chosen) - first
+    # Most often they are all, but for one at the end that is held back now. They rise: then no other is among them.
+    if count <= 0 or not (
+        count <= len(columns.ids)
+        and chosen[first][ID] == columns.ids[0]
+        and chosen[-1][ID] == columns.ids[count - 1]
+    ):
+        return list(map(ID_OF, chosen)), sizes_of(chosen)
+    ids, sizes = columns.ids, columns.sizes
+    if held_back is not None:
+        ids.insert(0, held_back[ID])
+        sizes.insert(0, len(held_back[CONTENT]))
+    del ids[first + count :], sizes[first + count :]
+    return ids, sizes

@@ -316,10 +316,19 @@ class ReplayRunner:
         self._run()
 
     def _run(self) -> None:
-        for name, pump in list(self._pumps.items()):
+        for name in list(self._pumps):
+            self._go_on(name)
+
+    def _go_on(self, name: str) -> None:
+        pump = self._pumps.get(name)
+        if pump is not None:
             pump.run()
             if pump.is_over and self._pumps.get(name) is pump:
                 del self._pumps[name]
+
+    def put_more(self, endpoint: Endpoint) -> None:
+        """What an endpoint's replay has put may be running low."""
+        self._go_on(endpoint.name)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more."""
@@ -348,11 +357,7 @@ class ReplayRunner:
 
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint whose replay was under way."""
-        pump = self._pumps.get(endpoint.name)
-        if pump is not None:
-            pump.run()
-            if pump.is_over and self._pumps.get(endpoint.name) is pump:
-                del self._pumps[endpoint.name]
+        self._go_on(endpoint.name)
         self.completed(endpoint)
 
     def reached_end(self, endpoint: Endpoint) -> None:

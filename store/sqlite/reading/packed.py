@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import apsw
 
-from gateway.core.model import TOPIC, Row
+from gateway.core.model import TOPIC, Columns, Row
 from store.checksum import are_sound, is_sound
-from store.pages import cut_blob, cut_texts
+from store.pages import cut_blob, cut_texts, distinct
 
 SHORT_RUN: Final = 16
 """Integers that are as quickly read one by one as their end is found, if they are equal."""
@@ -64,9 +64,9 @@ def fetch_sound(
     query: str,
     values: Sequence[int | str],
     largest_bytes: int,
-) -> list[Row] | None:
+) -> tuple[list[Row], Columns | None] | None:
     """
-    The same of messages, if they are what was written; None where one of them is not.
+    The same of messages, with their columns, if they are what was written; None where one of them is not.
 
     Checksums are compared by their sum, which SQLite makes without the interpreter: of a page that is not sound the
     rows are to be read one by one.
@@ -79,14 +79,22 @@ def fetch_sound(
     try:
         ((count, total, *aggregates),) = connection.execute(packing, values)
         if not count:
-            return []
+            return [], None
         packed = iter(aggregates)
-        unpacked = [kind.unpack(packed, count) for kind in columns.values()]
-        is_sound_page = are_sound(unpacked, count, total, largest_bytes)
+        ids, times, topics, bares, routes, helds = [
+            kind.unpack(packed, count) for name, kind in columns.items() if name != "content"
+        ]
+        assert isinstance(topics, list)
+        sizes = _integers(packed, count)
+        contents = _cut(packed, sizes)
+        if not are_sound((ids, times, topics, bares, routes, helds, contents), count, total, largest_bytes):
+            return None
     except (AssertionError, TypeError, ValueError):
         # What was a number, or text, is so no more.
         return None
-    return list(zip(*unpacked, strict=True)) if is_sound_page else None
+    ids = list(ids)  # so that rows and columns have the same objects
+    rows = list(zip(ids, times, topics, bares, routes, helds, contents, strict=True))
+    return rows, Columns(ids, sizes, distinct(topics), isinstance(helds, repeat))
 
 
 def _packing(columns: Mapping[str, Kind], query: str, sums: str = "") -> str:
@@ -178,7 +186,10 @@ def _texts(packed: Packed, count: int) -> list[str]:
 
 
 def _blobs(packed: Packed, count: int) -> list[bytes]:
-    lengths = _integers(packed, count)
+    return _cut(packed, _integers(packed, count))
+
+
+def _cut(packed: Packed, lengths: Sequence[int]) -> list[bytes]:
     blob = next(packed)
     assert isinstance(blob, bytes)
     return cut_blob(blob, lengths)

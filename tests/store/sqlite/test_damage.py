@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, TOPIC, Columns, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, ReadFailed
 from store.queue_priorities import apply_priorities
@@ -145,7 +145,7 @@ def test_no_page_has_the_message(
     def page(position: int) -> tuple[list[Row], int]:
         found = reader.log_page(position, 100, ())
         got.extend(found.rows)
-        return found
+        return found.rows, found.position
 
     with pytest.raises(DamagedMessage) as caught:
         read_to_the_end(page)
@@ -228,7 +228,10 @@ def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[
         found = fetch_sound(connection, MESSAGE, "from message order by id", [], 1)
         assert found == fetch_sound(connection, MESSAGE, "from message order by id", [], 1 << 20)
         assert found is not None
-        assert [row[ID] for row in found] == [i for (i,) in query(path, "select id from message order by id")]
+        rows, columns = found
+        assert columns is None or columns == Columns.of(rows)._replace(topics=columns.topics)
+        assert columns is None or set(columns.topics) == {row[TOPIC] for row in rows}
+        assert [row[ID] for row in rows] == [i for (i,) in query(path, "select id from message order by id")]
 
 
 def test_a_message_that_changes_its_route_stays_what_it_is(three: Path) -> None:

@@ -43,9 +43,9 @@ def largest(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     found = {"kept": 0, "routed": 0}
     put = ReplayPump._put
 
-    def watched(pump: ReplayPump, rows: Any) -> None:
+    def watched(pump: ReplayPump, *chosen: Any) -> None:
         found["routed"] = max(found["routed"], pump._routed_bytes)
-        put(pump, rows)
+        put(pump, *chosen)
         found["kept"] = max(found["kept"], pump._feed.kept.size_bytes)
 
     monkeypatch.setattr(ReplayPump, "_put", watched)

@@ -7,6 +7,7 @@ from proton import Delivery
 
 from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.vpn.replay.pump import STEP_ROWS
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data
@@ -234,6 +235,19 @@ def test_the_window_with_a_consumer(start: Start, connect: Connect) -> None:
         taken += receiver.take_and_accept(20)
         assert (gateway.depth("orders") or 0) <= 50 + 20
     assert texts(taken) == [str(i) for i in range(500)]
+
+
+def test_what_is_ready_ahead_of_a_consumer(gateway: RunningGateway, client: Client) -> None:
+    """One that takes nothing has a step of the log ready ahead of it, whatever it may leave unsettled; it gets all."""
+    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    receiver = client.receiver(FROM_BEGINNING)
+    step = STEP_ROWS - 1  # The last is held back: it may be the last before live.
+    client.wait(lambda: gateway.depth("orders") == step, "a step is put")
+    client.sender("elsewhere").send_all([data("x")])  # Would more be put, it were by now.
+    assert gateway.depth("orders") == step
+    taken: list[Received] = []
+    receiver.collect(taken, 3_000, credit=100)
+    assert texts(taken) == [str(i) for i in range(3_000)]
 
 
 # --- who else is there --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, Row
 from gateway.vpn.delivery.kept_rows import KeptRows
 
 IDS = st.sets(st.integers(1, 12)).map(sorted)
@@ -13,6 +13,10 @@ IDS = st.sets(st.integers(1, 12)).map(sorted)
 
 def rows_of(ids: list[int]) -> list[Row]:
     return [(i, 0, "t", 0, 1, None, b"%d" % i) for i in ids]
+
+
+def sizes_of(rows: list[Row]) -> list[int]:
+    return [len(row[CONTENT]) for row in rows]
 
 
 class KeptRowsMachine(RuleBasedStateMachine):
@@ -33,7 +37,7 @@ class KeptRowsMachine(RuleBasedStateMachine):
         self._keep(list(range(self.newest + 1, self.newest + 1 + count)))
 
     def _keep(self, ids: list[int]) -> None:
-        self.kept.keep(ids, rows_of(ids))
+        self.kept.keep(ids, rows_of(ids), sizes_of(rows_of(ids)))
         self.model.update(zip(ids, rows_of(ids), strict=True))
         self.newest = max([self.newest, *ids])
 
@@ -64,7 +68,8 @@ class KeptRowsMachine(RuleBasedStateMachine):
 
     def _take(self, ids: list[int]) -> None:
         there = next((n for n, i in enumerate(ids) if i not in self.model), len(ids))
-        assert self.kept.take(ids) == [self.model.pop(i) for i in ids[:there]]
+        rows = [self.model.pop(i) for i in ids[:there]]
+        assert self.kept.take(ids) == (rows, sizes_of(rows))
 
     def _look(self, ids: list[int]) -> None:
         there = next((n for n, i in enumerate(ids) if i not in self.model), len(ids))
