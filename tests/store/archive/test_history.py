@@ -183,6 +183,30 @@ def test_a_preview_counts_both(begin: Begin, connect: Connect) -> None:
         assert (log["firstMsgId"], log["archiveFirstMsgId"], log["archiveLastMsgId"]) == (31, 1, 40)
 
 
+def test_a_picture_of_the_log_begins_in_the_archive(begin: Begin, connect: Connect) -> None:
+    """All ids are in its buckets; where the archive begins is told, and a message that it alone has is shown whole."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    for i in range(40):
+        sender.send_all([data(i)])
+    archive.archive_and_trim(31)
+    with administered(gateway) as api:
+        first, *_, last = api.done("GET", "monitor", "/replayLogs/default/msgs", count=100)
+        found = api.done("GET", "monitor", "/replayLogs/default/histogram", buckets=7)
+        assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)
+        assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
+        assert found["archive"] == {"oldestMsgId": 1, "oldestTimeMs": first["spooledTimeMs"]}
+        assert (found["log"]["oldestMsgId"], found["log"]["newestMsgId"]) == (31, 40)
+        assert (found["fromTimeMs"], found["untilTimeMs"]) == (
+            first["spooledTimeMs"],
+            last["spooledTimeMs"] + 1,
+        )
+        for message in (1, 30, 31):
+            shown = api.done("GET", "monitor", f"/replayLogs/default/msgs/{message}")
+            assert shown["body"]["text"] == str(message - 1)
+
+
 def test_a_point_in_the_archive_is_a_start(begin: Begin, connect: Connect) -> None:
     """It is not told as trimmed, as long as the archive reaches back to it."""
     gateway, archive = begin(SMALL)
