@@ -2,7 +2,8 @@
 The log as a Spark stream: where it stands, how far a micro-batch goes, what a checkpoint keeps.
 
 An offset, as checkpoints keep it, names each log by its url (or file) and tells the next id to be read and the
-generation of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``.
+generation of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``. ``TAKEN_BELOW`` is beside them where it
+is anything.
 
 Invariant: a micro-batch between two offsets has the same rows whenever it is read, or fails. Ids are seen in
 order (the gateway has one writer), so nothing appears later below an offset that was passed.
@@ -10,7 +11,7 @@ order (the gateway has one writer), so nothing appears later below an offset tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -32,7 +33,12 @@ from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 from store.archive.source import LogWatch
 
-Offsets: TypeAlias = "dict[str, dict[str, int]]"
+Offset: TypeAlias = "dict[str, Any]"
+Offsets: TypeAlias = "dict[str, Offset]"
+
+TAKEN_BELOW = "takenBelow"
+"""Key of an offset: ``IdRange.taken_below`` of what is above it, as it was when the query began. What rules of
+retention took out since then is missing to the query. It is not there where that is nothing, as at a log's end."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,7 +60,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint starts."""
         numbered = enumerate(self._places)
         plans = [place.plan(self._options.selection(number)) for number, place in numbered]
-        return self._offsets([(plan, plan.first) for plan in plans])
+        offsets = self._offsets([(plan, plan.first) for plan in plans])
+        known = zip(offsets.items(), plans, strict=True)
+        return {name: _known(offset, plan.taken_below) for (name, offset), plan in known}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, over all logs together."""
@@ -65,9 +73,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next micro-batch goes: to the end, or as far as the limit lets it."""
         end = self._target or self._latest()
         start = self._continued(start, end)
-        if not isinstance(limit, ReadMaxRows):
-            return end
-        left: int = limit.max_rows
+        far = self._limited(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        return {name: _known(offset, start[name].get(TAKEN_BELOW, ())) for name, offset in far.items()}
+
+    def _limited(self, start: Offsets, end: Offsets, left: int) -> Offsets:
         result: Offsets = {}
         widths: dict[str, int] = {name: end[name]["offset"] - start[name]["offset"] for name in self._names}
         # The shortest first: what one log does not use of its share, the others may.
@@ -124,8 +133,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, (ids, offset) in zip(self._names, places, strict=True)
         }
 
-    def _range(self, name: str, start: dict[str, int], end: dict[str, int]) -> IdRange:
-        return IdRange(start["offset"], end["offset"] - 1, end["generation"])
+    def _range(self, name: str, start: Offset, end: Offset) -> IdRange:
+        known = tuple(start.get(TAKEN_BELOW, ()))
+        return IdRange(start["offset"], end["offset"] - 1, end["generation"], known)
 
     def _continued(self, start: Offsets, end: Offsets) -> Offsets:
         """A query's offset held against the logs there are: same urls, same generations, nothing gone."""
@@ -136,7 +146,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return {name: self._reached(name, start[name], end[name]) for name in self._names}
 
-    def _reached(self, name: str, start: dict[str, int], end: dict[str, int]) -> dict[str, int]:
+    def _reached(self, name: str, start: Offset, end: Offset) -> Offset:
         """Where to go on in one log: at the start, if the log is still the one it is of."""
         if start["generation"] == end["generation"] and start["offset"] <= end["offset"]:
             return start
@@ -154,3 +164,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{start['generation']}. Set failOnDataLoss to false to go on with the log there is."
             )
         return end | {"offset": 1} if made_anew else end
+
+
+def _known(offset: Offset, taken_below: Sequence[int]) -> Offset:
+    """An offset with what rules of retention are known to have taken out above it."""
+    above = [below for below in taken_below if below > offset["offset"]]
+    place = {key: offset[key] for key in ("offset", "generation")}
+    return place | {TAKEN_BELOW: above} if above else place

@@ -123,7 +123,7 @@ class ArchiveReader:
                 f"The archive {self._storage.where} is of generation {state.generation} of the log, and the log of "
                 f"generation {live.generation}: it was made anew since. Give the archive of this log, or none."
             )
-        return IdRange(min(state.first, live.first), max(state.last, live.last), live.generation)
+        return replace(live, first=min(state.first, live.first), last=max(state.last, live.last))
 
     def plan(self) -> IdRange:
         """What a read with these options means now."""
@@ -136,7 +136,7 @@ class ArchiveReader:
         elif stop is not None:
             check_stop(stop, first, whole)
             last = stop - 1
-        return IdRange(first, last, whole.generation)
+        return replace(whole, first=first, last=last)
 
     def _first(self, whole: IdRange, state: State) -> int:
         selection = self._selection
@@ -202,7 +202,7 @@ class ArchiveReader:
             if found <= live.last:
                 oldest = found
                 if count > 1:
-                    ids = IdRange(found, live.last, live.generation)
+                    ids = replace(live, first=found)
                     read = self._log.read(self._selection, (("offset", "offset"),), ids)
                     count -= sum(batch.num_rows for batch in read)
                 else:
@@ -259,7 +259,7 @@ class ArchiveReader:
 
     def read(self, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time."""
-        position = ids.first
+        position, known = ids.first, ids.taken_below
         while position <= ids.last:
             state = self._manifest.refresh()
             self._check(state, ids)
@@ -278,7 +278,7 @@ class ArchiveReader:
             try:
                 if self._log is None:
                     raise DataLoss(f"The archive lacks offsets {position} to {stop}.")
-                rest = IdRange(position, stop, ids.generation)
+                rest = IdRange(position, stop, ids.generation, known)
                 for batch, behind in self._log.batches(self._selection, columns, rest):
                     if batch.num_rows:
                         yield batch
@@ -290,6 +290,13 @@ class ArchiveReader:
                     continue  # archived and trimmed meanwhile
                 if self._selection.fail_on_data_loss:
                     raise
+                if self._log is not None:
+                    known = self._log.extent(self._selection).taken_below
+                    if replace(ids, first=position, last=stop).lost_since(known):
+                        say(
+                            f"Of offsets {position} to {stop} a rule of retention took some out of the log that are "
+                            "not archived; they are left out."
+                        )
                 position = self._behind_loss(position, stop, state, ids)
 
     def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange) -> int:

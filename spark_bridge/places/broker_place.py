@@ -12,7 +12,7 @@ from spark_bridge.amqp_client.links import Receiver
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
-from spark_bridge.places.log_link import LogLink, address, extent, filtered_here, live, survey
+from spark_bridge.places.log_link import LogLink, address, extent, extent_for, filtered_here, live, survey
 from spark_bridge.places.log_place import read_live
 from spark_bridge.places.selection import WHOLE_LOG, Selection, topic_filter
 from store.archive.columns import ALL, Columns
@@ -34,7 +34,8 @@ class BrokerPlace:
     def extent(self, selection: Selection) -> IdRange:
         """See ``LogPlace.extent``."""
         with Wire(self.broker) as wire:
-            return extent(live(wire, address(selection.patterns)), self.broker.url)
+            whole = extent(live(wire, address(selection.patterns)), self.broker.url)
+            return extent_for(wire, selection.patterns, whole)
 
     def plan(self, selection: Selection) -> IdRange:
         """See ``LogPlace.plan``."""
@@ -58,7 +59,7 @@ class BrokerPlace:
         builder = BatchBuilder(columns, topics, selection.partition)
         while rest.first <= rest.last:
             with Wire(self.broker) as wire:
-                link = LogLink(wire, address(patterns), rest)
+                link = LogLink(wire, address(patterns), rest, patterns)
                 try:
                     for page in link.pages():
                         batch, offsets = builder.batch(page)

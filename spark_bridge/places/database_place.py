@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from spark_bridge.places.addresses import Schema
 from spark_bridge.places.log_place import read_live
+from spark_bridge.places.log_plan import below, marks_for
 from spark_bridge.places.log_tables import LogTables, check_dsn
 from spark_bridge.places.selection import WHOLE_LOG, Selection
 from spark_bridge.places.stored_log import stored_batches, stored_messages
@@ -32,7 +33,7 @@ class DatabasePlace:
     def extent(self, selection: Selection) -> IdRange:
         """See ``LogPlace.extent``."""
         with LogTables(self.schema) as tables:
-            return tables.settled_extent()
+            return _for(tables, tables.settled_extent(), selection)
 
     def plan(self, selection: Selection) -> IdRange:
         """See ``LogPlace.plan``."""
@@ -74,12 +75,17 @@ class _Planned:
 
     def extent(self, selection: Selection) -> IdRange:
         with LogTables(self.place.schema) as tables:
-            return tables.extent(up_to=self.last)
+            return _for(tables, tables.extent(up_to=self.last), selection)
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         return self.place.batches(selection, columns, ids)
+
+
+def _for(tables: LogTables, extent: IdRange, selection: Selection) -> IdRange:
+    """With what rules of retention took out of what is read."""
+    return replace(extent, taken_below=below(marks_for(tables.taken_out(), selection.patterns)))
 
 
 class DatabaseWatch:

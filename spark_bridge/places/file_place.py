@@ -30,7 +30,7 @@ class FilePlace:
     def extent(self, selection: Selection) -> IdRange:
         """See ``LogPlace.extent``."""
         with LogFile(self.folder) as file:
-            return file.extent()
+            return file.extent_for(selection.patterns)
 
     def plan(self, selection: Selection) -> IdRange:
         """See ``LogPlace.plan``."""

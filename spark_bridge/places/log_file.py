@@ -6,13 +6,16 @@ begun anew. A page looks at a bounded number of ids for the same reason. Pages a
 have only the columns that were asked for.
 
 Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it,
-in the generation that was planned, is asked in the same statement that reads it.
+in the generation that was planned, is asked in the same statement that reads it. What rules of retention have taken out
+between others since then is asked behind it.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -22,7 +25,7 @@ import pyarrow as pa
 from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.columns.record_batches import STORED
 from spark_bridge.places.addresses import Folder
-from spark_bridge.places.log_plan import check_range, plan
+from spark_bridge.places.log_plan import RuleMark, below, check_is_whole, check_range, marks_for, plan
 from spark_bridge.places.page_checksums import BESIDE_ALL, BESIDE_CONTENT, first_damaged
 from spark_bridge.places.selection import Selection, check_end
 from spark_bridge.places.sqlite_reader import SqliteReader
@@ -75,7 +78,12 @@ class LogFile:
         row = self._one(
             "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
         )
-        return IdRange(*row)
+        first, last, generation = row
+        return IdRange(first, last, generation)
+
+    def extent_for(self, patterns: Sequence[str]) -> IdRange:
+        """The same, with what rules of retention took out of these topics."""
+        return replace(self.extent(), taken_below=below(marks_for(self.taken_out(), patterns)))
 
     def plan(self, selection: Selection) -> IdRange:
         """
@@ -88,7 +96,12 @@ class LogFile:
         return plan(self, self.extent(), selection)
 
     def pages(
-        self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
+        self,
+        ids: IdRange,
+        columns: Collection[str] = STORED,
+        *,
+        whole: bool = False,
+        patterns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ``StoredLog.pages``."""
         asked = [name for name in STORED if name == "id" or name in columns]
@@ -115,6 +128,8 @@ class LogFile:
                 check_range(IdRange(position, ids.last, ids.generation), self.extent())
             elif page.num_rows == rows:
                 end = page.column(0)[-1].as_py()
+            if patterns is not None:
+                self._check_is_whole(replace(ids, first=position, last=end), patterns)
             position = end + 1
             if page is not None:
                 damaged = first_damaged(page) if beside else None
@@ -122,6 +137,13 @@ class LogFile:
                     raise ConnectionFailed(f"{self._path} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
                 yield page
         check_end(ids, self.extent().last)
+
+    def _check_is_whole(self, ids: IdRange, patterns: Sequence[str]) -> None:
+        """That what was just read is all that was planned: a rule of retention leaves its mark with what it takes."""
+        marks = self.taken_out()
+        # Behind them: the log forgets marks as it is trimmed.
+        check_range(ids, self.extent())
+        check_is_whole(ids, below(marks_for(marks, patterns)))
 
     def _ends_of_pages(self, first: int, last: int) -> list[int]:
         """The ids up to which messages fill pages, by their sizes alone; one message at least is in each."""
@@ -142,6 +164,18 @@ class LogFile:
         return ends
 
     # --- LogIndex ---------------------------------------------------------------------------------------------
+
+    def taken_out(self) -> list[RuleMark]:
+        """See ``LogIndex``."""
+        try:
+            # One row, whatever there is: the driver tells types from the first.
+            found = self._file.rows(
+                "select coalesce(json_group_array(json_array(rule, below, whole_time)), '[]') from retention",
+                1,
+            )
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+        return [] if found is None else [RuleMark(*mark) for mark in json.loads(found.column(0)[0].as_py())]
 
     def floor_ms(self) -> int:
         """See ``LogIndex``."""

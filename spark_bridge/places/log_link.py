@@ -30,6 +30,7 @@ from spark_bridge.columns.encoded_messages import (
     Numbers,
 )
 from spark_bridge.errors import Refused
+from spark_bridge.places.log_plan import check_is_whole
 from spark_bridge.places.selection import Selection, check_end, check_stop
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
@@ -38,6 +39,7 @@ PAGE_ROWS = 4_000
 """Messages of a page, less than of a file's: a link brings them slower, and those that came wait for the others."""
 REPLAY_START = "rewind:replay-start"
 FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
+TAKEN_BELOW = "rewind:replay-taken-below"
 
 
 def filtered_here(patterns: Sequence[str]) -> bool:
@@ -53,7 +55,23 @@ def address(patterns: Sequence[str]) -> str:
 def extent(link: Receiver, where: str) -> IdRange:
     """The ids the log held when this link was attached."""
     first, last = _integer(link.properties, FIRST, where), _integer(link.properties, LAST, where)
-    return IdRange(first, last, link.properties.get(GENERATION))
+    return IdRange(
+        first, last, link.properties.get(GENERATION), tuple(link.properties.get(TAKEN_BELOW) or ())
+    )
+
+
+def extent_for(wire: Wire, patterns: Sequence[str], whole: IdRange) -> IdRange:
+    """The same with what rules of retention took out of these topics, where the link may carry others, too."""
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    if not whole.taken_below or not filtered_here(patterns) or not wanted:
+        return whole
+    taken_below: tuple[int, ...] = ()
+    for pattern in wanted:
+        where = address([pattern])
+        link = live(wire, where)
+        taken_below += extent(link, where).taken_below
+        link.detach()
+    return replace(whole, taken_below=taken_below)
 
 
 def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
@@ -79,6 +97,7 @@ def survey(broker: Broker, selection: Selection) -> IdRange:
         first, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
         if start == StartKind.LAST.value and len(selection.patterns) > 1:
             first, whole = _last_of(wire, selection.patterns)
+        whole = extent_for(wire, selection.patterns, whole)
         last = whole.last
         if selection.before is not None:
             last = min(last, first_since(wire, where, selection.before) - 1)
@@ -130,9 +149,13 @@ def first_since(wire: Wire, where: str, time: int) -> int:
 class LogLink:
     """One bounded read on an open wire."""
 
-    def __init__(self, wire: Wire, where: str, ids: IdRange) -> None:
+    def __init__(self, wire: Wire, where: str, ids: IdRange, patterns: Sequence[str] | None = None) -> None:
         """
         Attach.
+
+        Args:
+            patterns: The topics of which every message is due that was there when the range was planned; None for
+                what there is, where rules of retention took some out. What one takes from now on, the broker tells.
 
         Raises:
             DataLoss: The log no longer holds the range.
@@ -174,6 +197,9 @@ class LogLink:
                 f"The log was trimmed since the read was planned: of {ids.first} and up, {held_first} is first now."
             )
         check_end(ids, _integer(self._link.properties, LAST, where))
+        now = extent(self._link, where)
+        if patterns is not None and replace(ids, taken_below=()).lost_since(now.taken_below):
+            check_is_whole(ids, extent_for(wire, patterns, now).taken_below)
 
     def pages(self) -> Iterator[EncodedMessages]:
         """

@@ -114,6 +114,11 @@ def read_live(
         if now.last < ids.last:
             say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
         ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
+        if ids.lost_since(now.taken_below):
+            say(
+                f"Of offsets {ids.first} to {ids.last} a rule of retention took some out of the log; they are left out."
+            )
+            ids = replace(ids, taken_below=now.taken_below)
         stop = min(ids.last, ids.first + PIECE_IDS - 1)
         reached = ids.first
         try:

@@ -6,15 +6,30 @@ How the log is asked is its engine's: ``LogIndex`` says what it has to know.
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
+from amqp_ext.addresses.rule_topics import may_hold_for
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.errors import OptionError
 from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_stop, topic_filter
 from store.archive.errors import DataLoss
 from store.archive.id_range import IdRange
+
+
+class RuleMark(NamedTuple):
+    """What a rule of retention has taken out of the log, as the store keeps it."""
+
+    rule: str
+    """Its topics, then those of the rules before it, as JSON."""
+    below: int
+    """Of its topics the log may lack messages with ids below this."""
+    whole_ms: int
+    """From this time on nothing of them is missing, ms since the epoch."""
 
 
 class LogIndex(Protocol):
@@ -33,6 +48,9 @@ class LogIndex(Protocol):
     def next_message(self, message_id: int) -> tuple[int, int] | None:
         """Id and time, in ms, of the first message with this id or a higher one."""
 
+    def taken_out(self) -> Sequence[RuleMark]:
+        """What rules of retention have taken out of the log, between messages that stay."""
+
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
         """Ids and topics of the last messages of a span, falling; some, but not all; None where there are none."""
 
@@ -48,14 +66,31 @@ def plan(log: LogIndex, extent: IdRange, selection: Selection) -> IdRange:
         DataLoss: The log does not have the start.
         OptionError: Start or end make no sense for this log.
     """
-    first = _start(log, selection, extent)
+    marks = marks_for(log.taken_out(), selection.patterns)
+    first = _start(log, selection, extent, marks)
     last, stop = extent.last, selection.stop
     if selection.before is not None:
         last = first_since(log, selection.before, extent) - 1
     elif stop is not None:
         check_stop(stop, first, extent)
         last = stop - 1
-    return IdRange(first, last, extent.generation)
+    return IdRange(first, last, extent.generation, below(marks))
+
+
+def marks_for(marks: Iterable[RuleMark], patterns: Sequence[str]) -> list[RuleMark]:
+    """Those of rules that may hold for what is read."""
+    return [mark for mark in marks if _concerns(mark.rule, tuple(patterns))]
+
+
+def below(marks: Iterable[RuleMark]) -> tuple[int, ...]:
+    """``IdRange.taken_below`` by them."""
+    return tuple(mark.below for mark in marks)
+
+
+@lru_cache(1_000)
+def _concerns(rule: str, patterns: tuple[str, ...]) -> bool:
+    topics, *before = json.loads(rule)
+    return may_hold_for(topics, before, patterns)
 
 
 def first_since(log: LogIndex, date: int, extent: IdRange) -> int:
@@ -88,7 +123,21 @@ def check_range(ids: IdRange, extent: IdRange) -> None:
         )
 
 
-def _start(log: LogIndex, selection: Selection, extent: IdRange) -> int:
+def check_is_whole(ids: IdRange, taken_below: Sequence[int]) -> None:
+    """
+    Hold a range, or a part of one, against what rules of retention have taken out by now.
+
+    Raises:
+        DataLoss: They took messages out of it since it was planned.
+    """
+    if ids.lost_since(taken_below):
+        raise DataLoss(
+            f"A rule of retention took messages out of the log since the read was planned, between offsets {ids.first} "
+            f"and {ids.last}."
+        )
+
+
+def _start(log: LogIndex, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
     if selection.since is not None:
         return first_since(log, selection.since, extent)
     text = selection.start
@@ -110,27 +159,40 @@ def _start(log: LogIndex, selection: Selection, extent: IdRange) -> int:
                 raise OptionError(f"Option replayStart={text!r} lies in the future.")
             if date < log.floor_ms() and selection.fail_on_data_loss:
                 raise DataLoss(f"The log does not reach back to {text}.")
+            if date < max((mark.whole_ms for mark in marks), default=0):
+                _refuse_hole(text, selection, marks)
             return first_since(log, date, extent)
         case StartKind.AFTER, ReplayId():
             if value.generation != extent.generation:
                 raise DataLoss(f"The log was made anew since it gave out {text}.")
-            return _checked(value.number + 1, text, selection, extent)
+            return _checked(value.number + 1, text, selection, extent, marks)
         case StartKind.POINT, str():
             position = log.point(value)
             if position is None:
                 raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
-            return _checked(position, text, selection, extent)
+            return _checked(position, text, selection, extent, marks)
         case StartKind.OFFSET, int():
-            return _checked(value, text, selection, extent)
+            return _checked(value, text, selection, extent, marks)
     raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
 
 
-def _checked(first: int, text: str, selection: Selection, extent: IdRange) -> int:
+def _checked(first: int, text: str, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
     if extent.first <= first <= extent.last + 1:
+        if first < max(below(marks), default=0):
+            _refuse_hole(text, selection, marks)
         return first
     if selection.fail_on_data_loss:
         raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
     return min(max(first, extent.first), extent.last + 1)
+
+
+def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> None:
+    """As a gateway does: what is missing from a start on that was named is no matter of course."""
+    if selection.fail_on_data_loss:
+        raise DataLoss(
+            f"From {text} on the log lacks messages: up to offset {max(below(marks)) - 1} a rule of retention took "
+            "some out. Set failOnDataLoss to false for what there is."
+        )
 
 
 def _newest_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:

@@ -7,7 +7,8 @@ from going on. Pages are Arrow batches from the start, and have only the columns
 Invariants:
 
 - A page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it, in the
-  generation that was planned, is asked in the same statement that reads it; so is how far the server has come.
+  generation that was planned, is asked in the same statement that reads it; so is how far the server has come, and what
+  rules of retention have taken out between others.
 - Nothing is planned beyond what the active gateway may have told. A primary shows a commit once the standbys that it
   waits for have it; there the bound is ``log.last_id``. A standby shows a commit as soon as it has it, which may be
   before the gateway is told, and one that the primary did not wait for may have to give it back at a failover: ids that
@@ -20,9 +21,11 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from struct import unpack
 from types import TracebackType
@@ -37,7 +40,7 @@ from spark_bridge.columns.record_batches import STORED
 from spark_bridge.errors import OptionError
 from spark_bridge.places import packed_page
 from spark_bridge.places.addresses import Schema
-from spark_bridge.places.log_plan import check_range, plan
+from spark_bridge.places.log_plan import RuleMark, below, check_is_whole, check_range, marks_for, plan
 from spark_bridge.places.page_checksums import BESIDE_ALL, BESIDE_CONTENT, first_damaged
 from spark_bridge.places.selection import Selection, check_end
 from store.archive.errors import ConnectionFailed
@@ -148,18 +151,25 @@ class LogTables:
         return plan(self, self.settled_extent(), selection)
 
     def pages(
-        self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
+        self,
+        ids: IdRange,
+        columns: Collection[str] = STORED,
+        *,
+        whole: bool = False,
+        patterns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ``StoredLog.pages``."""
         asked = [name for name in STORED if name == "id" or whole or name in columns]
         beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
-        for page in self._pages(ids, [*asked, *beside]):
+        for page in self._pages(ids, [*asked, *beside], patterns):
             damaged = first_damaged(page) if beside else None
             if damaged is not None:
                 raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
             yield page
 
-    def _pages(self, ids: IdRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _pages(
+        self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
         bound = None
         if "content" in names:
             (largest,) = self._numbers(self._ask("select largest_bytes from log"))
@@ -168,7 +178,7 @@ class LogTables:
         position, deadline = ids.first, time.monotonic() + PATIENCE_SECONDS
         while position <= ids.last:
             end = min(ids.last, position + SCAN_IDS - 1)
-            ((generation, first, last, is_whole, is_standby, count, *values),) = self._ask(
+            ((generation, first, last, marks, is_whole, is_standby, count, *values),) = self._ask(
                 query, position, end, ids.generation or 0, PAGE_ROWS
             )
             found = IdRange(_number(first), _number(last), _number(generation))
@@ -178,15 +188,24 @@ class LogTables:
             check_range(IdRange(position, ids.last, ids.generation), found)
             check_end(IdRange(ids.first, end, ids.generation), found.last)
             rows = _number(count)
+            page = packed_page.batch(names, values) if rows else None
+            if page is not None and (rows == PAGE_ROWS or is_whole != b"\1"):
+                end = page.column(0)[-1].as_py()
+            if patterns is not None and marks is not None:
+                check_is_whole(
+                    replace(ids, first=position, last=end), below(marks_for(_marks(marks), patterns))
+                )
             position = end + 1
-            if rows:
-                page = packed_page.batch(names, values)
-                if rows == PAGE_ROWS or is_whole != b"\1":
-                    position = page.column(0)[-1].as_py() + 1
+            if page is not None:
                 yield page
             deadline = time.monotonic() + PATIENCE_SECONDS
 
     # --- LogIndex -------------------------------------------------------------------------------------------------
+
+    def taken_out(self) -> list[RuleMark]:
+        """See ``LogIndex``."""
+        ((marks,),) = self._ask(f"select {packed_page.MARKS}")
+        return _marks(marks)
 
     def floor_ms(self) -> int:
         """See ``LogIndex``."""
@@ -315,6 +334,11 @@ def check_dsn(dsn: str) -> None:
         ) from None
     if given.get("password"):
         raise OptionError("Option dsn has a password in it; passwords go into the option passwordFile.")
+
+
+def _marks(text: bytes | None) -> list[RuleMark]:
+    """What ``packed_page.MARKS`` gives."""
+    return [] if text is None else [RuleMark(*mark) for mark in json.loads(text)]
 
 
 def _number(value: bytes | None) -> int:

@@ -23,10 +23,17 @@ TEXTS: Final = {"topic": pa.string(), "content": pa.binary()}
 """The others."""
 
 
+MARKS: Final = (
+    "(select json_agg(json_build_array(rule, below, whole_time) order by rule)::text from retention)"
+)
+"""What rules of retention have taken out, as JSON; null where that is nothing."""
+
+
 def query(names: Sequence[str], bound: int | None) -> str:
     """
-    SQL that gives a page in one row: the log's generation, its first and its last id, whether all messages of the span
-    that fit the limit are in it, and whether the server is a standby; then how many they are, and their columns.
+    SQL that gives a page in one row: the log's generation, its first and its last id, ``MARKS``, whether all messages
+    of the span that fit the limit are in it, and whether the server is a standby; then how many they are, and their
+    columns.
 
     Its values: the first id and the last one, the generation, and how many messages at most.
 
@@ -55,7 +62,7 @@ def query(names: Sequence[str], bound: int | None) -> str:
         )
     ]
     return (
-        "select (select generation from log), (select first_id from log), (select last_id from log), "
+        f"select (select generation from log), (select first_id from log), (select last_id from log), {MARKS}, "
         f"{fits}, pg_is_in_recovery(), count(*){filtered}, {', '.join(packed)} from ({rows}) as page"
     )
 

@@ -18,7 +18,12 @@ class StoredLog(Protocol):
     """A log that is read where it is stored."""
 
     def pages(
-        self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
+        self,
+        ids: IdRange,
+        columns: Collection[str] = STORED,
+        *,
+        whole: bool = False,
+        patterns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """
         The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
@@ -27,6 +32,8 @@ class StoredLog(Protocol):
 
         Args:
             whole: Check all that is stored of a message, which is then all that is read.
+            patterns: The topics of which every message is due that was there when the range was planned; None for
+                what there is, where rules of retention took some out.
 
         Raises:
             DataLoss: The log no longer holds the range.
@@ -43,7 +50,7 @@ def stored_batches(
     is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
     builder = BatchBuilder(columns, None if is_whole else topic_filter(patterns), selection.partition)
     splicer = Splicer(ids.generation)
-    for page in log.pages(ids, builder.stored_columns):
+    for page in log.pages(ids, builder.stored_columns, patterns=patterns):
         yield builder.stored(page, splicer, ids.generation), page.column("id")[-1].as_py() + 1
 
 

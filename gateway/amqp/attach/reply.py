@@ -4,7 +4,7 @@ The reply to a consumer's attach: the source as it is in place, with where its r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -31,6 +31,10 @@ _FIXED_BYTES: Final = 120
 
 _PROPERTIES_BYTES: Final = 140
 """Bytes of the link's properties, with 64-bit numbers."""
+
+
+_ID_BYTES: Final = 9
+"""Bytes of one id in a list; a list's name and size take less than five of them."""
 
 
 class LogBounds(Protocol):
@@ -79,6 +83,8 @@ class SourceInPlace:
     first_id: int = 0
     replays: bool = True
     batches: bool = False
+    taken_below: Sequence[int] = ()
+    """Ids below which rules of retention took out of the topics that are read, one for each rule."""
     settles: bool = False
     """Deliveries go out settled, whatever was asked for."""
 
@@ -127,6 +133,8 @@ def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBou
         _put_filters(source, entries)
     if room < _PROPERTIES_BYTES:
         return False
+    if in_place.taken_below and room >= _PROPERTIES_BYTES + _ID_BYTES * (len(in_place.taken_below) + 5):
+        properties[symbol("rewind:replay-taken-below")] = list(map(ulong, in_place.taken_below))
     link.properties = properties
     return True
 

@@ -100,6 +100,7 @@ class LogSource(LinkSetup):
             copies=True,
             settles=self._join is not None,
             batches=self._wants_batches,
+            taken_below=self._client.vpn.broker.retention.taken_below(self._patterns),
         )
         is_said = reply_to_source(self._request, in_place, self._client.vpn.log)
         assert self._reader is not None

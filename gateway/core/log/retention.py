@@ -16,8 +16,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.address import AddressKind
-from amqp_ext.addresses.patterns import AddressPattern
+from amqp_ext.addresses.rule_topics import may_hold_for
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.log.retention_rule import RetentionRule
@@ -233,7 +232,17 @@ class Retention:
         Args:
             patterns: As ``taken_by`` has it.
         """
-        return taken_by([*self.marks.values(), *([self._on_its_way] if self._on_its_way else [])], patterns)
+        return taken_by(self._all_marks(), patterns)
+
+    def taken_below(self, patterns: Sequence[str]) -> tuple[int, ...]:
+        """The same rule by rule: below which ids each that may have taken any of these topics did, in rising order."""
+        below: dict[str, int] = {}
+        for mark in self._all_marks():
+            below[mark.rule] = max(below.get(mark.rule, 0), taken_by([mark], patterns).below)
+        return tuple(sorted(found for found in below.values() if found))
+
+    def _all_marks(self) -> list[RetentionMark]:
+        return [*self.marks.values(), *([self._on_its_way] if self._on_its_way else [])]
 
 
 def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOut:
@@ -245,13 +254,10 @@ def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOu
     """
     if not marks:
         return NOTHING
-    asked = [TopicPattern.parse(text) for text in patterns or (">",)]
-    wanted = [pattern for pattern in asked if not pattern.is_exception]
-    excepted = [pattern for pattern in asked if pattern.is_exception]
     found = NOTHING
     for mark in marks:
         topics, *before = json.loads(mark.rule)
-        if any(_may_have_taken(topics, before, pattern, excepted) for pattern in wanted):
+        if may_hold_for(topics, before, patterns):
             newest = mark.below > found.below
             found = TakenOut(
                 max(found.below, mark.below),
@@ -259,49 +265,3 @@ def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOu
                 tuple(topics) if newest else found.topics,
             )
     return found
-
-
-def _may_have_taken(
-    topics: Sequence[str],
-    before: Iterable[Sequence[str]],
-    asked: TopicPattern,
-    excepted: Sequence[TopicPattern],
-) -> bool:
-    """
-    Whether a rule for these topics may have taken out what is asked for; rather yes than no.
-
-    Args:
-        before: The topics of the rules before it.
-        excepted: Exceptions of whoever asks.
-    """
-    patterns = list(map(TopicPattern.parse, topics))
-    if any(_covers(pattern, asked) for pattern in patterns if pattern.is_exception):
-        return False
-    if any(_covers_all(others, asked) for others in before):
-        return False
-    return any(
-        _touch(pattern, asked) and not any(_covers(exception, pattern) for exception in excepted)
-        for pattern in patterns
-        if not pattern.is_exception
-    )
-
-
-def _covers_all(topics: Sequence[str], asked: TopicPattern) -> bool:
-    patterns = list(map(TopicPattern.parse, topics))
-    return not any(_touch(p, asked) for p in patterns if p.is_exception) and any(
-        _covers(p, asked) for p in patterns if not p.is_exception
-    )
-
-
-def _covers(pattern: TopicPattern, asked: TopicPattern) -> bool:
-    """Whether every topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
-    return _names(pattern).covers(AddressKind.LOG, asked)
-
-
-def _touch(pattern: TopicPattern, asked: TopicPattern) -> bool:
-    """Whether some topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
-    return _names(pattern).touches(AddressKind.LOG, asked)
-
-
-def _names(pattern: TopicPattern) -> AddressPattern:
-    return AddressPattern(pattern.text, AddressKind.LOG, pattern, False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from gateway.core.effects import SavePoint, TrimLog
+from gateway.core.effects import SavePoint, TrimLog, TrimTopics
 from gateway.core.log.point import Point
 from spark_bridge.columns.encoded_messages import PAGE_BYTES
 from spark_bridge.errors import OptionError
@@ -193,6 +195,47 @@ def test_a_point_a_topic_with_nul_and_what_was_trimmed(
         list(place.read(WHOLE_LOG, ALL, IdRange(6, 21, whole.generation)))
 
 
+def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
+    machines: tuple[Server, Server], written: Written
+) -> None:
+    """
+    Nothing is short in silence, on a standby as on the primary; what a rule took out before the plan, and what it takes
+    out of other topics or ids, fails nothing. A start that was named in it is refused.
+    """
+    for number in range(20):
+        written.publish(1, topic=f"n/{number % 2}")
+    rule = json.dumps([["n/1"]])
+
+    def take_out(*ids: int) -> None:
+        effect = TrimTopics(ids[0], ids[-1] + 1, counts_topics=True, ids=ids, rule=rule)
+        assert written.gateway.commit(effect) is None
+
+    def offsets(place: DatabasePlace, selection: Selection, ids: IdRange) -> list[int]:
+        return [n for batch in place.read(selection, ALL, ids) for n in batch.column("offset").to_pylist()]
+
+    take_out(2, 4)
+    primary, standby = (DatabasePlace(written.at(machine)) for machine in machines)
+    even = Selection(patterns=("n/0",))
+    planned, of_others, behind = (primary.plan(found) for found in (WHOLE_LOG, even, Selection(start="#9")))
+    assert (planned.taken_below, of_others.taken_below, behind.taken_below) == ((5,), (), (5,))
+    there = [1, 3, *range(5, 21)]
+    eventually(lambda: standby.extent(WHOLE_LOG) == planned, "replication")
+    assert offsets(primary, WHOLE_LOG, planned) == offsets(standby, WHOLE_LOG, planned) == there
+    for start in ("#2", "2001-01-01T00:00:00Z"):
+        with pytest.raises(DataLoss):
+            primary.plan(Selection(start=start))
+    assert primary.plan(replace(even, start="#2")).first == 2
+    take_out(6, 8)
+    eventually(lambda: standby.extent(WHOLE_LOG).taken_below == (9,), "replication")
+    for place in (primary, standby):
+        with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
+            offsets(place, WHOLE_LOG, planned)
+        assert offsets(place, WHOLE_LOG, behind) == there[there.index(9) :]
+        assert offsets(place, even, of_others) == list(range(1, 21, 2))
+        lenient = offsets(place, Selection(fail_on_data_loss=False), planned)
+        assert lenient == [found for found in there if found not in (6, 8)]
+
+
 def test_a_message_that_is_not_what_was_written_is_not_read(
     machines: tuple[Server, Server], written: Written
 ) -> None:
@@ -325,14 +368,14 @@ def test_a_server_that_is_restarted_is_read_on_from(
     assert found == list(range(1, 12_001))
 
 
-def test_a_reader_needs_three_tables(machines: tuple[Server, Server], written: Written) -> None:
-    """Rights on the log's row, on messages and on points are enough, for what is made later too."""
+def test_a_reader_needs_four_tables(machines: tuple[Server, Server], written: Written) -> None:
+    """Rights on the log's row, messages, points and rules' marks are enough, for what is made later too."""
     primary, _ = machines
     schema = f'"rewind_{written.vpn.name}"'
     for statement in (
         "create role reader login",
         f"grant usage on schema {schema} to reader",
-        f"grant select on {schema}.log, {schema}.message, {schema}.point to reader",
+        f"grant select on {schema}.log, {schema}.message, {schema}.point, {schema}.retention to reader",
     ):
         primary.execute(statement, written.database)
     written.publish(5)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from adbc_driver_manager import AdbcStatusCode, OperationalError
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
 from amqp_ext.message.erased import NO_BODY
@@ -20,6 +21,7 @@ from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
 from spark_bridge.places import log_file
 from spark_bridge.places.addresses import Folder
+from spark_bridge.places.file_place import FilePlace
 from spark_bridge.places.log_file import LogFile
 from spark_bridge.places.sqlite_reader import SqliteReader
 from spark_bridge.schema import DDL, chosen
@@ -104,7 +106,7 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
     with LogGateway(tmp_path_factory.mktemp("trimmed"), rule) as gateway:
         content = Described(DATA, b"x" * 20_000)
         gateway.publish(message(content, topic=topic) for topic in ("debug/a", "orders/a") * 100)
-        of_rule = {"path": gateway.path, "subscribe": "debug/>"}
+        of_rule = {"path": gateway.path, "subscribe": "debug/>", "failOnDataLoss": "false"}
         wait_until(lambda: table("offset bigint", **of_rule).num_rows < 52, "the rule is kept to")
         yield gateway
 
@@ -175,6 +177,41 @@ def test_what_a_rule_of_retention_took_out_is_missing_everywhere(trimmed: LogGat
     topics = from_url.column("topic").to_pylist()
     assert topics.count("orders/a") == (0 if subscribe == "debug/>" else 100)
     assert (40 < topics.count("debug/a") < 52) == (subscribe != "orders/>")
+
+
+def test_what_a_gateway_takes_out_of_a_planned_range_is_data_loss_or_left_out(trimmed: LogGateway) -> None:
+    """Over AMQP as from the file, with one pattern and with several; other topics are whole."""
+    ddl = "offset bigint, topic string"
+    selections: dict[str, dict[str, str]] = {
+        "strict": {"subscribe": "debug/>"},
+        "several": {"subscribe": "orders/>,debug/>"},
+        "other": {"subscribe": "orders/>"},
+        "others": {"subscribe": "orders/>,none"},
+        "lenient": {"subscribe": ">", "failOnDataLoss": "false"},
+    }
+    ways = ({"url": trimmed.url}, {"path": trimmed.path})
+    planned = [
+        {name: source(**way, **options).reader(struct(ddl)) for name, options in selections.items()}
+        for way in ways
+    ]
+    of_rule = {"path": trimmed.path, "subscribe": "debug/>", "failOnDataLoss": "false"}
+    gone = table(ddl, **of_rule).column("offset")[5].as_py()
+    trimmed.publish(message(Described(DATA, b"x" * 20_000), topic="debug/a") for _ in range(10))
+    wait_until(lambda: table(ddl, **of_rule).column("offset")[0].as_py() > gone, "the rule is kept to")
+    for readers in planned:
+        found: dict[str, list[str]] = {}
+        for name, reader in readers.items():
+            if name in ("strict", "several"):
+                with pytest.raises(DataLoss, match=r"rule of retention took messages out"):
+                    list(reader.read(reader.partitions()[0]))
+                continue
+            found[name] = [
+                row["topic"] for batch in reader.read(reader.partitions()[0]) for row in batch.to_pylist()
+            ]
+        assert found["other"] == found["others"] == ["orders/a"] * 100
+        assert 20 < found["lenient"].count("debug/a") < 47 and found["lenient"].count("orders/a") == 100
+    for way in ways:
+        assert table(ddl, **way, subscribe="debug/>").num_rows > 40
 
 
 def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
@@ -249,6 +286,102 @@ def test_a_trimmed_range_is_data_loss_or_left_out(
     found = [row["offset"] for batch in lenient.read(lenient.partitions()[0]) for row in batch.to_pylist()]
     assert found == list(range(1001, 2_502 + len(EVERY_KIND)))
     assert "Offsets 1 to 1000 are no longer in the log" in capsys.readouterr().err
+
+
+RULE_TAKES_OUT = [
+    """insert into retention (rule, below, whole_time) values ('[["n/1"]]', {below}, 9999999999999)
+    on conflict (rule) do update set below = excluded.below""",
+    "delete from message where topic = 'n/1' and id < {below}",
+]
+
+
+def take_out(folder: Path, below: int) -> None:
+    """What a gateway does by a rule of retention for the topic n/1: ids 2, 5, 8 and so on."""
+    with sqlite3.connect(folder / "default.db") as connection:
+        for statement in RULE_TAKES_OUT:
+            connection.execute(statement.format(below=below))
+    connection.close()
+
+
+def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
+    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    What a rule of retention takes between planning and reading fails the read, unless the user said it may go; what it
+    took before the plan, and what it takes of other topics and other ids, does not.
+    """
+    path = copy(gateway[1], tmp_path)
+    take_out(tmp_path, 600)
+    one = {"path": path, "minPartitions": "1"}
+    ddl = struct("offset bigint, topic string")
+    strict, lenient, other, behind = (
+        source(**one, **more).reader(ddl)
+        for more in (
+            {},
+            {"failOnDataLoss": "false"},
+            {"subscribe": "!n/1"},
+            {"startingOffsets": "1200"},
+        )
+    )
+    halves = source(path=path, endingOffsets="1200", minPartitions="2").reader(ddl)
+    expected = table("offset bigint", path=path).num_rows
+
+    def rows(reader: Any, part: int = 0) -> int:
+        return sum(batch.num_rows for batch in reader.read(reader.partitions()[part]))
+
+    assert rows(strict) == expected
+    take_out(tmp_path, 1_000)
+    with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
+        rows(strict)
+    with pytest.raises(DataLoss, match="between offsets 600 and 1199"):
+        rows(halves, 1)
+    assert rows(halves, 0) == 599 - 200
+    assert rows(behind) > 1_000 and rows(other) > 1_500
+    assert rows(lenient) == table("offset bigint", path=path).num_rows == expected - 133
+    assert "a rule of retention took some out of the log; they are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", ["#10", "2020-01-01T00:00:00Z"])
+def test_a_start_in_what_a_rule_took_out_is_refused(
+    gateway: tuple[str, str], tmp_path: Path, start: str
+) -> None:
+    """As over AMQP; for other topics, behind it, or where the user said it may go it is granted."""
+    path = copy(gateway[1], tmp_path, "update log set floor_time = 0")
+    take_out(tmp_path, 600)
+    options = {"path": path, "replayStart": start}
+    with pytest.raises(DataLoss, match="up to offset 599 a rule of retention took some out"):
+        table("offset bigint", **options)
+    assert table("offset bigint", **options, subscribe="n/0").num_rows > 800
+    assert table("offset bigint", **options, failOnDataLoss="false").num_rows > 2_000
+    assert table("offset bigint", path=path, replayStart="#600").num_rows > 1_800
+
+
+def test_a_stream_is_told_of_what_a_rule_takes_out_before_it_comes_to_it(
+    gateway: tuple[str, str], tmp_path: Path
+) -> None:
+    """
+    An offset, as checkpoints have it, says what was taken out above it when the query began; a batch behind that is
+    no loss, nor is one at the end of the log.
+    """
+    path = copy(gateway[1], tmp_path)
+    take_out(tmp_path, 600)
+    ddl = struct("offset bigint")
+    stream = source(path=path, startingOffsets="earliest").streamReader(ddl)
+    start = stream.initialOffset()
+    middle = stream.latestOffset(start, ReadMaxRows(300))
+    end = stream.latestOffset(middle, ReadAllAvailable())
+    place = FilePlace(Folder(path)).name
+    assert [found[place].get("takenBelow") for found in (start, middle, end)] == [[600], [600], None]
+
+    def rows(first: Any, last: Any) -> int:
+        return sum(batch.num_rows for part in stream.partitions(first, last) for batch in stream.read(part))
+
+    assert (rows(start, middle), rows(middle, end)) == (200, 2_501 + len(EVERY_KIND) - 300 - 100)
+    take_out(tmp_path, 1_000)
+    assert rows(start, middle) == 200
+    with pytest.raises(DataLoss, match="since the read was planned"):
+        rows(middle, end)
+    stream.stop()
 
 
 def test_a_log_made_anew_is_data_loss(gateway: tuple[str, str], tmp_path: Path) -> None:
