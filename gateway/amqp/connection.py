@@ -14,19 +14,21 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
-from proton import Collector, Event, Transport
-from proton import Connection as EngineConnection
+from proton import Event
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
 from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
 from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
+from gateway.amqp.closing import Closing
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
+from gateway.amqp.deadline import Deadline
 from gateway.amqp.engine import heartbeats
 from gateway.amqp.engine.close_errors import CloseError
-from gateway.amqp.engine.conditions import code_of, condition_of
+from gateway.amqp.engine.conditions import code_of
+from gateway.amqp.engine.engine import Engine
 from gateway.amqp.engine.input import Input
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
@@ -34,14 +36,11 @@ from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.open_answer import answer_open
 from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import as_followed, is_better_untold
+from gateway.amqp.redirects import is_better_untold
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
 from gateway.tls import peer_common_name
-
-CLOSE_SECONDS: Final = 2.0
-"""How long a connection that we close may take to answer before it is cut."""
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
@@ -65,6 +64,8 @@ class Connection(asyncio.Protocol):
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
         self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
+        self._deadline = Deadline()
+        self._closing = Closing(acceptor, self.output, self.log, self._deadline, self._drop_links)
         walk = self._walk = FrameWalk(
             self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames
         )
@@ -76,24 +77,20 @@ class Connection(asyncio.Protocol):
             self._deal_with,
             self._is_busy,
             self._go_on_reading,
-            self._end,
+            self._closing.end,
         )
         self._sessions = PeerSessions(self.links, walk, self.limits, self.log, self.output.rewrite)
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._handshake: Handshake | None = None
-        self._engine: EngineConnection | None = None
-        self._transport: Transport | None = None
-        self._collector: Collector | None = None
+        self._engine: Engine | None = None
         self._frames: FrameFilter | None = None
         self._signed_in: Identity | None = None
         """Of a peer that has signed in."""
         self._client: OpenClient | None = None
         """Of an open connection."""
         self._is_reading = True
-        self._is_ending = False
         self._is_lost = False
-        self._timer: asyncio.TimerHandle | None = None
 
     # --- what administrators see ----------------------------------------------------------------------------------
 
@@ -136,6 +133,7 @@ class Connection(asyncio.Protocol):
         # Whoever takes half of it is read again: not so seldom that it looks dead, nor for a few bytes each time.
         socket.set_write_buffer_limits(high=most, low=most // 2)
         self.output.connect(socket)
+        self._closing.connect(socket)
         peer = address_of_peer(socket)
         self.identity.connected(peer)
         self.log.bind(**{log_keys.PEER: peer})
@@ -143,12 +141,10 @@ class Connection(asyncio.Protocol):
         tls = socket.get_extra_info("ssl_object")
         name = peer_common_name(tls) if tls is not None else None
         self._handshake = Handshake(self, self._acceptor.sasl(name), self._acceptor.check_password)
-        self._timer = self._loop.call_later(
-            self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out
-        )
+        self._deadline.set(self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_ending:
+        if self._closing.has_begun:
             # We have said our last. The engine would keep what comes now, however much.
             return
         self._guard_input(partial(self._receive, data))
@@ -156,7 +152,7 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         if self._handshake is not None:
             self._handshake.receive(data)
-        elif self._transport is not None:
+        elif self._engine is not None:
             self._feed(data)
 
     def _guard_input(self, call: Callable[[], None]) -> None:
@@ -183,7 +179,7 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
-        self._stop_timer()
+        self._deadline.clear()
         self.tasks.cancel()
         client = self._client
         if client is not None:
@@ -194,7 +190,8 @@ class Connection(asyncio.Protocol):
         self.input.lost()
         self._sessions.lost()
         self.output.lost()
-        self._release_engine()
+        self._closing.lost()
+        self._free_engine()
         self.account.close()
         self._acceptor.left(self)
         if client is not None:
@@ -229,18 +226,11 @@ class Connection(asyncio.Protocol):
         self.account.sign_in(identity.user)
         self._frames = self._acceptor.frame_filter(identity)
         self.log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
-        self._transport = Transport(Transport.SERVER)
-        self._transport.max_frame_size = self.limits.max_frame_bytes
-        self._transport.channel_max = self.limits.max_channels - 1
-        # What we ask for is half of what we tolerate, so that a heartbeat in time is never missed (2.4.5).
-        self._transport.idle_timeout = self.limits.idle_timeout_ms / 1000
-        self._engine = EngineConnection()
-        self._collector = Collector()
-        self._engine.collect(self._collector)
-        self._transport.bind(self._engine)
-        self.input.begin(self._transport, self._collector)
+        engine = self._engine = Engine(self.limits)
+        self._closing.begin(engine.connection, self.input)
+        self.input.begin(engine.transport, engine.collector)
         output_filter = self._frames.write if self._frames is not None else None
-        self.output.begin(self._transport, self.links, output_filter)
+        self.output.begin(engine.transport, self.links, output_filter)
         self._feed(leftover)
 
     def turn_away(self, reason: str | None) -> None:
@@ -264,7 +254,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """It can still carry something."""
-        return not self._is_lost and not self._is_ending and self._transport is not None
+        return not self._is_lost and not self._closing.has_begun and self._engine is not None
 
     def _feed(self, data: bytes) -> None:
         """Bytes from the peer, for the engine."""
@@ -292,7 +282,7 @@ class Connection(asyncio.Protocol):
 
     def _is_busy(self) -> bool:
         """So much is under way for the peer that nothing more is to begin; once it has to go, that is over soon."""
-        return not self._is_ending and self.tasks.count >= TASKS
+        return not self._closing.has_begun and self.tasks.count >= TASKS
 
     def _task_done(self) -> None:
         self.output.schedule_flush()
@@ -313,18 +303,18 @@ class Connection(asyncio.Protocol):
         elif kind == Event.CONNECTION_REMOTE_CLOSE:
             self._drop_links()
             if self._engine is not None:
-                self._engine.close()
-            self._end()
+                self._engine.connection.close()
+            self._closing.end()
         elif kind == Event.TRANSPORT_ERROR:
-            if self._transport is not None and not self._is_ending:
-                error = CloseError.of(self._transport.condition)
+            if self._engine is not None and not self._closing.has_begun:
+                error = CloseError.of(self._engine.transport.condition)
                 self.output.close_with(error)
                 self.log.warning("protocol_error", **{log_keys.REASON: f"{error.condition}: {error.text}"})
-            self._end()
+            self._closing.end()
 
     def _open(self) -> None:
-        engine, transport, acceptor = self._engine, self._transport, self._acceptor
-        assert engine is not None and transport is not None
+        assert self._engine is not None
+        engine, acceptor = self._engine.connection, self._acceptor
         if self._client is not None:
             # It could name another Message VPN than the one its links are in.
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open"))
@@ -334,18 +324,18 @@ class Connection(asyncio.Protocol):
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
         try:
-            heartbeats.check_idle_timeout(transport)
+            heartbeats.check_idle_timeout(self._engine.transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
         except Refused as error:
             if is_better_untold(error, engine.remote_properties):
-                self._leave_untold(error)
+                self._closing.leave_untold(error)
                 return
             refused = error
         answer_open(engine, acceptor, self._client)
         engine.open()
-        self._stop_timer()
+        self._deadline.clear()
         if refused is not None:
             self.refuse(refused)
             return
@@ -353,27 +343,9 @@ class Connection(asyncio.Protocol):
         self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
 
-    def redirect(self, refused: Refused) -> None:
-        """Another gateway does what is asked for: the same as where that is so of all, though it is open already."""
-        engine = self._engine
-        if engine is not None and not self._is_ending and is_better_untold(refused, engine.remote_properties):
-            self._drop_links()
-            self._leave_untold(refused)
-        else:
-            self.refuse(refused)
-
-    def _leave_untold(self, refused: Refused) -> None:
-        """End the connection without a word: its client does better with its next address than with a reason."""
-        self.log.refused(refused)
-        self.output.flush()
-        self._is_ending = True
-        self.input.drop()
-        if self._socket is not None:
-            self._socket.close()
-
     def _act_on(self, found: Finding) -> None:
         """Something is wrong in what the peer sent, or worth more than the engine tells."""
-        if self._is_ending:
+        if self._closing.has_begun:
             return
         if isinstance(found, BadConnection):
             self.refuse(Refused(code_of(found.condition), found.text))
@@ -387,7 +359,7 @@ class Connection(asyncio.Protocol):
 
     def _attach(self, link: Any) -> None:
         termini = self._sessions.attached(link)
-        if self._client is None or self._is_ending or link.session not in self.links.sessions:
+        if self._client is None or self._closing.has_begun or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
             # The engine takes it for the same link, which is freed.
@@ -416,21 +388,21 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         """Heartbeats both ways (AMQP 1.0 section 2.4.5): the engine says when it wants to be asked again."""
-        transport, collector = self._transport, self._collector
-        if transport is None or collector is None or self._is_ending:
+        if self._engine is None or self._closing.has_begun:
             return
+        transport = self._engine.transport
         now = time.monotonic()
         if not self._is_reading and self.output.was_taken():
             # It is there, though we read nothing of what it may have sent.
-            self._timer = self._loop.call_later(self.limits.idle_timeout_ms / 1000, self._tick)
+            self._deadline.set(self.limits.idle_timeout_ms / 1000, self._tick)
             return
         deadline = transport.tick(now)
         if not self.input.is_waiting:
             self._guard_input(self.input.go_on)
         self.output.schedule_flush()
-        if deadline and not self._is_ending:
+        if deadline and not self._closing.has_begun:
             wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
-            self._timer = self._loop.call_later(wait, self._tick)
+            self._deadline.set(wait, self._tick)
 
     def _is_held_up(self) -> bool:
         """
@@ -480,66 +452,15 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, refused: Refused) -> None:
         """Close the connection with an error."""
-        engine = self._engine
-        if engine is None:
-            if self._socket is not None:
-                self._socket.close()
-            return
-        if self._is_ending:
-            return
-        refused = as_followed(refused, engine.remote_properties)
-        self.log.refused(refused)
-        self._drop_links()
-        if engine.state & EngineConnection.LOCAL_UNINIT:
-            # The engine writes no close before the peer's open, which it was not given.
-            engine.container = self._acceptor.container_id
-            engine.open()
-            error = CloseError(refused.code.condition, refused.text)
-            self.output.rewrite(lambda output: output + error.frame)
-        engine.condition = condition_of(refused)
-        engine.close()
-        self._end()
+        self._closing.refuse(refused)
 
     def stop(self, refused: Refused) -> None:
-        """
-        The gateway stops. Its links end with the connection and get no detach of their own: clients that reconnect by
-        themselves (rhea, Qpid JMS, proton's Container) take a detached link for one that is over, and would come back
-        without it. ``amqp:connection:forced`` is a connection's error (AMQP 1.0 section 2.8.16).
-        """
-        self.refuse(refused)
-        self.output.flush()
+        """The gateway stops, or has its client go: see ``Closing.stop``."""
+        self._closing.stop(refused)
 
-    def _end(self) -> None:
-        """Nothing more begins here: the engine writes what it still has to, and the peer has a moment to answer it."""
-        self.output.schedule_flush()
-        if self._is_ending:
-            return
-        self._is_ending = True
-        self.input.drop()
-        self.output.end(self._all_written)
-        self._stop_timer()
-        # Cut, not closed: a peer that reads nothing would hold what is buffered for it for ever.
-        self._timer = self._loop.call_later(CLOSE_SECONDS, self._cut)
-
-    def _all_written(self) -> None:
-        """The engine will write no more."""
-        socket, engine = self._socket, self._engine
-        if socket is None or engine is None or socket.is_closing():
-            return
-        if engine.state & engine.REMOTE_CLOSED:
-            socket.close()
-        elif socket.can_write_eof():
-            # Were it closed while the peer still sends, the kernel would reset it, and our last frame be lost.
-            socket.write_eof()
-
-    def _cut(self) -> None:
-        if self._socket is not None:
-            self._socket.abort()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def redirect(self, refused: Refused) -> None:
+        """Another gateway does what is asked for: see ``Closing.redirect``."""
+        self._closing.redirect(refused)
 
     def _let_go(self) -> None:
         """
@@ -551,14 +472,11 @@ class Connection(asyncio.Protocol):
             self._handshake.close()
         self._socket = self._handshake = self._frames = self._client = None
 
-    def _release_engine(self) -> None:
-        """Nothing may use an object of the engine from here on: links are closed, and the output has none."""
-        transport, engine, collector = self._transport, self._engine, self._collector
-        self._transport = self._engine = self._collector = None
-        if transport is not None and engine is not None and collector is not None:
-            transport.unbind()
+    def _free_engine(self) -> None:
+        """Links are closed, and nobody else has an object of it any more."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
             engine.free()
-            collector.release()
 
     # --- mistakes -------------------------------------------------------------------------------------------------
 

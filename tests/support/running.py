@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from amqp_ext.replay_start import parse_text
-from gateway.amqp import connection
+from gateway.amqp import closing
 from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Configuration, Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
@@ -116,7 +116,7 @@ class RunningGateway:
 
         A client is driven by its test, which is in here: it cannot answer, and is not waited for as ``stop`` does.
         """
-        with patch.object(connection, "CLOSE_SECONDS", UNANSWERED_SECONDS):
+        with patch.object(closing, "CLOSE_SECONDS", UNANSWERED_SECONDS):
             self.stop()
         self.start()
 
