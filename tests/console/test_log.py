@@ -53,10 +53,15 @@ def ids(page: Page) -> list[int]:
     return [int(text) for text in rows(page).locator("td.mono").all_inner_texts()]
 
 
-def all_ids(page: Page, most: int = MOST_ROWS) -> list[int]:
-    """Of the rows that the list has, as one scrolls from its top to its end, or past so many."""
+def all_ids(page: Page, last: int, most: int = MOST_ROWS) -> list[int]:
+    """
+    Of the rows that the list has, as one scrolls from its top to its end, or past so many.
+
+    Args:
+        last: Of the row at its end, which may have to be loaded.
+    """
     found: list[int] = page.evaluate(
-        """async (most) => {
+        """async ([last, most]) => {
             const box = document.querySelector(".log-table .table-box");
             const found = new Set();
             const isCovered = () => {
@@ -64,7 +69,7 @@ def all_ids(page: Page, most: int = MOST_ROWS) -> list[int]:
                 const spacers = [...box.querySelectorAll("tr.spacer")].map((row) => row.getBoundingClientRect());
                 return spacers.every((row) => row.bottom <= bottom - height + 30 || row.top >= bottom);
             };
-            for (let top = 0; found.size < most; top += box.clientHeight - 60) {
+            for (let top = 0; found.size < most; top = Math.min(top + box.clientHeight - 60, box.scrollHeight)) {
                 box.scrollTop = top;
                 do {
                     await new Promise((resolve) => requestAnimationFrame(resolve));
@@ -72,11 +77,11 @@ def all_ids(page: Page, most: int = MOST_ROWS) -> list[int]:
                 for (const cell of box.querySelectorAll("tbody tr:not(.spacer) td.mono")) {
                     found.add(Number(cell.textContent));
                 }
-                if (top > box.scrollHeight) break;
+                if (found.has(last) && top >= box.scrollHeight - box.clientHeight) break;
             }
             return [...found];
         }""",
-        most,
+        [last, most],
     )
     return found
 
@@ -103,10 +108,10 @@ def test_the_newest_come_first_or_the_oldest(log: Console, history: History) -> 
     """All of the log, as one scrolls; in the other order, from its beginning."""
     known = [message.id for message in history.messages]
     assert ids(log.page)[0] == known[-1]
-    assert all_ids(log.page) == known[::-1]
+    assert all_ids(log.page, known[0]) == known[::-1]
     log.page.get_by_role("button", name="Oldest first").click()
     expect(rows(log.page).first.locator("td.mono")).to_have_text("1")
-    assert all_ids(log.page) == known
+    assert all_ids(log.page, known[-1]) == known
 
 
 def test_topics_and_a_selector_choose(log: Console, history: History) -> None:
@@ -117,7 +122,7 @@ def test_topics_and_a_selector_choose(log: Console, history: History) -> None:
     page.get_by_role("button", name="Filter").click()
     wanted = [m.id for m in history.messages if m.topic.startswith("orders/eu/") and (m.id - 1) % 2 == 1]
     expect(rows(page).first.locator("td.mono")).to_have_text(str(wanted[-1]))
-    assert all_ids(page) == wanted[::-1]
+    assert all_ids(page, wanted[0]) == wanted[::-1]
     page.get_by_label("Selector").fill("attempt = ")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("alert")).to_contain_text("selector")
@@ -133,7 +138,7 @@ def test_a_part_of_the_time_line_is_dragged(log: Console, history: History) -> N
     assert 20 * HOUR_MS > until - since > 10 * HOUR_MS
     wanted = [m.id for m in history.messages if since <= m.time_ms <= until]
     expect(rows(page).first.locator("td.mono")).to_have_text(str(wanted[-1]))
-    assert all_ids(page) == wanted[::-1]
+    assert all_ids(page, wanted[0]) == wanted[::-1]
     page.get_by_role("slider", name="From").press("ArrowLeft")
     assert int(query(page)["from"]) < since, "an edge is moved with the keyboard"
 
@@ -150,6 +155,29 @@ def test_a_click_on_the_time_line_is_a_start(log: Console, history: History) -> 
     first = next(m.id for m in history.messages if m.time_ms >= since)
     expect(rows(page).first.locator("td.mono")).to_have_text(str(first))
     assert "until" not in query(page)
+
+
+def test_what_the_archive_alone_has_is_tinted(log: Console, history: History) -> None:
+    """It can be replayed, and is not in the list, which begins with the log."""
+
+    def archived(route: Route) -> None:
+        answer = route.fetch().json()
+        answer["data"] |= {"fromTimeMs": BEGAN_MS - 24 * HOUR_MS, "firstMsgId": -500_000_000}
+        answer["data"]["archive"] = {"oldestMsgId": -500_000_000, "oldestTimeMs": BEGAN_MS - 12 * HOUR_MS}
+        route.fulfill(json=answer)
+
+    log.page.route("**/histogram?*", archived)
+    log.page.get_by_role("button", name="Oldest first").click()
+    log.page.reload()
+    tinted, striped = log.page.get_by_title("In the archive alone"), log.page.get_by_title("No longer there")
+    expect(tinted).to_be_visible()
+    expect(striped).to_be_visible()
+    assert [one.bounding_box()["width"] > 50 for one in (tinted, striped)] == [True, True]  # type: ignore[index]
+    expect(rows(log.page).first.locator("td.mono")).to_have_text("1")
+    log.page.get_by_role("button", name="Newest first").click()
+    expect(rows(log.page).first.locator("td.mono")).to_have_text(str(history.messages[-1].id))
+    assert all_ids(log.page, 1) == [message.id for message in reversed(history.messages)]
+    assert log.violations() == []
 
 
 @pytest.mark.parametrize("text", ["#300", "300", "2026-11-14 12:00", "match:JMSMessageID = 'm-299'"])
@@ -171,7 +199,7 @@ def test_one_goes_to_a_place(log: Console, history: History, text: str) -> None:
         }""",
         arg=history.messages[-1].id,
     )
-    assert all_ids(page) == [m.id for m in reversed(history.messages)]
+    assert all_ids(page, 1) == [m.id for m in reversed(history.messages)]
 
 
 def test_an_offset_that_is_not_there_is_said(log: Console) -> None:
@@ -353,7 +381,7 @@ def test_messages_come_live_in_order_and_within_bounds(
     assert samples > 3
     newest = count + 10
     page.get_by_role("button", name="Pause").click()
-    kept = all_ids(page, KEPT)
+    kept = all_ids(page, 0, KEPT)
     assert len(kept) >= KEPT
     assert kept == list(range(newest, newest - len(kept), -1))
     heap = page.evaluate("performance.memory.usedJSHeapSize")
@@ -374,7 +402,7 @@ def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client
     assert ids(page) == before
     page.get_by_role("button", name="Go on").click()
     expect(rows(page).first.locator("td.mono")).to_have_text("250")
-    assert all_ids(page) == list(range(250, 0, -1))
+    assert all_ids(page, 1) == list(range(250, 0, -1))
 
 
 def test_the_oldest_first_live_stays_at_its_end(
@@ -404,5 +432,5 @@ def test_live_goes_on_when_the_gateway_comes_back(
     with Client(gateway.url) as again:
         again.sender("topic://a").send_all([data(i) for i in range(20)])
         expect(rows(page).first.locator("td.mono")).to_have_text("40")
-    assert all_ids(page) == list(range(40, 0, -1))
+    assert all_ids(page, 1) == list(range(40, 0, -1))
     console.faults.clear()  # a connection that breaks is one for the browser's log

@@ -11,7 +11,7 @@ export const MOST_ROWS = 5_000;
 const PAGE = 200;
 const LARGEST_PAGE = 1_000;
 
-/** Ids that one request looks through where not all match: so many that it takes about this long. */
+/** Ids that one request looks through at most: so many that it takes about this long where few match. */
 const FIRST_PIECE = 20_000;
 const LARGEST_PIECE = 1_000_000;
 const QUICK_MS = 400;
@@ -84,7 +84,8 @@ export class MessageWindow {
     const { from, until, place, isTail } = this.wanted;
     try {
       const found = await get(`${this._log}/histogram`, { from, until, buckets: 1 }, this._abort.signal);
-      this.bounds = { first: found.firstMsgId, last: found.lastMsgId };
+      // What the archive alone has is not listed.
+      this.bounds = { first: Math.max(found.firstMsgId, found.log?.oldestMsgId ?? 1), last: found.log ? found.lastMsgId : 0 };
       const { first, last } = this.bounds;
       let begin = this._isOldestFirst ? first : last;
       if (isTail) begin = Math.max(first, last - TAIL + 1);
@@ -170,8 +171,7 @@ export class MessageWindow {
     const next = this._next[end];
     // Who scrolls on has more at once.
     const count = Math.min(LARGEST_PAGE, Math.max(PAGE, this.state.peek().rows.length));
-    const length = this._isFiltered ? this._piece : count;
-    const edge = isAscending ? Math.min(this.bounds.last, next + length - 1) : Math.max(this.bounds.first, next - length + 1);
+    const edge = isAscending ? Math.min(this.bounds.last, next + this._piece - 1) : Math.max(this.bounds.first, next - this._piece + 1);
     const { subscribe, selector } = this.wanted;
     const began = performance.now();
     const { rows, cursor } = await page(

@@ -130,8 +130,9 @@ function Queue({ vpn, name }) {
 /** @type {import("../parts/table.js").Column[]} */
 const LETTERS = [
   { key: "time", title: "Lies there since", width: "140px", cell: (/** @type {any} */ one) => html`<span title=${words.exactly(one.spooledTimeMs)}>${words.said(one.spooledTimeMs, { seconds: true })}</span>` },
-  { key: "topic", title: "Topic", cell: (/** @type {any} */ one) => html`<span title=${one.topic}>${words.oneLine(one.topic)}</span>${one.isUnacked && html` <${Badge} title="A consumer has it">in delivery<//>`}` },
-  { key: "correlation", title: "Correlation-id", wide: true, width: "150px", cell: (/** @type {any} */ one) => words.oneLine(one.correlationId ?? "") },
+  { key: "correlation", title: "Correlation-id", cell: (/** @type {any} */ one) => html`${words.oneLine(one.correlationId ?? "")}${one.isUnacked && html` <${Badge} title="A consumer has it">in delivery<//>`}` },
+  { key: "type", title: "Content type", wide: true, width: "160px", cell: (/** @type {any} */ one) => html`<span class="soft">${words.oneLine(one.contentType ?? "")}</span>` },
+  { key: "id", title: "Offset", align: "end", mono: true, width: "92px", wide: true, cell: (/** @type {any} */ one) => String(one.msgId) },
   { key: "size", title: "Size", wide: true, width: "92px", align: "end", cell: (/** @type {any} */ one) => words.size(one.contentSize) },
 ];
 

@@ -126,7 +126,7 @@ function Target({ vpn, rewind, endpoint }) {
         value=${rewind.to}
         options=${[
           ["endpoint", "Queue or topic endpoint"],
-          ["copy", "Another address"],
+          ["copy", "Address"],
         ]}
         onInput=${(/** @type {string} */ to) => changeQuery({ to: to === "copy" ? to : null, target: null })}
       />
