@@ -162,7 +162,7 @@ class Broker:
             kept = replays.get(replay.cursor)
             cursor = Cursor(replay.position - 1) if kept is None else Cursor(kept.floor, kept.ranges)
             if kept is not None:
-                endpoint.backlog.restore_replay(replay.cursor, cursor)
+                endpoint.backlog.put.restore_replay(replay.cursor, cursor)
             position, first_id = cursor.floor + 1, self.log.first_id
             if position < first_id and not replay.is_archived:
                 # What it had read and the log has dropped since is here by references; what it had not fails it.

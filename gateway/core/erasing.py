@@ -76,7 +76,9 @@ class Erasing:
         """Whether an endpoint is about to be done with one of these messages, or to get a copy of one."""
         wanted = set(ids)
         return any(
-            not (wanted.isdisjoint(endpoint.withdrawals.ids) and wanted.isdisjoint(endpoint.backlog.coming))
+            not (
+                wanted.isdisjoint(endpoint.withdrawals.ids) and wanted.isdisjoint(endpoint.backlog.put.coming)
+            )
             for endpoint in self._broker.endpoints.values()
         )
 
@@ -99,13 +101,13 @@ class Erasing:
         having = [
             endpoint
             for endpoint in self._broker.endpoints.values()
-            if endpoint.backlog.references or endpoint.backlog.replayed is not None
+            if endpoint.backlog.put.references or endpoint.backlog.put.replayed is not None
         ]
         for marker in markers:
             message_id, size = marker[ID], sizes[marker[ID]]
             change = len(marker[CONTENT]) - size
             for endpoint in having:
-                if not endpoint.backlog.is_routed(message_id):
+                if endpoint.backlog.put.has(message_id):
                     yield _Resized(endpoint, endpoint.cursor_number, None, message_id, size, change)
             route = routes.get(marker[ROUTE])
             for endpoint in () if route is None else route.endpoints:
@@ -117,7 +119,7 @@ class Erasing:
 def _part_with(endpoint: Endpoint, route: Route | None, message_id: int) -> int | None:
     """The part of an endpoint's cursor that a message is in, that lies there by a route; None where it does not."""
     backlog = endpoint.backlog
-    if route is None or not backlog.is_routed(message_id):
+    if route is None or backlog.put.has(message_id):
         return None
     part = backlog.part_of(route)
     return None if backlog.parts[part].is_done(message_id) else part
@@ -166,7 +168,7 @@ class Erasure:
                 continue  # It was emptied meanwhile.
             backlog = endpoint.backlog
             if part is None:
-                is_there = not backlog.is_routed(message_id)
+                is_there = backlog.put.has(message_id)
             else:
                 is_there = not backlog.parts[part].is_done(message_id)
                 backlog.parts[part].saved_bytes -= change

@@ -259,7 +259,7 @@ class Trimming:
 
     def _not_held(self, effect: TrimLog) -> None:
         for endpoint in self._broker.endpoints.values():
-            endpoint.backlog.not_kept(
+            endpoint.backlog.put.not_kept(
                 i for cursor, i in effect.references if cursor == endpoint.cursor_number
             )
 
@@ -325,5 +325,5 @@ def held_references(endpoints: Iterable[Endpoint], ids: Sequence[int]) -> list[t
     return [
         (endpoint.cursor_number, message_id)
         for endpoint in endpoints
-        for message_id in endpoint.backlog.keep_by_reference(ids)
+        for message_id in endpoint.backlog.put.keep_by_reference(ids)
     ]

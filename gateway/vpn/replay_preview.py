@@ -186,7 +186,7 @@ async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
     number, end = endpoint.cursor_number, vpn.broker.log.next_id
     routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
     after = min(cursor.floor for cursor in backlog.parts.values())
-    references = sorted(backlog.references)
+    references = sorted(backlog.put.references)
     try:
         while routes and after + 1 < end and endpoint.cursor_number == number:
             async with vpn.search_turns.turn(ADMINISTRATION):
@@ -194,7 +194,7 @@ async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
                     reader.submit(lambda after=after: reader.routed_page(routes, after, end))  # type: ignore[misc]
                 )
             # What references lead to is counted below, whatever route it came by.
-            count([row for row in page.rows if row[0] not in backlog.references])
+            count([row for row in page.rows if row[0] not in backlog.put.references])
             after = page.position - 1
         for first in range(0, len(references), PIECE):
             ids = references[first : first + PIECE]

@@ -119,13 +119,13 @@ class Consumer(SendingLink):
     ) -> None:
         """What lay there before a replay may not have been delivered yet: it is not marked as replayed."""
         assert self.flow is not None
-        is_routed = self.flow.endpoint.backlog.is_routed
-        for is_kept, found in groupby(rows, lambda row: is_routed(row[ID])):
+        was_put = self.flow.endpoint.backlog.put.has
+        for is_replayed, found in groupby(rows, lambda row: was_put(row[ID])):
             run = list(found)
-            if is_kept:
-                super().send(run, attempts, end_id)
-            else:
+            if is_replayed:
                 self.send_marked(run, attempts, end_id, replay.name, replay.marked_below)
+            else:
+                super().send(run, attempts, end_id)
 
     def nothing_to_send(self) -> None:
         super().nothing_to_send()

@@ -14,12 +14,10 @@ else.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from amqp_ext.message.priority import DEFAULT
 from gateway.core.effects import (
-    AddReferences,
     DropCursor,
     Effect,
     MoveCursor,
@@ -28,6 +26,7 @@ from gateway.core.effects import (
     settled_firsts,
 )
 from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.put_messages import PutMessages
 from gateway.core.endpoint.routed_messages import RoutedMessages
 from gateway.core.model import ID, ROUTE, WHOLE, Row
 
@@ -43,16 +42,8 @@ class Backlog:
         self.cursor_number = cursor_number
         """What the store knows the cursor by; another one once everything was dropped."""
         self.parts = parts
-        self.replayed: Cursor | None = None
-        """The cursor of the replay that puts messages here; its open ones are those that lie here."""
-        self.replay_cursor_number = 0
-        self.archived: set[int] = set()
-        """What the replay has put that the log's archive alone has: the store has nothing of it to be let go of."""
-        self.references: set[int] = set()
-        self._orphans: set[int] = set()
-        """References that a failed replay has left, which a transaction is about to settle."""
-        self.coming: set[int] = set()
-        """References to these are being committed."""
+        self.put = PutMessages(cursor_number, next(iter(parts)))
+        """What did not come by routes."""
         self.routes: dict[RoutedMessages, None] = {}
         """Routes that lead here."""
         self.is_awake = False
@@ -60,13 +51,6 @@ class Backlog:
         self.emptied_up_to = 0
         """Everything up to this id was dropped as a whole."""
         self._dropped_on_way = 0
-        self._replayed_done: list[int] = []
-        """Settled by the replay's cursor, and not told yet."""
-        self._archived_done = 0
-        """The same of those that the archive alone has."""
-        self._put_messages = 0
-        """By the replay, and by references."""
-        self._put_bytes = 0
         self._reserved_messages = 0
         self._reserved_bytes = 0
 
@@ -75,12 +59,12 @@ class Backlog:
     @property
     def messages(self) -> int:
         """How many messages lie here, durably, unsettled ones among them."""
-        return self._put_messages + sum(self._counts(part)[0] for part in self.parts)
+        return self.put.messages + sum(self._counts(part)[0] for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
         """Their content."""
-        return self._put_bytes + sum(self._counts(part)[1] for part in self.parts)
+        return self.put.size_bytes + sum(self._counts(part)[1] for part in self.parts)
 
     def room_for(self, contents: Sequence[bytes], quota_messages: int, quota_bytes: int) -> int:
         """How many of ``contents``, from the first on, fit quotas (0: no bound) beside what is about to come and go."""
@@ -118,7 +102,7 @@ class Backlog:
             is_saved: The store counts it so.
         """
         if part is None:
-            self._put_bytes += size_bytes
+            self.put.resize(size_bytes)
             return
         self.parts[part].count(0, size_bytes)
         self.parts[part].saved_bytes += size_bytes if is_saved else 0
@@ -197,8 +181,8 @@ class Backlog:
     def drop_effects(self, up_to: int) -> list[Effect]:
         """Nothing up to an id is here any more."""
         effects: list[Effect] = [DropCursor(self.cursor_number, self._number, up_to)]
-        if self.replay_cursor_number:
-            effects.append(DropCursor(self.replay_cursor_number, 0, 0))
+        if self.put.replay_cursor_number:
+            effects.append(DropCursor(self.put.replay_cursor_number, 0, 0))
         return effects
 
     def count_effects(self, newest_id: int) -> list[Effect]:
@@ -263,7 +247,7 @@ class Backlog:
         ]
         if put:
             ids = sorted(put)
-            effects += self.settle_put(ids, sum(sizes[i] for i in ids), [i for i in ids if i in failed])
+            effects += self.put.settle(ids, sum(sizes[i] for i in ids), [i for i in ids if i in failed])
         return effects
 
     def open_among(self, routed: Mapping[int, list[int]]) -> dict[int, list[int]]:
@@ -274,91 +258,12 @@ class Backlog:
     def has(self, row: Row) -> bool:
         """Whether a message of the store lies here."""
         message_id, number = row[ID], row[ROUTE]
-        if not self.is_routed(message_id):
+        if self.put.has(message_id):
             return True
         return any(
             number in route.numbers and not self.parts[self.part_of(route)].is_done(message_id)
             for route in self.routes
         )
-
-    def has_put_all(self, ids: list[int]) -> bool:
-        """Whether a replay has put all of these, one after the other."""
-        return self.replayed is not None and self.replayed.has_all(ids)
-
-    def settle_put(
-        self, ids: list[int], size_bytes: int, attempts: Sequence[int], *, is_run: bool = False
-    ) -> list[Effect]:
-        """
-        Messages that a replay or references have here (rising ids) are consumed for good.
-
-        Args:
-            attempts: Those of them whose deliveries failed before. ``is_run``: ``has_put_all`` said so of all.
-        """
-        self._put_messages -= len(ids)
-        self._put_bytes -= size_bytes
-        references = [i for i in ids if i in self.references] if self.references else []
-        self.references.difference_update(references)
-        effects: list[Effect] = []
-        if references or attempts:
-            effects.append(self._settle_references(references, attempts))
-        if self.replayed is not None:
-            replayed = ids if is_run or self.replayed.has_all(ids) else [i for i in ids if self.was_put(i)]
-            for i in references:
-                if not self.was_put(i):
-                    # Put before a restart: what the archive has is read again from the cursor on, and this is in it.
-                    self.replayed.add(i, i)
-            if replayed:
-                self.replayed.settle(replayed, is_run=is_run)
-                self._replayed_done = [i for i in replayed if i not in references] if references else replayed
-                self._pass_archived()
-        return effects
-
-    def _pass_archived(self) -> None:
-        if self.archived:
-            stored = [i for i in self._replayed_done if i not in self.archived]
-            self._archived_done = len(self._replayed_done) - len(stored)
-            self.archived.difference_update(self._replayed_done)
-            self._replayed_done = stored
-
-    @property
-    def put_ids(self) -> list[int]:
-        """What lies here by the replay and by references, rising."""
-        return sorted(self.references if self.replayed is None else {*self.references, *self.replayed.open})
-
-    def drop_references(self, ids: Sequence[int]) -> MoveCursor:
-        """No reference is to lead to these."""
-        return self._settle_references(ids, ())
-
-    def _settle_references(self, references: Sequence[int], attempts: Sequence[int]) -> MoveCursor:
-        part = next(iter(self.parts))
-        return MoveCursor(self.cursor_number, part, None, {}, None, 0, 0, references, attempts, references)
-
-    def acknowledged(self, count: int) -> MoveCursor:
-        """So many messages before live were acknowledged while a replay was under way."""
-        assert self.replayed is not None
-        floor, ranges = self.replayed.change()
-        done, self._replayed_done = self._replayed_done, []
-        archived, self._archived_done = self._archived_done, 0
-        return MoveCursor(
-            self.replay_cursor_number, WHOLE, floor, ranges, None, -count, 0, done, archived=archived
-        )
-
-    def was_put(self, message_id: int) -> bool:
-        """Whether the replay has put this one here, and it was not settled."""
-        return self.replayed is not None and self.replayed.is_open(message_id)
-
-    def put_among(self, ids: list[int]) -> set[int]:
-        """Those of rising ids that a replay or references have here."""
-        if not self.references:
-            if self.replayed is None:
-                return set()
-            if self.replayed.has_all(ids):
-                return set(ids)
-        return {i for i in ids if not self.is_routed(i)}
-
-    def is_routed(self, message_id: int) -> bool:
-        """Whether this one came by a route, as far as that is known; else it was put here."""
-        return message_id not in self.references and not self.was_put(message_id)
 
     # --- in transactions --------------------------------------------------------------------------------------------
 
@@ -398,34 +303,7 @@ class Backlog:
                     [i for i in ids if i in attempts],
                 )
             )
-        if put:
-            references = sorted(i for i in put if i in self.references)
-            part = next(iter(self.parts))
-            failed = [i for i in put if i in attempts]
-            effects.append(
-                SettleInTransaction(
-                    self.cursor_number, part, None, {}, None, 0, 0, references, failed, references
-                )
-            )
-        if self.replayed is not None and (put or acknowledged):
-            replayed = sorted(i for i in put if self.was_put(i))
-            ranges = dict(self.replayed.ranges_of(replayed)) if replayed else {}
-            done = [i for i in replayed if i not in self.references and i not in self.archived]
-            archived = sum(i in self.archived for i in replayed)
-            effects.append(
-                SettleInTransaction(
-                    self.replay_cursor_number,
-                    WHOLE,
-                    None,
-                    ranges,
-                    None,
-                    -acknowledged,
-                    0,
-                    done,
-                    archived=archived,
-                )
-            )
-        return effects
+        return effects + self.put.settle_in_transaction(put, acknowledged, attempts)
 
     def settled_by_transaction(
         self, by_part: Mapping[int, list[int]], sizes: Mapping[int, int], written: Iterable[Effect]
@@ -444,138 +322,6 @@ class Backlog:
             cursor.saved_messages -= len(ids)
             cursor.saved_bytes -= size
 
-    def put_settled_by_transaction(self, sizes: Mapping[int, int], written: Iterable[Effect]) -> list[Effect]:
-        """
-        The same for those that a replay or a reference had here.
-
-        Returns:
-            What removes those that are newer than the transaction.
-        """
-        self._put_messages -= len(sizes)
-        self._put_bytes -= sum(sizes.values())
-        referenced = {i for e in written if isinstance(e, MoveCursor) for i in e.references}
-        newer = [i for i in sorted(sizes) if i in self.references and i not in referenced]
-        self.references.difference_update(sizes)
-        self.archived.difference_update(sizes)
-        replayed = sorted(i for i in sizes if self.was_put(i))
-        if replayed:
-            assert self.replayed is not None
-            self.replayed.settled_elsewhere(
-                replayed, settled_firsts(written, self.replay_cursor_number, WHOLE)
-            )
-        return [self.drop_references(newer)] if newer else []
-
-    def orphans_settled(self, ids: Collection[int], *, is_committed: bool) -> list[Effect]:
-        """A transaction is over that was to settle what a failed replay had left: either way nothing of it is here."""
-        orphans = sorted(self._orphans.intersection(ids))
-        self._orphans.difference_update(orphans)
-        return [self.drop_references(orphans)] if orphans and not is_committed else []
-
-    # --- replays and references -------------------------------------------------------------------------------------
-
-    def begin_replay(self, number: int, position: int) -> list[Effect]:
-        """A replay is to put messages of the log here, from ``position`` on."""
-        self.replayed = Cursor(position - 1)
-        self.replay_cursor_number = number
-        return [OpenCursor(number, (WHOLE,), position - 1)]
-
-    def leave_to_routes(self, ids: Iterable[int]) -> list[Effect]:
-        """The replay that has just begun does not put these (rising): they lie here by their routes."""
-        assert self.replayed is not None
-        for i in ids:
-            self.replayed.add(i, i)
-        floor, ranges = self.replayed.change()
-        return [MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges, None, 0, 0)]
-
-    def restore_replay(self, number: int, replayed: Cursor) -> None:
-        """A replay goes on after a restart."""
-        self.replayed = replayed
-        self.replay_cursor_number = number
-
-    def put(self, ids: Sequence[int], size_bytes: int, archived: Collection[int] = ()) -> None:
-        """
-        The replay puts these here, rising.
-
-        Args:
-            archived: Those that the log's archive alone has.
-        """
-        assert self.replayed is not None
-        self.archived.update(archived)
-        self.replayed.load(ids)
-        self._put_messages += len(ids)
-        self._put_bytes += size_bytes
-
-    def end_replay(self) -> list[Effect]:
-        """All that the replay had put is settled, or has references."""
-        number, self.replay_cursor_number = self.replay_cursor_number, 0
-        self.replayed = None
-        self.archived.clear()
-        return [DropCursor(number, 0, 0)] if number else []
-
-    def keep_put(self, withdrawn: Collection[int]) -> list[Effect]:
-        """
-        The replay ends where it is, and what it has put stays.
-
-        Args:
-            withdrawn: Ids that transactions are about to settle: a reference that one removes is not made again.
-        """
-        assert self.replayed is not None
-        # With those that trimming has given references to: that may not be written yet, and may fail.
-        ids = [i for i in self.replayed.open if not (i in withdrawn and i in self.references)]
-        self.references.update(ids)
-        return [AddReferences(self.cursor_number, ids), *self.end_replay()]
-
-    def drop_put(
-        self, attempts: Collection[int], withdrawn: Collection[int]
-    ) -> tuple[list[int], list[Effect]]:
-        """
-        What the replay has put and was not settled is not here any more.
-
-        Args:
-            attempts: Ids whose deliveries failed before.
-            withdrawn: Ids that transactions are about to settle: what becomes of them is theirs to say.
-
-        Returns:
-            Their ids, rising, and the effects.
-        """
-        assert self.replayed is not None
-        ids = sorted({*self.replayed.open, *self.references})
-        self._put_messages = self._put_bytes = 0
-        self._orphans = self.references.intersection(withdrawn)
-        references = sorted(self.references - self._orphans)
-        self.references.clear()
-        failed = [i for i in ids if i in attempts]
-        effects: list[Effect] = []
-        if references or failed:
-            effects.append(self._settle_references(references, failed))
-        return ids, [*effects, *self.end_replay()]
-
-    def refer(self, ids: Collection[int], size_bytes: int) -> None:
-        """References lead to these, which lie here from now on."""
-        self.references.update(ids)
-        self._put_messages += len(ids)
-        self._put_bytes += size_bytes
-
-    def keep_by_reference(self, ids: Sequence[int]) -> list[int]:
-        """What was put here of these (rising, not none), which the log is about to drop: references lead to it now."""
-        first, stop = ids[0], ids[-1] + 1
-        found = {i for i in self.references if first <= i < stop}
-        if self.replayed is not None:
-            put = self.replayed.open
-            found.update(put[bisect_left(put, first) : bisect_left(put, stop)])
-        coming = [i for i in self.coming if first <= i < stop]
-        if len(ids) < stop - first:
-            leaving = set(ids)
-            found &= leaving
-            coming = [i for i in coming if i in leaving]
-        self.references.update(found)
-        self.archived.difference_update(found)
-        return sorted(found.union(coming))
-
-    def not_kept(self, ids: Iterable[int]) -> None:
-        """The log has not dropped these after all: what the replay had put needs no reference."""
-        self.references.difference_update([i for i in ids if self.was_put(i)])
-
     def needs_before(self, message_id: int) -> bool:
         """Whether something up to an id may be needed by way of routes."""
         return any(cursor.floor < message_id for cursor in self.parts.values())
@@ -592,9 +338,4 @@ class Backlog:
         if not self.is_awake:
             for route in self.routes:
                 self.parts[self.part_of(route)].count(-route.messages, -route.size_bytes)
-        self.replayed = None
-        self.replay_cursor_number = 0
-        self.archived.clear()
-        self.references.clear()
-        self._orphans.clear()
-        self._put_messages = self._put_bytes = 0
+        self.put.reset(cursor_number)

@@ -118,7 +118,7 @@ class Endpoint:
         if self.backlog.wake(is_awake) and is_awake:
             self.catch_up()
         if not self.flows and (self.replay is None or not self.replay.is_reading):
-            self.ready.fall_asleep(set(self.backlog.put_ids))
+            self.ready.fall_asleep(set(self.backlog.put.ids))
 
     def watch(self) -> None:
         """Somebody looks at what comes here, until ``unwatch``."""
@@ -309,7 +309,7 @@ class Endpoint:
         effects = self.empty(cursor_number, floor)
         self.replay = replay
         self.is_clearing = True
-        effects += self.backlog.begin_replay(replay_cursor_number, replay.first)
+        effects += self.backlog.put.begin_replay(replay_cursor_number, replay.first)
         return [*effects, self.definition()]
 
     def replay_cleared(self) -> None:
@@ -343,7 +343,7 @@ class Endpoint:
         if priorities is not None:
             self.ready.note_priorities(ids, priorities)
         among = set(routed)
-        self.backlog.put([i for i in ids if i not in among] if among else ids, size_bytes, archived)
+        self.backlog.put.add([i for i in ids if i not in among] if among else ids, size_bytes, archived)
         replay.put_up_to(position, len(ids), size_bytes)
         self.ready.add_put(ids, routed)
 
@@ -360,13 +360,13 @@ class Endpoint:
 
     def end_replay(self) -> list[Effect]:
         """All that the replay had put is settled."""
-        return [*self.backlog.end_replay(), self.replay_definition()]
+        return [*self.backlog.put.end_replay(), self.replay_definition()]
 
     def force_complete(self) -> list[Effect]:
         """The replay is complete, and what it has put stays."""
         assert self.replay is not None
         self.replay.force_complete()
-        return [*self.backlog.keep_put(self.withdrawals.ids), self.replay_definition()]
+        return [*self.backlog.put.keep(self.withdrawals.ids), self.replay_definition()]
 
     def fail_replay(self, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
@@ -380,7 +380,7 @@ class Endpoint:
         was_reading = replay.is_reading
         replay.fail(reason, now_ms)
         self.is_clearing = False
-        dropped, effects = self.backlog.drop_put(self.attempts, self.withdrawals.ids)
+        dropped, effects = self.backlog.put.drop(self.attempts, self.withdrawals.ids)
         self.ready.drop(dropped)
         for flow in (*self.flows, *self.suspended):
             for i in dropped:
@@ -396,7 +396,7 @@ class Endpoint:
     def begin_copy(self, row: Row) -> AddReferences:
         """One logged message is about to be put here, in its place by id."""
         self.reserve(1, len(row[CONTENT]))
-        self.backlog.coming.add(row[ID])
+        self.backlog.put.coming.add(row[ID])
         return AddReferences(self.cursor_number, (row[ID],))
 
     def end_copy(self, effect: AddReferences, row: Row, priority: int, *, is_committed: bool) -> list[Effect]:
@@ -411,17 +411,17 @@ class Endpoint:
         """
         size = len(row[CONTENT])
         self.reserve(-1, -size)
-        self.backlog.coming.discard(row[ID])
+        self.backlog.put.coming.discard(row[ID])
         if self.cursor_number != effect.cursor:
             return []  # A replay, or a purge, has dropped it with all the rest.
         if not is_committed:
-            return [self.backlog.drop_references(effect.ids)]
+            return [self.backlog.put.drop_references(effect.ids)]
         self.refer(effect.ids, (priority,), size)
         return []
 
     def refer(self, ids: Sequence[int], priorities: Sequence[int], size_bytes: int) -> None:
         """References lead to these: they are ready, each in its place."""
-        self.backlog.refer(ids, size_bytes)
+        self.backlog.put.refer(ids, size_bytes)
         self.ready.note_priorities(ids, priorities)
         self.ready.give_back(ids)
 
@@ -470,15 +470,15 @@ class Endpoint:
         taken, sizes = flow.take(ids)
         if not taken:
             return [], []
-        backlog, is_one_way = self.backlog, not (self.backlog.references or self.settings.priorities)
+        backlog, is_one_way = self.backlog, not (self.backlog.put.references or self.settings.priorities)
         is_replaying = self.replay is not None and self.replay.is_under_way
-        is_put = is_replaying and is_one_way and backlog.has_put_all(taken)
+        is_put = is_replaying and is_one_way and backlog.put.has_all(taken)
         gone = taken if is_put else sorted(taken)
         failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
         if is_one_way and not is_replaying:
             effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
         elif is_put:
-            effects = backlog.settle_put(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
+            effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
         else:
             effects = self._settle(gone, dict(zip(taken, sizes, strict=True)), newest_id, failed)
         self.ready.settled(gone)
@@ -493,7 +493,7 @@ class Endpoint:
 
     def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Which of rising ids came by routes, by part, and which were put here."""
-        put = self.backlog.put_among(ids)
+        put = self.backlog.put.among(ids)
         routed = [i for i in ids if i not in put] if put else ids
         return (self.ready.by_part(routed) if routed else {}), put
 
@@ -503,9 +503,9 @@ class Endpoint:
         if replay is None:
             return []
         count = replay.acknowledge(gone)
-        if not count or self.backlog.replayed is None:
+        if not count or self.backlog.put.replayed is None:
             return []
-        effects: list[Effect] = [self.backlog.acknowledged(count)]
+        effects: list[Effect] = [self.backlog.put.acknowledged(count)]
         return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
     @property

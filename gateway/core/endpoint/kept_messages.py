@@ -110,4 +110,4 @@ class KeptMessages:
             endpoint.note_attempts(self._attempts)
             effects.append(CountAttempts(backlog.cursor_number, tuple(self._attempts)))
         # What is not committed may come to nothing, and its ids to others.
-        return [*effects, *others, *backlog.leave_to_routes(self._committed)]
+        return [*effects, *others, *backlog.put.leave_to_routes(self._committed)]

@@ -102,21 +102,21 @@ class Withdrawals:
         # A replay may have ended meanwhile, and taken what it had put with it, or left references.
         routed, put = endpoint.by_way(gone)
         backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
-        effects = backlog.orphans_settled(gone, is_committed=True)
+        effects = backlog.put.orphans_settled(gone, is_committed=True)
         if put:
-            effects += backlog.put_settled_by_transaction({i: messages[i] for i in put}, transaction)
+            effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
         endpoint.ready.settled(gone)
         for i in gone:
             endpoint.attempts.pop(i, None)
         replay = endpoint.replay
-        if replay is None or not replay.acknowledge(gone) or backlog.replayed is None:
+        if replay is None or not replay.acknowledge(gone) or backlog.put.replayed is None:
             return effects
         return effects if replay.is_under_way else [*effects, *endpoint.end_replay()]
 
     def kept(self, messages: Mapping[int, int]) -> list[Effect]:
         """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""
         self.ids.difference_update(messages)
-        return self._endpoint.backlog.orphans_settled(messages, is_committed=False)
+        return self._endpoint.backlog.put.orphans_settled(messages, is_committed=False)
 
     def restored(self, messages: Mapping[int, int]) -> tuple[dict[int, int], list[Effect]]:
         """

@@ -215,7 +215,7 @@ class ReplayCommands:
             Refused: PRECONDITION_FAILED, some of what it has put is in the log's archive alone.
         """
         replay = _replay_of(endpoint)
-        archived = len(endpoint.backlog.archived)
+        archived = len(endpoint.backlog.put.archived)
         if archived:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,

@@ -114,7 +114,7 @@ class BrowseFeed:
         self._is_reading = True
         self._end = self._cache.next_id
         end, reader, backlog = self._end, self._reader, self.endpoint.backlog
-        put = backlog.put_ids
+        put = backlog.put.ids
         turns = [
             (part, [] if part == PUT else backlog.route_numbers(part), after)
             for part, after in self._shown_up_to.items()

@@ -192,7 +192,7 @@ class Consumers:
             self._tracing.settled(endpoint.name, back, "modified" if failed else "released")
         if failed:
             # Of what the log's archive alone has, nothing is kept: to the store it is no message.
-            archived = endpoint.backlog.archived
+            archived = endpoint.backlog.put.archived
             attempts = [(i, endpoint.attempts[i]) for i in back if i not in archived]
             if attempts:
                 self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))

@@ -72,7 +72,7 @@ class EndpointListing:
         """
         end, number, most = self._next_id(), endpoint.cursor_number, count + 1
         floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
-        put = [i for i in endpoint.backlog.put_ids if position <= i < end]
+        put = [i for i in endpoint.backlog.put.ids if position <= i < end]
         # Up to its floors it is done with all that came by routes.
         position = max(position, min([*(floor + 1 for floor in floors), *put[:1]]))
         found: list[Row] = []
@@ -104,7 +104,7 @@ class EndpointListing:
         if not backlog.messages:
             return None
         parts = [(backlog.route_numbers(part), cursor.floor) for part, cursor in backlog.parts.items()]
-        put = backlog.put_ids[:FIRST_ROWS]
+        put = backlog.put.ids[:FIRST_ROWS]
 
         def read() -> list[Row]:
             rows = reader.messages(put) if put else []

@@ -78,7 +78,7 @@ class _ReplayCursor(LogCursor):
 
     def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
         backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
-        replayed, references = backlog.replayed, backlog.references
+        replayed, references = backlog.put.replayed, backlog.put.references
         assert replayed is not None
         if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
             return of_topics(rows, matchers[0], topics)
@@ -165,7 +165,7 @@ class ReplayPump:
             (row[HELD] is not None or row[ID] <= kept_up_to)
             and backlog.has(row)
             # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
-            and row[ID] not in backlog.references
+            and row[ID] not in backlog.put.references
         )
 
     def subscriptions_changed(self) -> None:

@@ -193,7 +193,7 @@ class ReplayRunner:
     def _put_stopped(self, endpoint: Endpoint, replay: Replay, rows: Sequence[Row]) -> None:
         """Messages that came by routes are on the endpoint, before what the replay puts next."""
         backlog, feed = endpoint.backlog, self._feeds.of(endpoint)
-        rows = [row for row in rows if row[ID] not in backlog.references and backlog.has(row)]
+        rows = [row for row in rows if row[ID] not in backlog.put.references and backlog.has(row)]
         if not rows:
             return
         ids = [row[ID] for row in rows]

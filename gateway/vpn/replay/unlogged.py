@@ -121,7 +121,7 @@ class _Search:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         if (endpoint.cursor_number, broker.erasing.erasures) != (self._cursor_number, self._erasures):
             self._begin()
-        references = backlog.references
+        references = backlog.put.references
         if references and min(references) < self._below:
             raise self._refused_references()
         if references and not self._has_read_references:
@@ -199,7 +199,7 @@ class _Search:
             for row in rows
             if (row[HELD] is not None or row[ID] < below or is_gone(row))
             and row[ID] not in self._found
-            and row[ID] not in backlog.references
+            and row[ID] not in backlog.put.references
             and backlog.has(row)
         ]
         for row in broker.erasing.sized(rows):
@@ -223,7 +223,7 @@ class _Search:
         Raises:
             Refused: PRECONDITION_FAILED, the log does not have what references lead to.
         """
-        reader, references = self._vpn.reader, sorted(self._endpoint.backlog.references)
+        reader, references = self._vpn.reader, sorted(self._endpoint.backlog.put.references)
         for at in range(0, len(references), PIECE):
             ids: Sequence[int] = references[at : at + PIECE]
             while ids:

@@ -92,17 +92,17 @@ def test_an_endpoint_needs_by_priority_what_that_part_is_not_done_with() -> None
 
 def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None:
     one, two = new_endpoint(1, 9, []), new_endpoint(2, 9, [])
-    one.backlog.begin_replay(200, 1)
-    one.backlog.put([2, 3, 5, 8], 4)
-    one.backlog.refer([4], 1)
-    two.backlog.refer([3, 9], 2)
-    two.backlog.coming.add(5)
+    one.backlog.put.begin_replay(200, 1)
+    one.backlog.put.add([2, 3, 5, 8], 4)
+    one.backlog.put.refer([4], 1)
+    two.backlog.put.refer([3, 9], 2)
+    two.backlog.put.coming.add(5)
     found = held_references([one, two], range(3, 8))
     assert Counter(found) == Counter([(101, 3), (101, 4), (101, 5), (102, 3), (102, 5)])
-    assert one.backlog.references == {3, 4, 5}
-    assert two.backlog.references == {3, 9}, "a copy is there when it is durable"
-    one.backlog.not_kept([3, 4, 5])
-    assert one.backlog.references == {4}, "the log has what the replay put, as before"
+    assert one.backlog.put.references == {3, 4, 5}
+    assert two.backlog.put.references == {3, 9}, "a copy is there when it is durable"
+    one.backlog.put.not_kept([3, 4, 5])
+    assert one.backlog.put.references == {4}, "the log has what the replay put, as before"
 
 
 def test_nothing_is_trimmed_that_a_transaction_is_about_to_settle() -> None:

@@ -38,8 +38,8 @@ def came(backlog: Backlog, route: RoutedMessages, messages: int, size_bytes: int
 def replaying(ids: list[int], first: int = 1) -> Backlog:
     """A replay has put these here, of one byte each."""
     backlog = new_backlog(floor=100)
-    backlog.begin_replay(71, first)
-    backlog.put(ids, len(ids))
+    backlog.put.begin_replay(71, first)
+    backlog.put.add(ids, len(ids))
     return backlog
 
 
@@ -151,7 +151,7 @@ def test_a_message_without_a_priority_is_in_the_default_part() -> None:
 def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> None:
     backlog = new_backlog(floor=3)
     new_route(backlog, 5)
-    backlog.refer([2], 1)
+    backlog.put.refer([2], 1)
 
     def row(message_id: int, route: int) -> Any:
         return (message_id, 0, "a", 0, route, 1, b"x")
@@ -166,11 +166,11 @@ def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> Non
         route = new_route(backlog)
         backlog.wake(is_awake)
         came(backlog, route, 3, 30)
-        backlog.refer([1], 1)
-        backlog.begin_replay(71, 1)
+        backlog.put.refer([1], 1)
+        backlog.put.begin_replay(71, 1)
         assert backlog.drop_effects(9) == [DropCursor(70, 7, 9), DropCursor(71, 0, 0)]
         backlog.reset(80, 9)
-        assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (0, 0, [])
+        assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (0, 0, [])
         assert (backlog.cursor_number, backlog.emptied_up_to, backlog.parts[WHOLE].floor) == (80, 9, 9)
         assert backlog.open_effects(9) == [OpenCursor(80, (WHOLE,), 9)]
         assert backlog.drop_effects(9) == [DropCursor(80, 7, 9)]
@@ -185,38 +185,38 @@ def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> Non
 
 def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
     backlog = replaying([2, 3, 5], first=2)
-    backlog.keep_by_reference(range(3, 4))
-    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (3, 3, [2, 3, 5])
-    assert not backlog.is_routed(2)
-    assert backlog.is_routed(4)
+    backlog.put.keep_by_reference(range(3, 4))
+    assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (3, 3, [2, 3, 5])
+    assert backlog.put.has(2)
+    assert not backlog.put.has(4)
     first, *_ = backlog.settle_all({}, {2, 3}, {2: 1, 3: 1}, 100, {3})
     assert move(first).references == [3], "the reference goes, and what is held by it"
     assert (move(first).cursor, move(first).attempts, move(first).messages) == (70, [3], 0)
-    acknowledged = backlog.acknowledged(2)
+    acknowledged = backlog.put.acknowledged(2)
     assert (acknowledged.cursor, acknowledged.floor, acknowledged.messages) == (71, 4, -2)
     assert acknowledged.done == [2]
-    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (1, 1, [5])
+    assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (1, 1, [5])
 
 
 def test_what_a_replay_put_stays_by_references_where_it_is_forced_to_be_complete() -> None:
     backlog = replaying([2, 3, 5])
-    effects = backlog.keep_put(())
+    effects = backlog.put.keep(())
     assert effects == [AddReferences(70, [2, 3, 5]), DropCursor(71, 0, 0)]
-    assert (backlog.messages, backlog.put_ids, backlog.replayed) == (3, [2, 3, 5], None)
-    assert backlog.end_replay() == [], "its cursor is dropped once"
+    assert (backlog.messages, backlog.put.ids, backlog.put.replayed) == (3, [2, 3, 5], None)
+    assert backlog.put.end_replay() == [], "its cursor is dropped once"
 
 
 def test_a_replay_that_fails_takes_with_it_what_it_had_put() -> None:
     backlog = replaying([2, 3, 5])
-    backlog.keep_by_reference(range(3, 4))
+    backlog.put.keep_by_reference(range(3, 4))
     route = new_route(backlog)
     came(backlog, route, 2, 9)
-    gone, effects = backlog.drop_put({5: 1}, set())
+    gone, effects = backlog.put.drop({5: 1}, set())
     assert gone == [2, 3, 5]
     dropped, ended = effects
     assert (move(dropped).references, move(dropped).attempts) == ([3], [5])
     assert ended == DropCursor(71, 0, 0)
-    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (2, 9, [])
+    assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (2, 9, [])
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -224,28 +224,28 @@ def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_
     is_committed: bool,
 ) -> None:
     backlog = replaying([2, 3])
-    backlog.keep_by_reference(range(2, 4))
-    _, effects = backlog.drop_put((), {2})
+    backlog.put.keep_by_reference(range(2, 4))
+    _, effects = backlog.put.drop((), {2})
     assert move(effects[0]).references == [3], "what becomes of the other is the transaction's to say"
-    found = backlog.orphans_settled([2, 3], is_committed=is_committed)
+    found = backlog.put.orphans_settled([2, 3], is_committed=is_committed)
     assert [move(effect).references for effect in found] == ([] if is_committed else [[2]])
-    assert backlog.orphans_settled([2], is_committed=False) == []
+    assert backlog.put.orphans_settled([2], is_committed=False) == []
 
 
 def test_a_reference_that_is_newer_than_the_transaction_goes_with_what_it_settles() -> None:
     """A replay was forced to be complete meanwhile."""
     backlog = replaying([2, 3])
     written = backlog.settle_in_transaction({}, {2: 1}, {2}, 1, 100, ())
-    backlog.keep_put(())
-    (newer,) = backlog.put_settled_by_transaction({2: 1}, written)
+    backlog.put.keep(())
+    (newer,) = backlog.put.settled_by_transaction({2: 1}, written)
     assert move(newer).references == [2]
-    assert (backlog.put_ids, backlog.messages, backlog.size_bytes) == ([3], 1, 1)
+    assert (backlog.put.ids, backlog.messages, backlog.size_bytes) == ([3], 1, 1)
 
 
 def test_a_transaction_settles_what_came_in_each_way() -> None:
     backlog = replaying([2, 4], first=2)
-    backlog.keep_by_reference(range(4, 5))
-    backlog.refer([9], 1)
+    backlog.put.keep_by_reference(range(4, 5))
+    backlog.put.refer([9], 1)
     route = new_route(backlog)
     came(backlog, route, 3, 6)
     cursor = backlog.parts[WHOLE]
@@ -263,13 +263,13 @@ def test_a_transaction_settles_what_came_in_each_way() -> None:
     assert replayed.done == [2]
     assert backlog.messages == 6, "it is not known yet"
     backlog.settled_by_transaction({WHOLE: [101, 103]}, sizes, effects)
-    assert backlog.put_settled_by_transaction({2: 1, 4: 1, 9: 1}, effects) == []
-    assert (backlog.messages, backlog.put_ids) == (1, [])
+    assert backlog.put.settled_by_transaction({2: 1, 4: 1, 9: 1}, effects) == []
+    assert (backlog.messages, backlog.put.ids) == (1, [])
     assert backlog.count_effects(103) == [], "the store has counted it"
     assert (cursor.floor, cursor.ranges) == (101, [(103, 103)])
-    assert (backlog.replayed is not None) and backlog.replayed.floor == 4
+    assert (backlog.put.replayed is not None) and backlog.put.replayed.floor == 4
     assert cursor.change().ranges == {101: None, 103: 103}, "what it wrote is in the floor by now"
-    assert backlog.replayed.change().ranges == {2: None}
+    assert backlog.put.replayed.change().ranges == {2: None}
 
 
 def test_what_is_open_still_is_told_apart_by_part() -> None:
