@@ -92,7 +92,7 @@ class AuditLog:
         if asked.status < 400:
             log.info("administered", **values)
             return
-        if asked.status == 401:
+        if asked.status == 401 or scope["path"] == SIGN_IN:
             # Who is not known can ask as often as he likes.
             held_back = self._lines.admit(values[log_keys.PEER].rpartition(":")[0], "administration_refused")
             if held_back is None:

@@ -108,6 +108,31 @@ def test_a_session_that_ends_asks_to_sign_in_again(start: Start, show: Show) -> 
     assert page.url == address
 
 
+def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show: Show) -> None:
+    """What is done in the first is refused, and it says then who is signed in."""
+    console = show(start(users={**USERS, "eve": USERS["ann"]}))
+    page = console.load()
+    sign_in(console, "ann")
+    expect(page.get_by_title("Signed in as ann")).to_be_visible()
+    console.open("endpoints")
+    other = console.context.new_page()
+    other.goto(console.url)
+    said = {"userName": "eve", "password": "secret"}
+    status = other.evaluate(
+        """async (said) => {
+            const headers = {"Content-Type": "application/json"};
+            return (await fetch("/session", {method: "POST", body: JSON.stringify(said), headers})).status;
+        }""",
+        said,
+    )
+    assert status == 200
+    page.get_by_role("button", name="New…").click()
+    page.get_by_label("Name of it").fill("q")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("alert")).to_contain_text("X-CSRF-Token")
+    expect(page.get_by_title("Signed in as eve")).to_be_visible()
+
+
 def test_nobody_signs_in_where_nobody_needs_to(console: Console) -> None:
     """The first page is there at once."""
     page = console.load()

@@ -15,6 +15,7 @@ from gateway.admin.administrators import SignIn
 from gateway.admin.console.pages import is_of_console, page_routes
 from gateway.admin.console.session_routes import session_routes
 from gateway.admin.console.sessions import Sessions
+from gateway.admin.console.sign_in_bounds import BoundedSignIns
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.envelope import SESSION, tell_errors
@@ -54,6 +55,7 @@ def add_semp(app: FastAPI, administered: AdministeredGateway, settings: Callable
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
     app.add_middleware(SignIn, users=administered.users, is_open=_is_open)
+    app.add_middleware(BoundedSignIns)
     tell_errors(app)
     # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
     # for that.

@@ -90,6 +90,8 @@ async function refusal(response) {
   if (response.status === 401 && session.value?.isSignedIn) {
     session.value = { ...session.value, isSignedIn: false, csrfToken: "" };
   }
+  // Another window of this browser has signed in meanwhile: whose session it is now, the page shows.
+  if (response.status === 403 && error?.description?.includes("X-CSRF-Token")) void loadSession().catch(() => null);
   const text = error?.description ?? `The gateway answered ${response.status} ${response.statusText}.`;
   return new ApiError(response.status, text, error?.status, error?.replayError);
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ import trustme
 
 from amqp_ext.sasl import passwords
 from amqp_ext.sasl.passwords import hash_password
+from gateway.admin.console import sign_in_bounds
 from gateway.admin.console.sessions import COOKIE, MOST_PER_USER
+from gateway.admin.console.sign_in_bounds import MOST_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
-from tests.gateway.admin.conftest import Administer, Start
+from gateway.line_rate import BURST
+from tests.gateway.admin.conftest import Administer, Start, wait_until
 from tests.support.running import RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -377,6 +382,53 @@ def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http:
         ("administered", "DELETE /session", "ann", 200),
     ]
     assert not [line for line in logged if "secret" in repr(line) or "wr0ng" in repr(line)]
+
+
+def connect(http: httpx.Client) -> socket.socket:
+    """A connection of which nothing is said yet."""
+    return socket.create_connection((http.base_url.host, http.base_url.port or 0), 20)
+
+
+def head(length: int) -> bytes:
+    """The head of a request to sign in."""
+    text = "POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{text}Content-Length: {length}\r\n\r\n".encode()
+
+
+def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One address has a few such requests at once; each ends soon; and administrators go on meanwhile."""
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connect(http)) for _ in range(MOST_PER_ADDRESS)]
+        for sock in waiting:
+            sock.sendall(head(100) + b"{")
+        bearer = {"Authorization": "Bearer ann-s-token"}
+        wait_until(lambda: sign_in(http).status_code == 429, "the address has all that it may have")
+        assert make_queue(http, **bearer) == 200
+        waiting[0].sendall(b" " * 99)
+        assert waiting[0].recv(65_536).startswith(b"HTTP/1.1 400 ")
+        wait_until(lambda: sign_in(http).status_code == 200, "there is room again")
+        for sock in waiting[1:]:
+            sock.close()
+        monkeypatch.setattr(sign_in_bounds, "BODY_S", 0.3)
+        with connect(http) as slow:
+            slow.sendall(head(100) + b"{")
+            assert slow.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_no_name_and_password_have_is_not_read(http: httpx.Client) -> None:
+    """Whoever is not known has nothing to say at length."""
+    with connect(http) as sock:
+        sock.sendall(head(1_000_000) + b" " * 9_000)
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
+def test_what_strangers_send_fills_no_log(logged: list[Line], http: httpx.Client) -> None:
+    """Lines of one address are held back, and counted, whatever is wrong with the requests."""
+    for _ in range(BURST + 5):
+        assert http.post("/session", content=b"{").status_code == 400
+    assert len(logged) <= BURST + 1
 
 
 def test_under_tls_the_cookie_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
