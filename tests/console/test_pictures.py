@@ -131,10 +131,11 @@ def _take(page: Page, name: str) -> None:
 
 
 def in_words(snapshot: str) -> str:
-    """Without numbers, times and sizes, which are others each time, and without the list's rows."""
+    """Without numbers, times and sizes, which are others each time, without the list's rows and where links lead."""
     text = re.sub(
         r"^ *- row \".*\n(?: +- (?:cell|button|code|text).*\n)*", "", snapshot + "\n", flags=re.MULTILINE
     )
+    text = re.sub(r"^ *- /url: .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"rmid1:[-0-9a-f]+", "REPLAY-ID", text)
     text = re.sub(r"\d[\d,.:]*", "0", text)
     text = re.sub(r"\b(bytes?|kB|MB|GB|TB)\b", "SIZE", text)

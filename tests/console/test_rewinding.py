@@ -50,6 +50,23 @@ def begin(page: Page, name: str) -> None:
     button.click()
 
 
+def test_the_overview_leads_to_a_rewind(at_history: Console, history: History) -> None:
+    """It says how far back one can go, and what is under way."""
+    page = at_history.open("overview")
+    expect(page.get_by_text("You can rewind to")).to_contain_text("13 Nov 00:00")
+    expect(page.get_by_text("3 days back.")).to_contain_text(f"{len(history.messages)} messages")
+    page.get_by_role("link", name="13 Nov 00:00").click()
+    page.get_by_label("Queue or topic endpoint").fill(QUEUE)
+    orders = sum(m.topic.startswith("orders/") for m in history.messages)
+    expect(page.locator(".preview").get_by_text(f"{orders} messages", exact=True).first).to_be_visible()
+    page.locator(".preview").get_by_role("button", name="Rewind…").click()
+    begin(page, QUEUE)
+    expect(page.get_by_role("heading", name=f"Replay to {QUEUE}")).to_be_visible()
+    at_history.open("overview")
+    expect(page.get_by_text("waiting for acknowledgements")).to_be_visible()
+    assert at_history.violations() == []
+
+
 def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: History) -> None:
     """With a consumer attached: the page says what comes and whom it detaches, and follows it to its end."""
     with Client(history.gateway.url) as client:

@@ -5,11 +5,13 @@ import { html } from "../html.js";
 import { Badge, Bar, Facts, PageHead, Panel } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Found, usePolled } from "../parts/polled.js";
+import { ReplayState } from "../parts/replay.js";
 import { href, isNarrow, now, vpnName } from "../state.js";
 import * as words from "../words.js";
 
 const SLOW_MS = 10_000;
 const HOUR_MS = 3_600_000;
+const MOST_REPLAYS = 6;
 
 export default function Overview() {
   const name = vpnName.value;
@@ -41,7 +43,7 @@ function Reach({ name }) {
             <p class="soft">What is published from now on can be replayed.${!found.ingressEnabled && " The log takes nothing now: its ingress is off."}</p>`;
         }
         return html`<p class="reach-line" title=${words.exactly(earliest)}>
-            You can rewind to <a href=${href("log", [], { at: earliest })}>${words.said(earliest)}</a>
+            You can rewind to <a href=${href("rewind", [], { start: "beginning" })}>${words.said(earliest)}</a>
           </p>
           <p class="soft">
             ${words.roughly(now.value - earliest)} back.
@@ -150,18 +152,18 @@ function Alarms({ name }) {
 
 /** @param {{name: string}} props */
 function UnderWay({ name }) {
-  const replays = usePolled(() => all(at`monitor/msgVpns/${name}/replays`, { where: "endedTimeMs==null" }).catch(() => all(at`monitor/msgVpns/${name}/replays`)), [name]);
+  const replays = usePolled(() => all(at`monitor/msgVpns/${name}/replays`, { where: "state!=complete,state!=cancelled,state!=failed" }, MOST_REPLAYS), [name]);
   return html`<${Panel} class="c4" title="Replays under way" aside=${html`<a href=${href("replays")}>All</a>`}>
     <${Found} of=${replays}>
-      ${(/** @type {any[]} */ found) => {
-        const running = found.filter((one) => one.endedTimeMs === null);
+      ${(/** @type {any[]} */ running) => {
         if (running.length === 0) return html`<p class="calm">None. <a href=${href("rewind")}>Begin one</a></p>`;
         return html`<ul class="plain-list">
-          ${running.slice(0, 6).map((one) => {
+          ${running.map((one) => {
             const total = Math.max(1, one.endMsgId - 1);
             return html`<li key=${one.replayNumber}>
-              <a href=${href("replays", [one.replayName])}>${words.oneLine(one.target)}</a>
-              <span class="soft"> ${one.state}${one.secondsLeft === null ? "" : `, ${words.duration(one.secondsLeft * 1_000)} left`}</span>
+              <a href=${href("replays", [one.replayName])}>${words.oneLine(one.target || one.sourceQueueName)}</a>
+              <${ReplayState} replay=${one} />
+              <span class="soft">${one.secondsLeft === null ? "" : ` ${words.duration(one.secondsLeft * 1_000)} left`}</span>
               ${one.endMsgId > 0 && html`<${Bar} value=${one.positionMsgId} most=${total} label="Replay to ${one.target}" />`}
             </li>`;
           })}

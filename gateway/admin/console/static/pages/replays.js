@@ -11,6 +11,9 @@ import * as words from "../words.js";
 
 /** @typedef {import("../parts/replay.js").Replay} Replay */
 
+/** Of the list; those under way are asked for more often. */
+const LIST_MS = 4_000;
+
 export default function Replays() {
   const [name] = route.value.rest;
   return name ? html`<${One} key=${name} name=${name} />` : html`<${List} />`;
@@ -29,7 +32,7 @@ const COLUMNS = [
 
 function List() {
   const vpn = vpnName.value;
-  const replays = usePolled(() => all(at`monitor/msgVpns/${vpn}/replays`), [vpn]);
+  const replays = usePolled(() => all(at`monitor/msgVpns/${vpn}/replays`), [vpn], LIST_MS);
   return html`<${PageHead} title="Replays"><a class="button main" href=${href("rewind")}>Rewind…</a><//>
     <${Found} of=${replays}>
       ${(/** @type {Replay[]} */ found) => {
