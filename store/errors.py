@@ -76,3 +76,11 @@ class LogTrimmed(Exception):
     def __init__(self, position: int, first_id: int) -> None:
         super().__init__(f"position {position} was trimmed; the log begins at {first_id}")
         self.first_id = first_id
+
+
+class TakenOut(LogTrimmed):
+    """A rule of retention took messages out behind the position that was to be read, which nobody was told of yet."""
+
+    def __init__(self, position: int, below: int) -> None:
+        Exception.__init__(self, f"from id {position} on a rule of retention took messages out")
+        self.first_id = below

@@ -60,6 +60,12 @@ class Followed(Protocol):
     def look(self) -> ToldLog:
         """The log as it is now."""
 
+    def told_taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """
+        Readers were told of these marks. A page that lacks more is not given, but ``LogTrimmed`` raised: what a rule
+        took out may be gone from here before a look has shown it. It does not block, and any thread may call it.
+        """
+
     def definitions(self) -> ToldDefinitions:
         """Streams and points as they are now."""
 

@@ -109,6 +109,7 @@ class StandbyReads:
         is_ours = True
         try:
             told, definitions = followed.look(), followed.definitions()
+            followed.told_taken_out(told.marks)
             store = FollowedStore(followed, told, definitions)
             follower = self._on_loop(self._begin, store)
             is_ours = False
@@ -157,12 +158,18 @@ class StandbyReads:
                     return f"the standby has had no commit for {STALE_SECONDS:g} seconds"
                 if told.marks != marks:
                     marks = told.marks
-                    self._on_loop(follower.taken_out, marks)
+                    self._on_loop(self._taken_out, followed, follower, marks)
                 position = self._tell(followed, follower, told.log, position)
             except ReadFailed as error:
                 if time.monotonic() - answered > LOST_SECONDS:
                     return masked(f"the standby cannot be read: {error}")
         raise CancelledError
+
+    @staticmethod
+    def _taken_out(followed: Followed, follower: Follower, marks: Sequence[RetentionMark]) -> None:
+        """Readers are told first: from then on pages lack this."""
+        follower.taken_out(marks)
+        followed.told_taken_out(marks)
 
     def _tell(self, followed: Followed, follower: Follower, log: LogState, position: int) -> int:
         """Hand over what is new, page by page; up to where."""

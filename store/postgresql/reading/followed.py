@@ -7,6 +7,7 @@ of the active gateway's, of which nobody here is told in time; searches look at 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ class FollowedSchema:
             largest_bytes=MAX_ID,
             is_standby=True,
         )
+        self.reader.known_marks = ()
 
     @property
     def place(self) -> str:
@@ -109,6 +111,10 @@ class FollowedSchema:
             archived_id=archived,
         )
         return ToldLog(log, commit_no, [RetentionMark(*mark) for mark in zip(*marks, strict=True)])
+
+    def told_taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """See ``store.following.Followed``."""
+        self.reader.known_marks = marks
 
     def definitions(self) -> ToldDefinitions:
         """See ``store.following.Followed``."""

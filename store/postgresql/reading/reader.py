@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
 
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
@@ -30,6 +31,7 @@ from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, Re
 from store.postgresql.reading.packed import Packed, number
 from store.postgresql.reading.positions import positions_since
 from store.postgresql.reading.search import PAGE_IDS, look_up, scan, topic_condition
+from store.postgresql.reading.taken_out import check_is_whole
 from store.postgresql.text import read_text
 from store.property_index import IndexedSpan, span_at
 from store.read_pool import drain
@@ -165,6 +167,8 @@ class PostgresReader:
         self._is_patient = is_patient
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
+        self.known_marks: Sequence[RetentionMark] | None = None
+        """What rules of retention took out as far as readers were told; None where they are told before it is gone."""
         self.damage: str | None = None
         self.standby_damage: str | None = None
         self._local = threading.local()
@@ -263,7 +267,7 @@ class PostgresReader:
             held: With them all that endpoints alone hold, whatever its topic.
 
         Raises:
-            LogTrimmed: The log begins behind ``position``.
+            LogTrimmed: The log begins behind ``position``, or lacks more than readers were told (``known_marks``).
         """
         stop = min(end, position + SCAN_IDS)
         condition, values = topic_condition(patterns, 4)
@@ -275,7 +279,10 @@ class PostgresReader:
         if found.first_id > position:
             raise LogTrimmed(position, found.first_id)
         self._check_told(found.told_id, stop)
-        return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
+        page = LogPage(rows, next_position(rows, stop, is_whole=is_whole))
+        if self.known_marks is not None:
+            check_is_whole(self.connection, self.known_marks, position, page.position, patterns)
+        return page
 
     @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -10,8 +11,10 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from gateway.core.effects import TrimTopics
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import ID
-from store.errors import ReadFailed
+from store.errors import ReadFailed, TakenOut
 from store.postgresql.reading import reader as reader_module
 from store.postgresql.reading.connection import ReadConnection
 from store.postgresql.reading.reader import PostgresReader
@@ -163,6 +166,32 @@ def test_a_server_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch)
         finally:
             found.go_on()
         assert len(waiting.result(60).rows) == 25
+
+
+def test_a_page_lacks_nothing_that_readers_were_not_told_of(vpn: PostgresTables) -> None:
+    """
+    Where readers are told of what rules took out after it is gone, a page that lacks more fails until they were told;
+    one of other topics, or of ids behind it, does not, and nor does one that lacks what they know to be missing.
+    """
+    reader, rule = vpn.open_reader(), json.dumps([["t"], ["u"]])
+    vpn.write([[publication(26, [b"y"] * 20, topic="t", time_ms=MADE_MS)]])
+
+    def take_out(*ids: int) -> None:
+        vpn.commit([TrimTopics(ids[0], ids[-1] + 1, counts_topics=True, ids=ids, rule=rule)])
+
+    reader.known_marks = ()
+    take_out(26, 28)
+    for position, patterns in ((1, ()), (1, ("t",)), (28, (">",))):
+        with pytest.raises(TakenOut, match=f"from id {position} on a rule of retention took messages out"):
+            reader.log_page(position, 46, patterns)
+    assert len(reader.log_page(29, 46, ()).rows) == 17
+    assert [row[ID] for row in reader.log_page(1, 26, ("u",)).rows] == []
+    reader.known_marks = [RetentionMark(rule, 29, 1)]
+    assert len(reader.log_page(26, 46, ()).rows) == 18
+    take_out(30, 31)
+    assert len(reader.log_page(26, 29, ()).rows) == 1
+    with pytest.raises(TakenOut):
+        reader.log_page(26, 46, ())
 
 
 def test_a_page_of_a_standby_passes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,20 @@ class Standby:
         self.commits = commits
         self.fails = False
         self.is_closed = threading.Event()
+        self.marks: list[RetentionMark] = []
+        self.told_marks: list[list[RetentionMark]] = []
         self.reader = SimpleNamespace(log_page=self._page)
 
     def look(self) -> ToldLog:
         if self.fails:
             raise ReadFailed("it is gone")
         self.commit_no += self.commits
-        return ToldLog(LogState(self.generation, self.first_id, self.next_id, 0, 0), self.commit_no)
+        return ToldLog(
+            LogState(self.generation, self.first_id, self.next_id, 0, 0), self.commit_no, list(self.marks)
+        )
+
+    def told_taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        self.told_marks.append(list(marks))
 
     def definitions(self) -> ToldDefinitions:
         return ToldDefinitions((), ())
@@ -69,6 +76,7 @@ class Scene:
         self.positions: list[int] = []
         self.ids: list[int] = []
         self.passed_over_to = 0
+        self.taken_out_marks: list[RetentionMark] = []
         self.changed = asyncio.Event()
         self.why: str | None = None
         self.reads = StandbyReads(
@@ -99,7 +107,10 @@ class Scene:
         self.changed.set()
 
     def taken_out(self, marks: Sequence[RetentionMark]) -> None:
-        pass
+        # The store is told once readers have been.
+        assert list(marks) not in self.standby.told_marks
+        self.taken_out_marks = list(marks)
+        self.changed.set()
 
     def defined(self, definitions: ToldDefinitions) -> None:
         pass
@@ -144,6 +155,20 @@ def test_what_is_new_is_told_page_by_page() -> None:
 
     scene = follow(Standby(), play)
     assert scene.ids == list(range(1, 32)) and scene.why is None
+
+
+def test_pages_are_held_against_what_readers_were_told_rules_took_out() -> None:
+    """At the start against what is known then; later against what readers were told, and not before they were."""
+    standby, first = Standby(), RetentionMark("r", 5, 1)
+    standby.marks = [first]
+
+    async def play(scene: Scene) -> None:
+        scene.standby.marks = [RetentionMark("r", 9, 1)]
+        await scene.until(lambda: scene.taken_out_marks)
+
+    scene = follow(standby, play)
+    assert standby.told_marks[0] == [first] and scene.why is None
+    assert scene.taken_out_marks == standby.told_marks[-1] == [RetentionMark("r", 9, 1)]
 
 
 def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
