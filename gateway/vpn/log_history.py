@@ -356,6 +356,29 @@ class LogHistory:
                 return TallyPage(found, end)
         return await self._from_archive(position, user, partial(archive.tally, position, end))
 
+    async def archived(self, ids: Sequence[int], user: str = ADMINISTRATION) -> set[int]:
+        """
+        Which of some messages (rising ids) the archive has; of what lies before a gap in it, none.
+
+        Raises:
+            ReadFailed: It cannot be read.
+        """
+        archive = self._archive
+        found: set[int] = set()
+        if archive is None or not ids:
+            return found
+        await self.look(user)
+        rest = [i for i in ids if self.is_archived(i)]
+        while rest:
+            read = partial(archive.topics_below, rest[-1] + 1, rest[0], ())
+            try:
+                page = await self._from_archive(rest[-1], user, read)
+            except LogTrimmed:
+                break  # It is another archive than it was.
+            found.update(i for i, _ in page.found)
+            rest = [i for i in rest if i < page.position]
+        return found.intersection(ids)
+
     # --- where things are -------------------------------------------------------------------------------------
 
     async def look(self, user: str = ADMINISTRATION, *, anew: bool = False) -> None:

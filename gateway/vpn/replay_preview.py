@@ -15,7 +15,7 @@ from typing import Final
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import CONTENT, HELD, Row
+from gateway.core.model import CONTENT, HELD, ID, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay.unlogged import unlogged_on
@@ -37,7 +37,7 @@ PIECE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What lies on an endpoint and is not in the log: a replay drops it for good."""
+    """What lies on an endpoint and is in neither log nor archive: a replay drops it for good."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -166,20 +166,23 @@ async def _last_ms(vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved) -> i
 
 async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
     """
-    Count what lies on the endpoint and is not in the log: what the log did not take, and what was trimmed.
+    Count what lies on the endpoint and is in neither the log nor its archive: what the log did not take, and what left
+    it unarchived.
 
     Raises:
-        Refused: INTERNAL, the store cannot be read.
+        Refused: INTERNAL, the store cannot be read, or the archive.
     """
     if endpoint.kind is EndpointKind.STREAM:
         return Loss()
     reader, backlog = vpn.reader, endpoint.backlog
     messages = size_bytes = 0
 
-    def count(rows: list[Row]) -> None:
+    async def count(rows: list[Row]) -> None:
         nonlocal messages, size_bytes
-        for row in rows:
-            if row[HELD] is not None and backlog.has(row):
+        found = [row for row in rows if row[HELD] is not None and backlog.has(row)]
+        archived = await vpn.history.archived([row[ID] for row in found])
+        for row in found:
+            if row[ID] not in archived:
                 messages += 1
                 size_bytes += len(row[CONTENT])
 
@@ -194,7 +197,7 @@ async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
                     reader.submit(lambda after=after: reader.routed_page(routes, after, end))  # type: ignore[misc]
                 )
             # What references lead to is counted below, whatever route it came by.
-            count([row for row in page.rows if row[0] not in backlog.put.references])
+            await count([row for row in page.rows if row[ID] not in backlog.put.references])
             after = page.position - 1
         for first in range(0, len(references), PIECE):
             ids = references[first : first + PIECE]
@@ -202,7 +205,7 @@ async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
                 rows = await asyncio.wrap_future(
                     reader.submit(lambda ids=ids: reader.messages(ids))  # type: ignore[misc]
                 )
-            count(rows)
+            await count(rows)
     except ReadFailed as error:
         raise _unreadable(vpn, error) from None
     return Loss(messages, size_bytes)
@@ -221,7 +224,7 @@ async def check_guard(
 
     Args:
         expected: How many messages of the log it brings; None where that does not matter.
-        loss_at_most: How many messages may be dropped that the log does not have; None for any number.
+        loss_at_most: How many messages may be dropped that neither log nor archive has; None for any number.
 
     Raises:
         Refused: PRECONDITION_FAILED, it is not, with what it is; and as ``preview`` has it.
@@ -239,6 +242,6 @@ async def check_guard(
         if loss.messages > loss_at_most:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{loss.messages} messages ({loss.size_bytes} bytes) lie on {endpoint.name!r} that the log does not "
-                f"have, and {loss_at_most} may be lost: nothing was done; have them consumed first",
+                f"{loss.messages} messages ({loss.size_bytes} bytes) lie on {endpoint.name!r} that neither the log nor "
+                f"an archive has, and {loss_at_most} may be lost: nothing was done; have them consumed first",
             )

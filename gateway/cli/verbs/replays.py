@@ -125,8 +125,8 @@ def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, Any]) ->
     api.show({name: value for name, value in found.items() if name != "topics"})
     lost = counted(found["lossMsgCount"], "message")
     click.echo(
-        f"{counted(found['droppedMsgCount'], 'message')} on {endpoint} will be dropped. Of these the log does not have "
-        f"{lost}: lost for good. {counted(found['keptMsgCount'], 'message')} will stay. "
+        f"{counted(found['droppedMsgCount'], 'message')} on {endpoint} will be dropped. Of these the log (or its "
+        f"archive) does not have {lost}: lost for good. {counted(found['keptMsgCount'], 'message')} will stay. "
         f"{counted(found['detachedClientCount'], 'consumer')} will be detached.",
         err=True,
     )

@@ -183,6 +183,26 @@ def test_a_preview_counts_both(begin: Begin, connect: Connect) -> None:
         assert (log["firstMsgId"], log["archiveFirstMsgId"], log["archiveLastMsgId"]) == (31, 1, 40)
 
 
+def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(begin: Begin, connect: Connect) -> None:
+    """What was trimmed and is archived is no loss; what the log did not take is one, between what is archived, too."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    preview, log = "/queues/q/previewReplay", "/replayLogs/default"
+    with administered(gateway) as api:
+        topics = f"{log}/topicFilterSubscriptions"
+        api.done("POST", "config", topics, {"topicFilterSubscription": "elsewhere/>"})
+        for first, is_filtered in ((0, False), (20, True), (23, False)):
+            api.done("PATCH", "config", log, {"topicFilterEnabled": is_filtered})
+            sender.send_all([data(i) for i in range(first, first + (3 if is_filtered else 20))])
+        archive.archive_and_trim(40)
+        found = api.done("PUT", "action", preview, {})
+        assert [found[name] for name in ("msgCount", "droppedMsgCount", "lossMsgCount")] == [40, 43, 3]
+        error = api.refused("PUT", "action", "/queues/q/startReplay", {"ifLossAtMost": 2})
+        assert "3 messages" in error["description"]
+        assert "that neither the log nor an archive has" in error["description"]
+
+
 def test_a_picture_of_the_log_begins_in_the_archive(begin: Begin, connect: Connect) -> None:
     """All ids are in its buckets; where the archive begins is told, and a message that it alone has is shown whole."""
     gateway, archive = begin(SMALL)

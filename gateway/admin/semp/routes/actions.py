@@ -93,7 +93,7 @@ class GuardedReplay(StartReplay):
     )
     ifLossAtMost: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
         None,
-        description="Ours: how many messages may be dropped that the log does not have (`lossMsgCount` of the "
+        description="Ours: how many messages may be dropped that neither log nor archive has (`lossMsgCount` of the "
         "preview), else it is refused.",
     )
 
