@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.console.conftest import Console, Show
+from tests.console.conftest import Console, Show, Start
 from tests.console.history import BEGAN_MS, HOUR_MS, NOW_MS, History, three_days
+from tests.console.test_shell import USERS, sign_in
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -311,6 +312,18 @@ def test_a_point_is_made_and_taken_away(gateway: RunningGateway, client: Client,
     dialog.get_by_role("button", name="Take away before release").click()
     page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
     expect(dialog.get_by_text("There is no point yet")).to_be_visible()
+
+
+def test_who_is_signed_in_does_what_they_may(start: Start, show: Show) -> None:
+    """By his session: what changes something is sent with its token."""
+    console = show(start(users=USERS))
+    page = console.open("log")
+    sign_in(console, "ann")
+    page.get_by_role("button", name="Points").click()
+    page.get_by_role("dialog").get_by_role("button", name="Make a point").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("now")
+    page.get_by_role("dialog").get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("status").get_by_text("now is a point now")).to_be_visible()
 
 
 def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: Console) -> None:
