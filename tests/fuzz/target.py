@@ -91,6 +91,9 @@ index = ["subject"]
 """What this file names, administrators cannot change: neither the Message VPN of the bystander nor that of the others
 goes away. The bystander's is entered by nobody else."""
 
+_described: dict[str, dict[str, Any]] = {}
+"""What the administration of a gateway said of itself when it was asked last, by the module that was run."""
+
 _ORDER = (Listener.PLAIN, Listener.RABBITMQ, Listener.EVENT_HUBS, Listener.WEBSOCKET, Listener.SIGN_IN)
 
 
@@ -103,6 +106,7 @@ class Target:
     """
 
     def __init__(self, module: str = "gateway") -> None:
+        self._module = module
         in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
         self._folder = Path(tempfile.mkdtemp(prefix="rewind-fuzz-", dir=MEMORY if in_memory else None))
         key = self._folder / "hub.key"
@@ -134,13 +138,19 @@ class Target:
 
     @cached_property
     def kinds(self) -> Mapping[str, Kind]:
-        """Every kind of input by its name."""
-        return all_kinds(self.described())
+        """
+        Every kind of input by its name.
+
+        By what an earlier gateway of this code said, if one was asked: to load its administration takes a gateway
+        longer than to start, and most of those that are started to make a finding small need none.
+        """
+        return all_kinds(_described.get(self._module) or self.described())
 
     def described(self) -> dict[str, Any]:
         """The administration's description of itself."""
         url = f"{self.gateway.ready['admin']}/openapi.json"
-        return dict(httpx.get(url, trust_env=False, timeout=30).json())
+        _described[self._module] = dict(httpx.get(url, trust_env=False, timeout=30).json())
+        return _described[self._module]
 
     def bystander(self) -> Peer:
         """A connection into the Message VPN that nobody else may enter."""

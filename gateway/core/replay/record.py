@@ -8,7 +8,7 @@ endpoint or into another address, goes on after a stop.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
 ENDPOINT: Final = "endpoint"
@@ -100,10 +100,14 @@ class ReplayRecord:
         return self.state in ENDED
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({name: getattr(self, name) for name in _FIELDS})
 
     @classmethod
     def from_json(cls, text: str) -> ReplayRecord:
         fields = json.loads(text)
         fields["subscriptions"] = tuple(fields["subscriptions"])
         return cls(**fields)
+
+
+# ``asdict`` copies what is in it, and takes several times as long.
+_FIELDS: Final = tuple(one.name for one in fields(ReplayRecord))
