@@ -28,9 +28,8 @@ USHORT_MAX = 2**16 - 1
 ANONYMOUS_USER = "anonymous"
 """The user that a client without a name is, as ``amqp_ext.sasl.server`` has it."""
 
-# On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys, and the
-# docstring below a field is its description.
-table = with_config(ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True))
+# On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys.
+table = with_config(ConfigDict(strict=True, extra="forbid"))
 
 
 def is_loopback(host: str) -> bool:
