@@ -6,6 +6,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import TestCase
@@ -83,6 +84,12 @@ def postgresql() -> Iterator[Server]:
         yield found
 
 
+@cache
+def _folders(file: Path) -> frozenset[Path]:
+    """Those that a file lies in; asked for each of thousands of tests, which lie in hundreds of files."""
+    return frozenset(file.parents)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
@@ -93,18 +100,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     is_nightly = settings.get_current_profile_name() == "nightly"
     for item in items:
-        if item.get_closest_marker("spark") and not SPARK_RUN.intersection(item.path.parents):
+        if item.get_closest_marker("spark") and not SPARK_RUN.intersection(_folders(item.path)):
             raise pytest.UsageError(f"{item.nodeid}: tox looks for tests of Spark in {SPARK_RUN}")
-        if CONSOLE_TESTS in item.path.parents:
+        if CONSOLE_TESTS in _folders(item.path):
             item.add_marker(pytest.mark.console)
-        if SPARK_TESTS.intersection(item.path.parents):
+        if SPARK_TESTS.intersection(_folders(item.path)):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))  # one of the test's own goes before
         if is_nightly:
             item.add_marker(pytest.mark.timeout(0))  # none: examples are as many as take hours
         elif is_state_machine(item):
             item.add_marker(pytest.mark.timeout(STATE_MACHINE_SECONDS))
-    items.sort(key=lambda item: not LONG.intersection(item.path.parents))
+    items.sort(key=lambda item: not LONG.intersection(_folders(item.path)))
 
 
 def is_state_machine(item: pytest.Item) -> bool:
