@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amqp_ext.codec import Described, Symbol, encode
-from gateway.core.effects import EraseMessages, Publication, SaveArchived, TrimLog
+from gateway.core.effects import EraseMessages, Publication, SaveArchived, TrimLog, TrimTopics
 from gateway.core.erasing import erased_row
 from gateway.core.model import Row
 from store.sqlite.recovery import recover
@@ -83,6 +83,11 @@ class StoredLog:
         """Take the ids below this one out of the log."""
         first, _, _ = _elsewhere(_log_of, self._file)
         _elsewhere(_commit, self._file, [TrimLog(first, below)])
+
+    def take_out(self, *ids: int) -> None:
+        """Have a rule of retention for n/1 take these out."""
+        effect = TrimTopics(ids[0], ids[-1] + 1, counts_topics=True, ids=ids, rule='[["n/1"]]')
+        _elsewhere(_commit, self._file, [effect])
 
     def erase(self, ids: Sequence[int], time_ms: int, reason: str) -> None:
         """What a gateway writes when these are erased."""

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_bridge.errors import OptionError
+from spark_bridge.source import LogReader
 from store.archive.archiver import Archiver, Limits
 from store.archive.compaction import compact
 from store.archive.errors import ArchiveError, DataLoss
@@ -62,6 +63,26 @@ def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: s
     assert [
         i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()
     ] == log.logged
+
+
+def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
+    log: StoredLog, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it took before the plan fails nothing; what it takes since is lost, or left out once where that may be."""
+    log.take_out(22)
+    strict, lenient = (
+        source(path=log.path, archive=to, minPartitions="1", failOnDataLoss=loss).reader(struct(IDS))
+        for loss in ("true", "false")
+    )
+    log.take_out(25, 28)
+
+    def read(reader: LogReader) -> list[int]:
+        return [i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()]
+
+    with pytest.raises(DataLoss, match="A rule of retention took messages out"):
+        read(strict)
+    assert read(lenient) == [i for i in log.logged if i not in (22, 25, 28)]
+    assert capsys.readouterr().err.count("a rule of retention took some out of the log") == 1
 
 
 @pytest.mark.parametrize(
