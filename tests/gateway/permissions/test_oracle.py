@@ -457,7 +457,9 @@ class Site:
                         open_now.enter_context(Client(url, user=user)) for url in self.gateway.urls[:3]
                     )
                     http = open_now.enter_context(
-                        httpx.Client(base_url=self.url_of_administration(), auth=user, trust_env=False)
+                        httpx.Client(
+                            base_url=self.url_of_administration(), auth=user, trust_env=False, verify=False
+                        )  # not over TLS: no certificates to load
                     )
                     pair = Pair(rabbit)
                     yield name, Door(plain, hubs, rabbit, pair, self.gateway.urls[3], http, user, reply_to)
