@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.effects import (
@@ -25,6 +25,7 @@ from gateway.core.effects import (
 )
 from gateway.core.endpoint.admission import admit
 from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.endpoint_replay import EndpointReplay
 from gateway.core.endpoint.flow import BoundFlow, Sizes
 from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
 from gateway.core.endpoint.ready_queue import ReadyQueue
@@ -36,7 +37,7 @@ from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.endpoint.turns import Turns
 from gateway.core.endpoint.withdrawals import Withdrawals
 from gateway.core.model import CONTENT, ID, WHOLE, Row
-from gateway.core.replay.states import Replay, ReplayEvent
+from gateway.core.replay.states import Replay
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
@@ -64,8 +65,7 @@ class Endpoint:
     suspended: SuspendedFlows[Flow] = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
-    is_clearing: bool = False
-    """What lay here is about to be gone, durably: nothing is read or handed out before."""
+    replaying: EndpointReplay = field(init=False)
     topics: EndpointTopics = field(init=False)
     _watchers: int = 0
     _awaits_emptied: bool = False
@@ -79,6 +79,7 @@ class Endpoint:
         else:
             self.ready = ReadyQueue(self.window, parts[WHOLE])
         self.withdrawals = Withdrawals(self)
+        self.replaying = EndpointReplay(self)
         self.suspended = SuspendedFlows(self)
         self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
@@ -133,7 +134,7 @@ class Endpoint:
     @property
     def _waits_for_replay(self) -> bool:
         """What comes by routes is ready only behind what a replay is to put here."""
-        return self.is_clearing or (self.replay is not None and self.replay.is_reading)
+        return self.replaying.is_clearing or (self.replay is not None and self.replay.is_reading)
 
     def catch_up(self) -> None:
         """Ask the routes what came that nobody was told of."""
@@ -303,93 +304,21 @@ class Endpoint:
         self, replay: Replay, cursor_number: int, replay_cursor_number: int, floor: int
     ) -> list[Effect]:
         """
-        This replay is the endpoint's from now on, and what lay here is to be gone: until ``replay_cleared``, nothing
-        is read or handed out.
+        This replay is the endpoint's from now on, and what lay here is to be gone: until ``EndpointReplay.cleared``,
+        nothing is read or handed out.
         """
         effects = self.empty(cursor_number, floor)
         self.replay = replay
-        self.is_clearing = True
-        effects += self.backlog.put.begin_replay(replay_cursor_number, replay.first)
-        return [*effects, self.definition()]
+        return [*effects, *self.replaying.begin(replay_cursor_number), self.definition()]
 
-    def replay_cleared(self) -> None:
-        """What lay here before the replay is gone, durably."""
-        assert self.replay is not None
-        self.replay.move(ReplayEvent.CLEARED)
-        self.is_clearing = False
-
-    def put_replayed(
-        self,
-        ids: Sequence[int],
-        priorities: Sequence[int] | None,
-        size_bytes: int,
-        routed: Sequence[int],
-        position: int,
-        archived: Sequence[int] = (),
-    ) -> None:
-        """
-        Messages read from the log are put here.
-
-        Args:
-            ids: All of them, rising.
-            priorities: Theirs, where the endpoint delivers by them.
-            size_bytes: Content of those that are not among ``routed``.
-            routed: Those that the log did not take, and that lie here by their routes.
-            position: The next id of the log to read.
-            archived: Those that the log's archive alone has.
-        """
-        replay = self.replay
-        assert replay is not None
-        if priorities is not None:
-            self.ready.note_priorities(ids, priorities)
-        among = set(routed)
-        self.backlog.put.add([i for i in ids if i not in among] if among else ids, size_bytes, archived)
-        replay.put_up_to(position, len(ids), size_bytes)
-        self.ready.add_put(ids, routed)
-
-    def _go_on_from(self, position: int) -> None:
-        """What came by routes is ready, from here on: what was before it was put here, or is not wanted."""
-        for part in self.backlog.parts:
-            self.ready.of(part).read_from(position, self.backlog.newest_id(part))
-
-    def end_reading(self, position: int) -> None:
-        """The replay has put all it had to, up to ``position``; what came meanwhile is ready behind it."""
-        assert self.replay is not None
-        self.replay.read_all()
-        self._go_on_from(position)
-
-    def end_replay(self) -> list[Effect]:
-        """All that the replay had put is settled."""
-        return [*self.backlog.put.end_replay(), self.replay_definition()]
-
-    def force_complete(self) -> list[Effect]:
-        """The replay is complete, and what it has put stays."""
-        assert self.replay is not None
-        self.replay.force_complete()
-        return [*self.backlog.put.keep(self.withdrawals.ids), self.replay_definition()]
-
-    def fail_replay(self, reason: str, now_ms: int, position: int) -> list[Effect]:
-        """
-        The replay goes on no more: what it had put and was not acknowledged is dropped, whoever has it.
-
-        Args:
-            position: Everything before it was put here, or is not wanted.
-        """
-        replay = self.replay
-        assert replay is not None
-        was_reading = replay.is_reading
-        replay.fail(reason, now_ms)
-        self.is_clearing = False
-        dropped, effects = self.backlog.put.drop(self.attempts, self.withdrawals.ids)
-        self.ready.drop(dropped)
+    def forget(self, ids: Collection[int]) -> None:
+        """These do not lie here any more, whoever has them."""
+        self.ready.drop(ids)
         for flow in (*self.flows, *self.suspended):
-            for i in dropped:
+            for i in ids:
                 flow.unsettled.pop(i, None)
-        for i in dropped:
+        for i in ids:
             self.attempts.pop(i, None)
-        if was_reading:
-            self._go_on_from(position)
-        return [*effects, self.replay_definition()]
 
     # --- copies -------------------------------------------------------------------------------------------------
 
@@ -478,7 +407,9 @@ class Endpoint:
         if is_one_way and not is_replaying:
             effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
         elif is_put:
-            effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
+            effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self.replaying.acknowledge(
+                gone
+            )
         else:
             effects = self._settle(gone, dict(zip(taken, sizes, strict=True)), newest_id, failed)
         self.ready.settled(gone)
@@ -489,24 +420,15 @@ class Endpoint:
     ) -> list[Effect]:
         """Where a replay, references or priorities make it more than one cursor's matter."""
         routed, put = self.by_way(gone)
-        return self.backlog.settle_all(routed, put, sizes, newest_id, failed) + self._acknowledge(gone)
+        return self.backlog.settle_all(routed, put, sizes, newest_id, failed) + self.replaying.acknowledge(
+            gone
+        )
 
     def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Which of rising ids came by routes, by part, and which were put here."""
         put = self.backlog.put.among(ids)
         routed = [i for i in ids if i not in put] if put else ids
         return (self.ready.by_part(routed) if routed else {}), put
-
-    def _acknowledge(self, gone: Sequence[int]) -> list[Effect]:
-        """Messages left for good, by which a replay may be complete."""
-        replay = self.replay
-        if replay is None:
-            return []
-        count = replay.acknowledge(gone)
-        if not count or self.backlog.put.replayed is None:
-            return []
-        effects: list[Effect] = [self.backlog.put.acknowledged(count)]
-        return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
     @property
     def fresh_from(self) -> int:

@@ -30,6 +30,21 @@ class PutMessages:
         part: Of that cursor, the first; effects that are about references alone name it.
     """
 
+    __slots__ = (
+        "_archived_done",
+        "_cursor_number",
+        "_orphans",
+        "_part",
+        "_replayed_done",
+        "archived",
+        "coming",
+        "messages",
+        "references",
+        "replay_cursor_number",
+        "replayed",
+        "size_bytes",
+    )
+
     def __init__(self, cursor_number: int, part: int) -> None:
         self._cursor_number = cursor_number
         self._part = part

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from gateway.core.effects import Effect
 from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.endpoint_replay import EndpointReplay
 from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.replay.states import Replay
@@ -40,8 +41,9 @@ class WithdrawnFrom(Protocol):
     def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Which of rising ids came by routes, by part, and which were put here."""
 
-    def end_replay(self) -> list[Effect]:
-        """All that the replay had put is settled."""
+    @property
+    def replaying(self) -> EndpointReplay:
+        """What a replay onto it does."""
 
 
 class Withdrawals:
@@ -111,7 +113,7 @@ class Withdrawals:
         replay = endpoint.replay
         if replay is None or not replay.acknowledge(gone) or backlog.put.replayed is None:
             return effects
-        return effects if replay.is_under_way else [*effects, *endpoint.end_replay()]
+        return effects if replay.is_under_way else [*effects, *endpoint.replaying.end()]
 
     def kept(self, messages: Mapping[int, int]) -> list[Effect]:
         """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""

@@ -101,7 +101,7 @@ class ReplayCommands:
         kept: Sequence[KeptMessage] | None = None,
     ) -> list[Effect]:
         """
-        Everything on the endpoint is dropped; once that is committed and ``Endpoint.replay_cleared``, the log from
+        Everything on the endpoint is dropped; once that is committed and ``EndpointReplay.cleared``, the log from
         ``position`` on is put on it again. A replay under way is cancelled by it.
 
         Args:
@@ -153,7 +153,7 @@ class ReplayCommands:
         priorities = None
         if endpoint.settings.priorities:
             priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        endpoint.put_replayed(ids, priorities, size_bytes, routed, position, archived)
+        endpoint.replaying.put(ids, priorities, size_bytes, routed, position, archived)
 
     @staticmethod
     def reads_archive(endpoint: Endpoint) -> list[Effect]:
@@ -184,11 +184,11 @@ class ReplayCommands:
     def finish_reading(endpoint: Endpoint, position: int) -> list[Effect]:
         """Every message before ``position`` is on the endpoint, or was given up: live ones follow, in order."""
         replay = _replay_of(endpoint)
-        endpoint.end_reading(position)
+        endpoint.replaying.end_reading(position)
         if replay.is_forced:
-            return endpoint.force_complete()
+            return endpoint.replaying.force_complete()
         replay.settle_state()
-        return [endpoint.replay_definition()] if replay.is_under_way else endpoint.end_replay()
+        return [endpoint.replay_definition()] if replay.is_under_way else endpoint.replaying.end()
 
     def check_cancel(self, endpoint: Endpoint) -> Replay:
         """
@@ -225,7 +225,7 @@ class ReplayCommands:
         if replay.is_reading:
             replay.force()
             return [] if replay.live_from is not None else self.hand_over(endpoint)
-        return endpoint.force_complete()
+        return endpoint.replaying.force_complete()
 
     def fail(self, endpoint: Endpoint, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
@@ -235,7 +235,7 @@ class ReplayCommands:
         Args:
             position: What came by routes before it was put, too, or is not wanted.
         """
-        effects = endpoint.fail_replay(reason, now_ms, position)
+        effects = endpoint.replaying.fail(reason, now_ms, position)
         self._broker.forget_routes()
         return effects
 

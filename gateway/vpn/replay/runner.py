@@ -115,7 +115,7 @@ class ReplayRunner:
                 self.records.not_saved(endpoint)
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
                 return
-            endpoint.replay_cleared()
+            endpoint.replaying.cleared()
             if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
                 self.resume(endpoint)
             else:

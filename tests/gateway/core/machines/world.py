@@ -444,7 +444,7 @@ class World:
             content = self.contents[endpoint.cursor_number]
             assert content.unsettled.keys() == set(unsettled)
             assert content.ready.issuperset(ready), "and nowhere else"
-            assert endpoint.depth >= len(here) or endpoint.is_clearing
+            assert endpoint.depth >= len(here) or endpoint.replaying.is_clearing
             settings = endpoint.settings
             if endpoint.replay is None and settings.quota_messages and not self.has_failed_to_write:
                 # What a transaction acknowledged comes back when its write fails, and others may have its room by then.
@@ -494,7 +494,7 @@ class World:
 
     def _check_endpoint(self, endpoint: Endpoint) -> None:
         content, durable = self.contents[endpoint.cursor_number], self._durable(endpoint)
-        assert not endpoint.is_clearing
+        assert not endpoint.replaying.is_clearing
         replay = endpoint.replay
         position = replay.position if replay is not None and replay.is_reading else MAX_ID
         stored = {i for i in durable if i < position or self.store.published[i][CONTENT] in content.routed}
