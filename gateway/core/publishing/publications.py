@@ -74,6 +74,7 @@ class Publications:
     ) -> None:
         self._broker = broker
         self._log = broker.log
+        self._retention = broker.retention
         self._router = router
         self._routes = routes
         self._counts = counts
@@ -178,8 +179,8 @@ class Publications:
         log.size_bytes += publication.logged_bytes
         if not logged:
             self.unlogged_on_way[publication] = None
-        elif self._broker.retention.rules:
-            self._broker.retention.published(topic, first, room, publication.logged_bytes)
+        elif self._retention.rules:
+            self._retention.published(topic, first, room, publication.logged_bytes)
         for endpoint in fan_out.limited:
             endpoint.reserve(room, publication.size_bytes)
         return publication, room, refused
@@ -220,9 +221,7 @@ class Publications:
         self._log.size_bytes -= publication.logged_bytes
         if publication.logged:
             rows = publication.rows
-            self._broker.retention.published(
-                publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes
-            )
+            self._retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
         self.unlogged_on_way.pop(publication, None)
         for endpoint in publication.put.reserved:
             endpoint.reserve(-len(publication.rows), -publication.size_bytes)
