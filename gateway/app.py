@@ -45,8 +45,9 @@ from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
+from gateway.vpn.hosted.message_vpns import MessageVpns
+from gateway.vpn.hosted.vpn_factory import OpenArchive
 from gateway.vpn.jobs.ports import JobPorts
-from gateway.vpn.message_vpns import MessageVpns, OpenArchive
 from gateway.vpn.telemetry.span import SpanExport
 from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder

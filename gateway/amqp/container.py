@@ -49,7 +49,7 @@ class Guest:
 
 
 class ServedVpns(Protocol):
-    """The Message VPNs of the gateway (``gateway.vpn.message_vpns.MessageVpns``)."""
+    """The Message VPNs of the gateway (``gateway.vpn.hosted.message_vpns.MessageVpns``)."""
 
     def get(self, name: str, /) -> MessageVpn | None:
         """One that is active here."""

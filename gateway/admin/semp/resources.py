@@ -22,7 +22,7 @@ from gateway.ledger import Ledger
 from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
-from gateway.vpn.message_vpns import MessageVpns
+from gateway.vpn.hosted.message_vpns import MessageVpns
 from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 LOG_NAME: Final = "default"

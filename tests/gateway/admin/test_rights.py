@@ -12,7 +12,7 @@ from gateway.admin.http import create_app
 from gateway.admin.semp.operations import rights_needed
 from gateway.config import Settings
 from gateway.users import Users
-from gateway.vpn.message_vpns import MessageVpns
+from gateway.vpn.hosted.message_vpns import MessageVpns
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/session"}
 """What anybody may ask."""

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, cast
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from gateway import log_keys
-from gateway.config import Configuration, Difference, Settings, Vpn, VpnStore
+from gateway.config import Configuration, Difference, Settings, Vpn
 from gateway.config.administered import (
     Changes,
     ChangesByVpn,
@@ -35,53 +33,22 @@ from gateway.config.administered import (
 )
 from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cache_budget import CacheBudget
-from gateway.vpn.clock import Clock, SteadyClock, SystemClock
+from gateway.vpn.clock import Clock
 from gateway.vpn.declared import redeclare
-from gateway.vpn.following import Following
+from gateway.vpn.hosted.departures import Connected, Departures
+from gateway.vpn.hosted.standby_readers import Follow, StandbyReaders
+from gateway.vpn.hosted.vpn_factory import OpenArchive, StoresOf, VpnFactory
 from gateway.vpn.jobs.ports import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role.endable_loop import EndableLoop
-from gateway.vpn.role.standby_reads import StandbyReads
 from gateway.vpn.role.waiting_vpn import OpenedStore, WaitingVpn
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.telemetry.span import SpanSink
 from gateway.vpn.tuning import Tuning
-from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
-from store.following import Followed, FollowedStore
-from store.ports import Archive, StoreOptions, Stores
+from store.errors import StoreError, StoreHeld, StoreTooNew
 
 log = structlog.get_logger()
 
-OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
-"""Called with a place, the generation of the log, and the bounds of a page."""
-
-LEAVE_SECONDS: Final = 3.0
-"""How long the clients of a Message VPN that was deposed may take to be gone: longer than a connection has to close."""
-
-LEFT_SECONDS: Final = 0.01
-
 _NAME: TypeAdapter[str] = TypeAdapter(VpnName)
-
-
-class Connected(Protocol):
-    """A client's connection."""
-
-    @property
-    def vpn_name(self) -> str | None:
-        """The Message VPN that the client opened; None before it did."""
-
-    def stop(self, refused: Refused) -> None:
-        """Close, with an error."""
-
-
-StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
-"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
-
-
-Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
-"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
 
 
 class MessageVpns(Mapping[str, MessageVpn]):
@@ -121,46 +88,35 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """
         self._configuration = configuration
         self._folder = folder
-        self._stores_of = stores_of
-        self._advertised = advertised
-        self._connections = connections
-        self._clock = clock
-        self._tuning = tuning or Tuning()
-        self._open_archive = open_archive
-        self._spans = spans
-        self._follow = follow
-        self._job_ports = job_ports
+        self._factory = VpnFactory(
+            configuration.settings, stores_of, advertised, clock, tuning, open_archive, spans, job_ports
+        )
+        self._departures = Departures(connections)
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
         self._waiting: dict[str, WaitingVpn] = {}
-        self._reading: dict[str, MessageVpn] = {}
-        self._reading_loops: dict[str, EndableLoop] = {}
-        self._standby_reads: dict[str, StandbyReads] = {}
-        self._dropping: set[asyncio.Task[None]] = set()
-        """Message VPNs that were deposed, and are not gone yet."""
-        self._is_closing = False
+        self._readers = StandbyReaders(self._factory, self._departures, self._waiting, follow)
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
-        self._cache_budget = CacheBudget(settings.limits.tail_bytes)
         for vpn in settings.vpns.values():
             # What it needs is missed now, and not when a store has been opened, or taken over.
-            archive = self._archive(vpn, 0)
+            archive = self._factory.archive(vpn, 0)
             if archive is not None:
                 archive.close()
         for name, vpn in settings.vpns.items():
-            self._stores_of(vpn.store)
+            stores_of(vpn.store)
             try:
-                self._make(name, vpn, self._open(name, vpn))
+                self._make(name, vpn, self._factory.open(name, vpn))
             except StoreHeld as held:
-                self._waiting[name] = self._candidate(name, vpn, held.active)
+                self._wait(name, vpn, held.active)
             except StoreTooNew:
                 raise
             except StoreError as error:
                 if vpn.store is None:
                     raise
                 # Other machines may be on their way: whoever starts them all at once need not know in what order.
-                self._waiting[name] = self._candidate(name, vpn, None, str(error))
+                self._wait(name, vpn, None, str(error))
 
     def __getitem__(self, name: str) -> MessageVpn:
         return self._vpns[name]
@@ -179,29 +135,24 @@ class MessageVpns(Mapping[str, MessageVpn]):
     @property
     def reading(self) -> Mapping[str, MessageVpn]:
         """Those of them whose logs are read here, on a standby of the store."""
-        return self._reading
+        return self._readers.vpns
 
     def start(self) -> None:
         """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
         for vpn in self._vpns.values():
             vpn.start()
-        for name, waiting in self._waiting.items():
-            waiting.start()
-            self._read_on_standby(name)
+        for waiting in self._waiting.values():
+            self._begin_waiting(waiting)
 
     async def close(self) -> None:
         """Commit what is under way and close the stores."""
-        self._is_closing = True
+        self._departures.is_closing = True
         for waiting in self._waiting.values():
             waiting.close()
-        for name in list(self._standby_reads):
-            self._stop_reading(name)
-        for reading in list(self._reading.values()):
-            await reading.drop()
+        await self._readers.close()
         for vpn in list(self._vpns.values()):
             await vpn.close()
-        if self._dropping:
-            await asyncio.wait(self._dropping)
+        await self._departures.close()
 
     @property
     def settings(self) -> Settings:
@@ -213,128 +164,26 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     # --- active, or waiting -----------------------------------------------------------------------------------
 
-    def _open(self, name: str, vpn: Vpn) -> OpenedStore:
-        """Open the store, and ask what its commits survive. Blocks; from any thread."""
-        now_ms = (self._clock or SystemClock()).now_ms()
-        options = _store_options(self._configuration.settings, vpn, self._advertised)
-        store = self._stores_of(vpn.store).open(name, now_ms, options)
-        durability = None
-        with suppress(ReadFailed):
-            durability = store.durability()
-        return OpenedStore(store, durability)
-
     def _make(self, name: str, vpn: Vpn, opened: OpenedStore) -> MessageVpn:
-        settings, store = self._configuration.settings, opened.store
-        clock = self._clock or SteadyClock(store.recovered.log.last_time_ms)
-        logger = structlog.get_logger(**{log_keys.VPN: name})
-        loop = self._loop
-        endable = None if vpn.store is None else EndableLoop(loop)
-        if endable is not None:
-            loop = cast("asyncio.AbstractEventLoop", endable)
-        made = self._vpns[name] = MessageVpn(
-            name,
-            vpn,
-            settings.limits,
-            store,
-            Runtime(loop, logger, clock, self._tuning),
-            self._cache_budget,
-            opened.durability,
-            self._archive(vpn, store.recovered.log.generation),
-            self._spans,
-            0.0 if settings.telemetry is None else settings.telemetry.sample_ratio,
-            job_ports=self._job_ports,
-        )
-        made.set_limits(settings.limits, settings.alarms)
-        if endable is not None:
-            made.tell_when_deposed(partial(self._deposed, made, endable))
+        made = self._vpns[name] = self._factory.make(name, vpn, opened, self._deposed)
         return made
 
-    def _archive(self, vpn: Vpn, generation: int) -> Archive | None:
-        if vpn.archive is None:
-            return None
-        assert self._open_archive is not None
-        options = _store_options(self._configuration.settings, vpn, self._advertised)
-        return self._open_archive(vpn.archive.place, generation, options)
+    def _wait(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
+        waiting = self._factory.candidate(name, vpn, active, self._taken_over, problem)
+        self._waiting[name] = waiting
+        return waiting
 
-    def _candidate(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
-        logger = structlog.get_logger(**{log_keys.VPN: name})
-        return WaitingVpn(
-            name,
-            vpn,
-            active,
-            problem,
-            partial(self._open, name),
-            partial(self._taken_over, name),
-            self._loop,
-            logger,
-        )
-
-    # --- reading while another gateway is active --------------------------------------------------------------
-
-    def _read_on_standby(self, name: str) -> None:
-        """Have readers served here, if the Message VPN's settings say so, while it waits."""
-        waiting = self._waiting[name]
-        store, follow = waiting.settings.store, self._follow
-        if store is None or follow is None or not store.standby_reads or self._is_closing:
-            return
-        options = _store_options(self._configuration.settings, waiting.settings, self._advertised)
-        reads = self._standby_reads[name] = StandbyReads(
-            name,
-            partial(follow, name, store, options),
-            partial(self._begin_reading, name),
-            partial(self._end_reading, name),
-            self._loop,
-            structlog.get_logger(**{log_keys.VPN: name}),
-        )
-        reads.start()
-
-    def _begin_reading(self, name: str, store: FollowedStore) -> Following:
-        settings, waiting = self._configuration.settings, self._waiting[name]
-        endable = EndableLoop(self._loop)
-        found = store.recovered
-        made = MessageVpn(
-            name,
-            waiting.settings,
-            settings.limits,
-            store,
-            Runtime(
-                cast("asyncio.AbstractEventLoop", endable),
-                structlog.get_logger(**{log_keys.VPN: name}),
-                self._clock or SteadyClock(found.log.last_time_ms),
-                self._tuning,
-            ),
-            self._cache_budget,
-            archive=self._archive(waiting.settings, found.log.generation),
-            elsewhere=waiting.refusal,
-        )
-        self._reading[name] = made
-        self._reading_loops[name] = endable
-        return Following(made.broker, made.cache, made.readers, made.endpoints, found.endpoints)
-
-    def _end_reading(self, name: str, why: str) -> None:
-        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
-        made = self._reading.pop(name, None)
-        if made is None:
-            return
-        self._reading_loops.pop(name).end(Refused(ErrorCode.INTERNAL, why))
-        told = Refused(ErrorCode.CONNECTION_FORCED, f"{why}; connect again")
-        for connection in list(self._connections()):
-            if connection.vpn_name == name:
-                connection.stop(told)
-        self._drop(made, lambda: None)
-
-    def _stop_reading(self, name: str) -> None:
-        reads = self._standby_reads.pop(name, None)
-        if reads is not None:
-            reads.close()
+    def _begin_waiting(self, waiting: WaitingVpn) -> None:
+        """It asks for its store from now on; readers are served meanwhile, where its settings say so."""
+        waiting.start()
+        self._readers.start(waiting.name)
 
     # --- taking over, and losing ------------------------------------------------------------------------------
 
     def _taken_over(self, name: str, opened: OpenedStore) -> None:
         """The store of a Message VPN that waited for it is this gateway's."""
         waiting = self._waiting[name]
-        self._stop_reading(name)
-        self._end_reading(name, f"this gateway is the active one of the Message VPN {name!r} now")
+        self._readers.stop(name, f"this gateway is the active one of the Message VPN {name!r} now")
         try:
             made = self._make(name, waiting.settings, opened)
         except (
@@ -342,7 +191,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         ) as error:  # an archive that cannot be opened, say: what waits must not wait for nothing
             self._loop.run_in_executor(None, opened.store.close)
             waiting.put_off(f"{type(error).__name__}: {error}")
-            self._read_on_standby(name)
+            self._readers.start(name)
             return
         try:
             made.start()
@@ -352,9 +201,9 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
             def put_off() -> None:
                 waiting.put_off(why)
-                self._read_on_standby(name)
+                self._readers.start(name)
 
-            self._drop(made, put_off)
+            self._departures.drop(made, put_off)
             return
         del self._waiting[name]
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
@@ -367,34 +216,12 @@ class MessageVpns(Mapping[str, MessageVpn]):
             f"another gateway has taken the Message VPN {name!r} over; connect again",
         )
         loop.end(Refused(ErrorCode.INTERNAL, told.text))
-        if self._is_closing:
+        if self._departures.is_closing:
             return
         del self._vpns[name]
-        waiting = self._waiting[name] = self._candidate(name, vpn.settings, None)
-        for connection in list(self._connections()):
-            if connection.vpn_name == name:
-                connection.stop(told)
-
-        def start() -> None:
-            waiting.start()
-            self._read_on_standby(name)
-
-        self._drop(vpn, start)
-
-    def _drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
-        """Close the store of a Message VPN that is none any more, once its clients are gone."""
-
-        async def drop() -> None:
-            until = self._loop.time() + LEAVE_SECONDS
-            while self._loop.time() < until and any(c.vpn_name == vpn.name for c in self._connections()):
-                await asyncio.sleep(LEFT_SECONDS)
-            await vpn.drop()
-            if not self._is_closing:
-                then()
-
-        task = self._loop.create_task(drop())
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
+        waiting = self._wait(name, vpn.settings, None)
+        self._departures.disconnect(name, told)
+        self._departures.drop(vpn, partial(self._begin_waiting, waiting))
 
     def _active(self, name: str) -> MessageVpn:
         """
@@ -430,7 +257,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
             await self._keep({**self._kept, name: dict(changes)})
             settings = changed(Vpn(), changes)
-            vpn = self._make(name, settings, self._open(name, settings))
+            vpn = self._make(name, settings, self._factory.open(name, settings))
             vpn.start()
             log.info("vpn_created", **{log_keys.VPN: name})
             return vpn
@@ -484,7 +311,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             await self._keep({other: changes for other, changes in self._kept.items() if other != name})
             del self._vpns[name]
             await vpn.close()
-            self._stores_of(vpn.settings.store).remove(name)
+            self._factory.stores_of(vpn.settings.store).remove(name)
             log.info("vpn_deleted", **{log_keys.VPN: name})
 
     def _why_not_delete(self, vpn: MessageVpn) -> str | None:
@@ -498,7 +325,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             return f"{', '.join(users[:3])} may enter it; take it out of their `vpns` and run `rewind reload` first"
         if vpn.settings.enabled:
             return "it is enabled; disable it first"
-        if any(connection.vpn_name == vpn.name for connection in self._connections()):
+        if self._departures.has_clients(vpn.name):
             return "its clients are still leaving; try again"
         if broker.endpoints:
             names = ", ".join(sorted(broker.endpoints)[:3])
@@ -527,9 +354,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         vpn.reconfigure(settings)
         if not settings.enabled:
             refused = Refused(ErrorCode.CONNECTION_FORCED, f"the Message VPN {vpn.name!r} was disabled")
-            for connection in list(self._connections()):
-                if connection.vpn_name == vpn.name:
-                    connection.stop(refused)
+            self._departures.disconnect(vpn.name, refused)
 
     # --- a configuration that was read again ------------------------------------------------------------------
 
@@ -542,20 +367,20 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """
         async with self._turn:
             self._configuration = configuration
+            self._factory.configure(configuration.settings)
             named = configuration.named
             # An administrator may have been faster than the reading: what is kept now counts.
             vpns = administered_over(configuration.settings, self._kept, named).vpns
             refused: list[Difference] = []
-            for vpn in (*self._vpns.values(), *self._reading.values()):
+            for vpn in (*self._vpns.values(), *self._readers.vpns.values()):
                 vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
             for name, settings in vpns.items():
                 found, waiting = self._vpns.get(name), self._waiting.get(name)
                 if waiting is not None:
                     if waiting.settings != settings:
-                        self._stop_reading(name)
-                        self._end_reading(name, "the configuration has changed")
+                        self._readers.stop(name, "the configuration has changed")
                         waiting.settings = settings
-                        self._read_on_standby(name)
+                        self._readers.start(name)
                 elif found is None:
                     if setting_path(name) in named or name in self._kept:
                         self._begin(name, settings)
@@ -575,23 +400,6 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def _begin(self, name: str, settings: Vpn) -> None:
         """Open a Message VPN that is new in the configuration; one whose store may block waits for it."""
         if settings.store is None:
-            self._make(name, settings, self._open(name, settings)).start()
+            self._make(name, settings, self._factory.open(name, settings)).start()
         else:
-            waiting = self._waiting[name] = self._candidate(name, settings, None)
-            waiting.start()
-            self._read_on_standby(name)
-
-
-def _store_options(settings: Settings, vpn: Vpn, advertised: str) -> StoreOptions:
-    limits, store = settings.limits, settings.store
-    return StoreOptions(
-        page_rows=limits.read_page_rows,
-        page_bytes=limits.read_page_bytes,
-        read_threads=store.read_threads,
-        checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
-        wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
-        synchronous=store.synchronous,
-        index=vpn.replay_log.index,
-        priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
-        advertise=(vpn.store.advertise if vpn.store is not None else None) or advertised,
-    )
+            self._begin_waiting(self._wait(name, settings, None))
