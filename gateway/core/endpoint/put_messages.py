@@ -92,7 +92,8 @@ class PutMessages:
         Messages that a replay or references have here (rising ids) are consumed for good.
 
         Args:
-            attempts: Those of them whose deliveries failed before. ``is_run``: ``has_all`` said so of all.
+            attempts: Those of them whose deliveries failed before.
+            is_run: ``has_all`` said so of all.
         """
         self.messages -= len(ids)
         self.size_bytes -= size_bytes
