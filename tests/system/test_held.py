@@ -259,7 +259,7 @@ def test_a_flood_of_attaches_has_nobody_wait_long(start: Start) -> None:
     gateway = start("[limits]\nconnection_output_bytes = 65536\n")
     before = gateway.resident_bytes()
     ask = attach_frame(0, receiver=True, address="queue://not//one") + frame(DETACH, [UInt(0), True])
-    with Bystander(gateway) as bystander, Peer.opened(gateway.address) as peer:
+    with Bystander(gateway, pause_s=0) as bystander, Peer.opened(gateway.address) as peer:
         peer.send(ask * 3_000)
         # Its answers show how far it is; the bystander's messages are not done after all of them, but in between.
         for asked in range(3_000):
