@@ -23,10 +23,10 @@ RETRY_MS: Final = 1_000
 ANY: Final = 1 << 62
 """Messages: no bound."""
 
-MOST_LISTED: Final = 500
+MOST_LISTED: Final = 600
 """Messages in an event of many: more than anybody reads."""
 
-LISTED_PAUSE_S: Final = 0.05
+LISTED_PAUSE_S: Final = 0.1
 """Seconds from one event of many to the next: as often as an eye sees a difference."""
 
 
