@@ -5,6 +5,7 @@ import { html, useState } from "../html.js";
 import { Button, Empty, Facts, Loading, PageHead, Panel, Refusal } from "../parts/basics.js";
 import { Confirm } from "../parts/dialog.js";
 import { Field } from "../parts/fields.js";
+import { Pager } from "../parts/pager.js";
 import { Found, usePolled } from "../parts/polled.js";
 import { Table } from "../parts/table.js";
 import { toast } from "../parts/toasts.js";
@@ -51,11 +52,7 @@ function List({ vpn }) {
             : html`<${Empty} icon="clients" title="Nobody is connected">A client connects over AMQP 1.0, for example: <code>rewind tail</code><//>`}
         /><//>`
       : !found.error && html`<${Loading} />`}
-    ${(cursors.length > 0 || found.data?.cursor) &&
-    html`<div class="row pager">
-      <${Button} icon="back" disabled=${cursors.length === 0} onClick=${() => setCursors(cursors.slice(0, -1))}>Back<//>
-      <${Button} icon="next" disabled=${!found.data?.cursor} onClick=${() => found.data?.cursor && setCursors([...cursors, found.data.cursor])}>On<//>
-    </div>`}`;
+    <${Pager} cursors=${cursors} next=${found.data?.cursor} onMove=${setCursors} />`;
 }
 
 /** @type {import("../parts/table.js").Column[]} */

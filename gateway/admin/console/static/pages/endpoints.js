@@ -5,6 +5,7 @@ import { html, useState } from "../html.js";
 import { Badge, Button, Empty, Loading, Note, PageHead, Panel, Refusal } from "../parts/basics.js";
 import { Confirm } from "../parts/dialog.js";
 import { Choice, Field, Segments } from "../parts/fields.js";
+import { Pager } from "../parts/pager.js";
 import { usePolled } from "../parts/polled.js";
 import { Table } from "../parts/table.js";
 import { toast } from "../parts/toasts.js";
@@ -67,11 +68,7 @@ function List({ vpn }) {
           empty=${nothing(collection, text)}
         /><//>`
       : !found.error && html`<${Loading} />`}
-    ${(cursors.length > 0 || found.data?.cursor) &&
-    html`<div class="row pager">
-      <${Button} icon="back" disabled=${cursors.length === 0} onClick=${() => setCursors(cursors.slice(0, -1))}>Back<//>
-      <${Button} icon="next" disabled=${!found.data?.cursor} onClick=${() => found.data?.cursor && setCursors([...cursors, found.data.cursor])}>On<//>
-    </div>`}
+    <${Pager} cursors=${cursors} next=${found.data?.cursor} onMove=${setCursors} />
     ${isNew && html`<${NewEndpoint} vpn=${vpn} onClose=${() => setNew(false)} />`}
   </div>`;
 }

@@ -4,8 +4,9 @@ import { page } from "../api.js";
 import { html, useState } from "../html.js";
 import { changeQuery, route } from "../state.js";
 import * as words from "../words.js";
-import { Badge, Button, Empty } from "./basics.js";
+import { Badge, Empty } from "./basics.js";
 import { MessageDrawer } from "./message.js";
+import { Pager } from "./pager.js";
 import { Found, usePolled } from "./polled.js";
 import { Table } from "./table.js";
 
@@ -32,7 +33,6 @@ export function EndpointMessages({ vpn, path }) {
   const cursor = cursors.at(-1) ?? null;
   const found = usePolled((signal) => page(`${path}/msgs`, { count: PAGE_ROWS, cursor }, signal), [path, "msgs", cursor], cursor === null ? 2_000 : 0);
   const openId = route.value.query.get("msg");
-  const next = found.data?.cursor;
   return html`<div class="beside">
     <div>
       <${Found} of=${found}>
@@ -46,11 +46,7 @@ export function EndpointMessages({ vpn, path }) {
               onOpen=${(/** @type {any} */ row) => changeQuery({ msg: row.msgId })}
               empty=${html`<${Empty} title="Nothing lies here">What was consumed, and what comes, is in the log.<//>`}
             />
-            ${(cursors.length > 0 || next) &&
-            html`<div class="row pager">
-              <${Button} icon="back" disabled=${cursors.length === 0} onClick=${() => setCursors(cursors.slice(0, -1))}>Older<//>
-              <${Button} icon="next" disabled=${!next} onClick=${() => next && setCursors([...cursors, next])}>Newer<//>
-            </div>`}`}
+            <${Pager} cursors=${cursors} next=${found.data?.cursor} onMove=${setCursors} back="Older" on="Newer" />`}
       <//>
     </div>
     ${openId && html`<${MessageDrawer} key=${openId} vpn=${vpn} id=${openId} endpoint=${path} onClose=${() => changeQuery({ msg: null })} />`}
