@@ -10,6 +10,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from typing import Annotated, Any, Literal, cast
 
 import uvicorn
@@ -21,6 +22,7 @@ from gateway.admin.administered_gateway import AdministeredGateway, Health
 from gateway.admin.audit import AuditLog
 from gateway.admin.called_by import CalledBy
 from gateway.admin.http_connection import HttpConnection
+from gateway.admin.lazy_route import openapi_document
 from gateway.admin.semp.operations import add_semp
 from gateway.admin.tls_acceptor import Handshakes, TlsAcceptor
 from gateway.admin.v1.clients import HttpClients
@@ -71,6 +73,8 @@ def create_app(
     def openapi() -> JSONResponse:
         # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
         return JSONResponse(app.openapi())
+
+    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
 
     # Load balancers ask with HEAD, too.
     @app.head("/healthz", include_in_schema=False)

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterable
 from math import inf, nan
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.admin.endpoint_metrics import EndpointSeries
+from gateway.admin.lazy_route import LazyRoute, LazyRouter
 from gateway.admin.loop_lag import LoopLag
 from gateway.admin.rights import GATEWAY_SEEN, needs
 from gateway.admin.semp.resources import Resources, resources_of
@@ -67,15 +68,15 @@ class _Families:
         return [*self._found.values(), *self._histograms.values()]
 
 
-def metrics_routes() -> APIRouter:
+def metrics_routes() -> list[LazyRoute]:
     """``/metrics``."""
-    router = APIRouter(tags=["metrics"], dependencies=[needs(GATEWAY_SEEN)])
+    router = LazyRouter(tags=["metrics"], dependencies=[needs(GATEWAY_SEEN)])
     lag = LoopLag()
     process = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=process)
 
-    @router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
+    @router.operation("GET", "/metrics", summary="Numbers for Prometheus", response_class=Response)
     async def metrics(request: Request) -> Response:
         lag.watch()
         families = _Families()
@@ -143,7 +144,7 @@ def metrics_routes() -> APIRouter:
 
         return StreamingResponse(pieces(), media_type=CONTENT_TYPE_LATEST)
 
-    return router
+    return router.routes
 
 
 def _add_peers(families: _Families, resources: Resources) -> None:

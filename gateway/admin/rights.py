@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Body, Depends, Query, Request
-from fastapi.routing import APIRoute
 
 from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.administrators import Administrator, administrator_of, entrant_of
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -305,7 +305,7 @@ RIGHTS: Final = (
 """All there are."""
 
 
-def right_of(route: APIRoute) -> Right | None:
+def right_of(route: LazyRoute) -> Right | None:
     """The right that a route declares; None for one that is open to everybody."""
     checks = [depends.dependency for depends in route.dependencies]
     return next((right for right in RIGHTS if right.check in checks), None)

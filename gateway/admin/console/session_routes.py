@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -15,6 +15,7 @@ from gateway.admin.administrators import Administrator, name_if_known, sessions_
 from gateway.admin.audit import asked_of
 from gateway.admin.console.pages import HEADERS
 from gateway.admin.console.sessions import COOKIE, Session, token_of
+from gateway.admin.lazy_route import LazyRoute, LazyRouter
 from gateway.admin.semp.documented import one, resource
 from gateway.admin.semp.envelope import REFUSALS, SESSION, Answer, SempError, answer
 from gateway.admin.semp.resources import Resources, resources_of
@@ -59,7 +60,7 @@ class _Session(TypedDict):
 STATE: Final = resource("Session", _Session)
 
 
-def session_routes(settings: Callable[[], AdminListener]) -> APIRouter:
+def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
     """
     The routes, which anybody may ask.
 
@@ -73,14 +74,14 @@ def session_routes(settings: Callable[[], AdminListener]) -> APIRouter:
         response.headers.update(HEADERS)
         response.headers["Cache-Control"] = "no-store"
 
-    router = APIRouter(prefix=SESSION, tags=["session"], responses=REFUSALS, dependencies=[Depends(there)])
+    router = LazyRouter(SESSION, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
 
-    @router.get("", summary="Who has signed in, and what he may see", responses=one(STATE))
+    @router.operation("GET", "", summary="Who has signed in, and what he may see", responses=one(STATE))
     async def show(request: Request, name: _Known) -> Answer:
         is_by_cookie = "authorization" not in request.headers
         return _shown(request, name, sessions_of(request).find(_token(request)) if is_by_cookie else None)
 
-    @router.post("", summary="Sign in: a session, and its cookie", responses=one(STATE))
+    @router.operation("POST", "", summary="Sign in: a session, and its cookie", responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
         users, sessions = resources_of(request).users, sessions_of(request)
         if not users.are_configured:
@@ -108,13 +109,13 @@ def session_routes(settings: Callable[[], AdminListener]) -> APIRouter:
         )
         return _shown(request, name, session)
 
-    @router.delete("", summary="Sign out", responses=one(STATE))
+    @router.operation("DELETE", "", summary="Sign out", responses=one(STATE))
     async def sign_out(request: Request, response: Response, name: _Known) -> Answer:
         sessions_of(request).end(_token(request))
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request))
         return _shown(request, None, None)
 
-    return router
+    return router.routes
 
 
 def _token(request: Request) -> str | None:

@@ -5,19 +5,17 @@ has them in the ``TypedDict`` of the function that shows it, where mypy holds bo
 Nothing is required of an answer, as ``select`` may leave out anything, and nothing is in it that is not documented.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
+from gateway.admin.lazy_route import Responses
 from gateway.admin.semp.envelope import Answer
-
-Responses = dict[int | str, dict[str, Any]]
-"""As FastAPI takes them, by status."""
 
 
 class InVpn(TypedDict):
@@ -39,14 +37,14 @@ def resource(name: str, *sources: type) -> type:
     return made
 
 
-def one(kind: type) -> Responses:
+def one(kind: type) -> Callable[[], Responses]:
     """The answer is one of these."""
-    return _answer(kind.__name__, {"data": kind, "links": dict[str, str]})
+    return lambda: _answer(kind.__name__, {"data": kind, "links": dict[str, str]})
 
 
-def listed(kind: type) -> Responses:
+def listed(kind: type) -> Callable[[], Responses]:
     """The answer is a page of these."""
-    return _answer(f"{kind.__name__}List", {"data": list[kind], "links": list[dict[str, str]]})  # type: ignore[valid-type]
+    return lambda: _answer(f"{kind.__name__}List", {"data": list[kind], "links": list[dict[str, str]]})  # type: ignore[valid-type]
 
 
 def _answer(name: str, fields: Mapping[str, Any]) -> Responses:
@@ -54,8 +52,9 @@ def _answer(name: str, fields: Mapping[str, Any]) -> Responses:
     return {200: {"model": create_model(f"{name}Answer", __base__=Answer, **types)}}
 
 
-DONE: Final = _answer("Done", {"data": None, "links": dict[str, str]})
-"""The answer says no more than that it is done."""
+def done() -> Responses:
+    """The answer says no more than that it is done."""
+    return _answer("Done", {"data": None, "links": dict[str, str]})
 
 
 def _of_body(model: type[BaseModel]) -> dict[str, Any]:

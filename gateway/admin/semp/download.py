@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.admin.semp.documented import Responses
+from gateway.admin.lazy_route import Responses
 from gateway.admin.v1.admitting import admitted
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused

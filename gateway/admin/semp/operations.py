@@ -6,8 +6,6 @@ from functools import cache
 from typing import Final
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute
 
 from gateway.admin import rights
 from gateway.admin.administered_gateway import AdministeredGateway
@@ -16,6 +14,7 @@ from gateway.admin.console.pages import is_of_console, page_routes
 from gateway.admin.console.session_routes import session_routes
 from gateway.admin.console.sessions import Sessions
 from gateway.admin.console.sign_in_bounds import BoundedSignIns
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.envelope import SESSION, tell_errors
@@ -59,9 +58,9 @@ def add_semp(app: FastAPI, administered: AdministeredGateway, settings: Callable
     tell_errors(app)
     # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
     # for that.
-    app.router.routes.extend(metrics_routes().routes)
+    app.router.routes.extend(metrics_routes())
     app.router.routes.extend(_resources())
-    app.router.routes.extend(session_routes(settings).routes)
+    app.router.routes.extend(session_routes(settings))
     app.router.routes.extend(page_routes(settings))
 
 
@@ -71,19 +70,18 @@ def _is_open(path: str) -> bool:
 
 def rights_needed() -> dict[tuple[str, str], rights.Right]:
     """What each operation needs to be permitted, by method and path, for the documents."""
-    routes = [route for route in (*metrics_routes().routes, *_resources()) if isinstance(route, APIRoute)]
     return {
         (method, route.path): right
-        for route in routes
+        for route in (*metrics_routes(), *_resources())
         for method in route.methods or ()
         if (right := rights.right_of(route)) is not None
     }
 
 
 @cache
-def _resources() -> list[BaseRoute]:
+def _resources() -> list[LazyRoute]:
     """The routes, which know of no gateway but by their requests: made once in a process."""
-    routers = (
+    declared = (
         vpn_routes(),
         reload_routes(),
         log_routes(),
@@ -109,4 +107,4 @@ def _resources() -> list[BaseRoute]:
         log_read_routes(),
         publish_routes(),
     )
-    return [route for router in routers for route in router.routes]
+    return [route for routes in declared for route in routes]

@@ -5,17 +5,17 @@ permitted for it, and how it refuses.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import JSONResponse
 
+from gateway.admin.lazy_route import Answers, LazyRouter
 from gateway.admin.rights import Right, needs
-from gateway.admin.semp.documented import Responses
 from gateway.admin.semp.envelope import REFUSALS, ROOT
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Tree:
+class Tree(LazyRouter):
     """Operations on the resources of one tree under a path. Each method declares one, as a decorator of what does it.
 
     Args:
@@ -24,31 +24,29 @@ class Tree:
     """
 
     def __init__(self, tree: str, path: str) -> None:
-        self.router = APIRouter(prefix=f"{ROOT}/{tree}{path}", tags=[tree], responses=REFUSALS)
+        super().__init__(f"{ROOT}/{tree}{path}", tags=[tree], answers=REFUSALS)
 
-    def get(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+    def get(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Show it."""
         return self._operation("GET", path, right, summary, responses)
 
-    def get_as_it_is(
-        self, path: str, right: Right, *, summary: str, responses: Responses
-    ) -> Callable[[F], F]:
+    def get_as_it_is(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Give what is no JSON: the operation returns the answer itself."""
         return self._operation("GET", path, right, summary, responses, Response)
 
-    def post(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+    def post(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Make one."""
         return self._operation("POST", path, right, summary, responses)
 
-    def put(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+    def put(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Do it, as at Solace actions are."""
         return self._operation("PUT", path, right, summary, responses)
 
-    def patch(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+    def patch(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Change what is named."""
         return self._operation("PATCH", path, right, summary, responses)
 
-    def delete(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+    def delete(self, path: str, right: Right, *, summary: str, responses: Answers) -> Callable[[F], F]:
         """Take it away."""
         return self._operation("DELETE", path, right, summary, responses)
 
@@ -58,12 +56,12 @@ class Tree:
         path: str,
         right: Right,
         summary: str,
-        responses: Responses,
+        responses: Answers,
         response_class: type[Response] = JSONResponse,
     ) -> Callable[[F], F]:
-        return self.router.api_route(
+        return self.operation(
+            method,
             path,
-            methods=[method],
             summary=summary,
             dependencies=[needs(right)],
             responses=responses,

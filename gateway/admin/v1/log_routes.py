@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 
 from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.replay_start import MAX_OFFSET
@@ -10,6 +10,7 @@ from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
+from gateway.admin.lazy_route import LazyRoute, LazyRouter
 from gateway.admin.rights import Subscribed, VpnQuery
 from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS
 from gateway.admin.semp.resources import vpn_of
@@ -48,11 +49,12 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def log_read_routes() -> APIRouter:
+def log_read_routes() -> list[LazyRoute]:
     """``/v1/log``."""
-    router = APIRouter(prefix=CLIENTS_ROOT, tags=["messages"])
+    router = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
-    @router.get(
+    @router.operation(
+        "GET",
         "/log",
         summary="Messages of the log, and on: as JSON lines or as Server-Sent Events",
         dependencies=[rights.needs(rights.LOG_READ)],
@@ -98,4 +100,4 @@ def log_read_routes() -> APIRouter:
             resumes=is_events and last_event_id is not None,
         )
 
-    return router
+    return router.routes

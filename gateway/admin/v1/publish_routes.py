@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 import structlog
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
@@ -15,6 +15,7 @@ from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from gateway import log_keys
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
+from gateway.admin.lazy_route import LazyRoute, LazyRouter
 from gateway.admin.rights import PublishedTo, VpnQuery
 from gateway.admin.semp.envelope import (
     CLIENTS_ROOT,
@@ -177,11 +178,12 @@ def _tell(client: HttpClient, vpn: MessageVpn, topic: str, submission: Submissio
     )
 
 
-def publish_routes() -> APIRouter:
+def publish_routes() -> list[LazyRoute]:
     """``/v1/publish``."""
-    router = APIRouter(prefix=CLIENTS_ROOT, tags=["messages"])
+    router = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
-    @router.post(
+    @router.operation(
+        "POST",
         "/publish",
         summary="Publish a JSON message a line; answered when all are durable",
         dependencies=[rights.needs(rights.PUBLISHED)],
@@ -210,4 +212,4 @@ def publish_routes() -> APIRouter:
                 _tell(client, found, topic, submission)
             return _answer(request, submission)
 
-    return router
+    return router.routes

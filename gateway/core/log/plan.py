@@ -152,4 +152,4 @@ def _until(flows: Sequence[tuple[float, float]], size_bytes: float) -> float:
 
 
 def _near(milliseconds: float) -> int | None:
-    return int(milliseconds) if milliseconds < FAR_MS else None
+    return round(milliseconds) if milliseconds < FAR_MS else None

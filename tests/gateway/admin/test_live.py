@@ -88,6 +88,7 @@ def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
 
 def test_beside_many_publishers_events_are_few_and_nothing_is_lost(api: Api, gateway: RunningGateway) -> None:
     """Connections break and are made again: each message once, in its order, in no more events than an eye sees."""
+    began = time.monotonic()
     with events(api, "?start=beginning") as source:
         with Publishing(gateway.url, "topic://a/b", limit=12_000) as publishing:
             publishing.wait_for(2_000)
@@ -98,7 +99,9 @@ def test_beside_many_publishers_events_are_few_and_nothing_is_lost(api: Api, gat
         last = api.done("GET", "monitor", "/replayLogs/default")["lastMsgId"]
         source.wait(lambda: source.events and int(source.last_event_id) >= last, "all has come")
         assert ids(source) == list(range(1, last + 1))
-        assert source.connections == 3
+        # More, where a busy machine is silent for longer than a source waits; each begins with an event at once.
+        assert source.connections >= 3
+        assert len(source.events) <= source.connections + (time.monotonic() - began) / LISTED_PAUSE_S
 
 
 def test_events_come_no_more_often_than_their_pause(

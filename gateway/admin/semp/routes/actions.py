@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -11,7 +11,8 @@ from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, Missing, ReplayStart, StartKind, parse_text
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
-from gateway.admin.semp.documented import DONE, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import done, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -205,7 +206,7 @@ def _replay_id(attribute: str, text: str) -> ReplayId:
         raise SempError("INVALID_PARAMETER", f"The attribute {attribute!r} is wrong: {error}") from None
 
 
-def action_routes() -> APIRouter:
+def action_routes() -> list[LazyRoute]:
     """``/action/msgVpns/{vpn}/…``."""
     tree = Tree("action", "/msgVpns/{vpn}")
     for collection, kinds, right in (
@@ -249,7 +250,7 @@ def action_routes() -> APIRouter:
             connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
         return answer(request, {"disconnectedCount": len(found)})
 
-    return tree.router
+    return tree.routes
 
 
 def _previewed(preview: Preview) -> _Preview:
@@ -320,7 +321,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         )
         return answer(request, _previewed(preview))
 
-    @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=DONE)
+    @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=done)
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
@@ -338,7 +339,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         return answer(request, {"deletedMsgCount": count})
 
     @tree.put(
-        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=DONE
+        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=done
     )
     async def copy_message(
         request: Request,

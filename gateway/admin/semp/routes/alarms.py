@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -24,7 +25,7 @@ class _Alarm(InVpn):
 ALARM: Final = resource("Alarm", _Alarm)
 
 
-def alarm_routes() -> APIRouter:
+def alarm_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/alarms``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -38,7 +39,7 @@ def alarm_routes() -> APIRouter:
         page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 
-    return tree.router
+    return tree.routes
 
 
 def _key(alarm: Alarm) -> str:

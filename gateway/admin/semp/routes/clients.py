@@ -2,11 +2,12 @@
 
 from typing import Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.administered_gateway import ClientConnection
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -45,7 +46,7 @@ CLIENT: Final = resource("Client", _Client)
 LINK: Final = resource("ClientLink", _Link)
 
 
-def client_routes() -> APIRouter:
+def client_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/clients``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -78,7 +79,7 @@ def client_routes() -> APIRouter:
             page, cursor = await paging.page(found, show)
         return list_answer(request, page, cursor, len(found))
 
-    return tree.router
+    return tree.routes
 
 
 def _client(client: ClientConnection, vpn: str) -> _Client:

@@ -4,10 +4,11 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import one, resource
 from gateway.admin.semp.envelope import Answer, answer
 from gateway.admin.semp.paging import Pages
@@ -23,7 +24,7 @@ class _Configuration(TypedDict):
 CONFIGURATION: Final = resource("Configuration", _Configuration)
 
 
-def configuration_routes() -> APIRouter:
+def configuration_routes() -> list[LazyRoute]:
     """``/monitor/configuration``."""
     tree = Tree("monitor", "/configuration")
 
@@ -39,4 +40,4 @@ def configuration_routes() -> APIRouter:
         toml = await asyncio.get_running_loop().run_in_executor(None, partial(effective_toml, settings))
         return answer(request, paging.shown({"toml": toml}))
 
-    return tree.router
+    return tree.routes

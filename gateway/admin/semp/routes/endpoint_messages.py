@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.message_attributes import ListedMessage, listed_message, place_of
@@ -26,7 +27,7 @@ class _OnEndpoint(TypedDict):
 ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
 
 
-def endpoint_message_routes() -> APIRouter:
+def endpoint_message_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/queues/{name}/msgs``, and the same of topic endpoints."""
     tree = Tree("monitor", "/msgVpns")
     for collection, kinds, right in (
@@ -34,7 +35,7 @@ def endpoint_message_routes() -> APIRouter:
         ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
     ):
         _add_messages(tree, collection, kinds, right)
-    return tree.router
+    return tree.routes
 
 
 def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:

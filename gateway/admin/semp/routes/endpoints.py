@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
-from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import InVpn, done, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import (
     QUEUE,
     TOPIC_ENDPOINT,
@@ -54,7 +55,7 @@ def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
     return {"msgVpnName": vpn, "queueName": endpoint.name, "subscriptionTopic": topic}
 
 
-def config_routes() -> APIRouter:
+def config_routes() -> list[LazyRoute]:
     """``/config/msgVpns/{vpn}/queues`` and ``…/topicEndpoints``."""
     tree = Tree("config", "/msgVpns/{vpn}")
     for collection, kinds, shown, right in (
@@ -135,14 +136,14 @@ def config_routes() -> APIRouter:
         "/queues/{name}/subscriptions/{topic}",
         rights.UNSUBSCRIBED_QUEUE,
         summary="Take a topic subscription away",
-        responses=DONE,
+        responses=done,
     )
     async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.unsubscribe(endpoint_of(administration, name, QUEUES), topic)
         return answer(request)
 
-    return tree.router
+    return tree.routes
 
 
 def _add_common(
@@ -168,7 +169,7 @@ def _add_common(
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
         return answer(request, paging.shown(configured(endpoint, vpn)))
 
-    @tree.delete(f"/{collection}/{{name}}", right, summary="Delete it with what lies on it", responses=DONE)
+    @tree.delete(f"/{collection}/{{name}}", right, summary="Delete it with what lies on it", responses=done)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.delete(endpoint_of(administration, name, kinds))

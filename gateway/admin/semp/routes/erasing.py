@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -13,6 +13,7 @@ from amqp_ext.replay_id import ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import from_options
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
@@ -86,7 +87,7 @@ class _Redacted(TypedDict):
 REDACTED: Final = resource("MsgsRedacted", _Redacted)
 
 
-def erasing_routes() -> APIRouter:
+def erasing_routes() -> list[LazyRoute]:
     """``/action/msgVpns/{vpn}/replayLogs/{log}/redactMsg``."""
     tree = Tree("action", "/msgVpns/{vpn}")
 
@@ -123,7 +124,7 @@ def erasing_routes() -> APIRouter:
             copies = copies.later(await erasing.copies.of(ids, since=looked_to))
         return answer(request, _shown(done, copies, is_preview=False))
 
-    return tree.router
+    return tree.routes
 
 
 def _shown(found: Erased, copies: Copies, *, is_preview: bool) -> Mapping[str, object]:

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.paging import Pages
@@ -54,7 +55,7 @@ class _Histogram(InVpn):
 HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
 
 
-def histogram_routes() -> APIRouter:
+def histogram_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/replayLogs/{log}/histogram``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -82,7 +83,7 @@ def histogram_routes() -> APIRouter:
         found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
         return answer(request, paging.shown(_shown(found, vpn)))
 
-    return tree.router
+    return tree.routes
 
 
 def _shown(found: Histogram, vpn: str) -> _Histogram:

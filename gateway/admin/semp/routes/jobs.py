@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -12,7 +12,8 @@ from amqp_ext.replay_start import OPTION, Missing, parse_text
 from amqp_ext.replay_start.modifiers import with_modifiers
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
-from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import InVpn, done, listed, one, resource
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, Name, check_log, endpoint_of, vpn_of
@@ -98,7 +99,7 @@ _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 _Asking = Annotated[Administrator, Depends(administrator_of)]
 
 
-def job_routes() -> APIRouter:
+def job_routes() -> list[LazyRoute]:
     """``/action/msgVpns/{vpn}/replayLogs/{log}/…`` of jobs, and ``…/queues/{name}/returnDead``."""
     tree = Tree("action", "/msgVpns/{vpn}")
 
@@ -137,7 +138,7 @@ def job_routes() -> APIRouter:
         )
 
     def declare_command(name: str, summary: str, command: _Command) -> None:
-        @tree.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=DONE)
+        @tree.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=done)
         async def tell(
             request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking
         ) -> Answer:
@@ -169,10 +170,10 @@ def job_routes() -> APIRouter:
         )
         return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
 
-    return tree.router
+    return tree.routes
 
 
-def dead_letter_routes() -> APIRouter:
+def dead_letter_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/queues/{name}/deadMsgs``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -209,4 +210,4 @@ def dead_letter_routes() -> APIRouter:
         page, cursor = await paging.page(found, found.get)
         return list_answer(request, page, cursor, len(found))
 
-    return tree.router
+    return tree.routes

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.rights import MOST_PATTERNS
 from gateway.admin.semp.message_attributes import ListedRows
 from gateway.admin.semp.resources import Name, check_log, vpn_of
@@ -25,7 +26,7 @@ _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def live_routes() -> APIRouter:
+def live_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/replayLogs/{log}/live``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -67,4 +68,4 @@ def live_routes() -> APIRouter:
             resumes=last_event_id is not None,
         )
 
-    return tree.router
+    return tree.routes

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, one, resource
 from gateway.admin.semp.envelope import Answer, answer
 from gateway.admin.semp.paging import Pages
@@ -57,7 +58,7 @@ class _Plan(InVpn):
 PLAN: Final = resource("ReplayLogPlan", _Plan)
 
 
-def plan_routes() -> APIRouter:
+def plan_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/replayLogs/{log}/plan``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -80,7 +81,7 @@ def plan_routes() -> APIRouter:
         check_log(log)
         return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
 
-    return tree.router
+    return tree.routes
 
 
 async def _plan(administration: Administration, keep_ms: int) -> _Plan:

@@ -3,13 +3,14 @@
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from typing_extensions import TypedDict
 
 from amqp_ext.message.json_sections import BodyKind, body_bytes, sections_of
 from amqp_ext.replay_start import MAX_OFFSET, from_options
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.download import BYTES, Download
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
@@ -63,7 +64,7 @@ _BETWEEN: Final = (
 )
 
 
-def message_routes() -> APIRouter:
+def message_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/replayLogs/{log}/msgs``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -170,7 +171,7 @@ def message_routes() -> APIRouter:
         row = await _found(request, vpn_of(request, vpn), log, message)
         return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
 
-    return tree.router
+    return tree.routes
 
 
 async def whole_message(administration: Administration, row: Row) -> dict[str, Any]:

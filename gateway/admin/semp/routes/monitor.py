@@ -4,10 +4,11 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, MONITORED_ALONE, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, answer, list_answer
@@ -88,7 +89,7 @@ STORE_S: Final = 1.0
 """Seconds that whoever looks at an endpoint waits for the store."""
 
 
-def monitor_routes() -> APIRouter:
+def monitor_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/…``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -139,7 +140,7 @@ def monitor_routes() -> APIRouter:
         check_log(log)
         return answer(request, paging.shown(await log_attributes(administration)))
 
-    return tree.router
+    return tree.routes
 
 
 def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:

@@ -5,13 +5,14 @@ What is changed here stays, as the settings of a Message VPN do that the configu
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
-from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import InVpn, done, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of
@@ -155,7 +156,7 @@ def _configured(administration: Administration) -> dict[str, Any]:
     }
 
 
-def log_routes() -> APIRouter:
+def log_routes() -> list[LazyRoute]:
     """``/config/msgVpns/{vpn}/replayLogs`` and ``…/topicFilterSubscriptions``."""
     tree = Tree("config", "/msgVpns")
 
@@ -211,7 +212,7 @@ def log_routes() -> APIRouter:
         await resources_of(request).vpns.change(vpn, added)
         return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
-    @tree.delete(path + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=DONE)
+    @tree.delete(path + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=done)
     async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
         vpn_of(request, vpn)
         check_log(log)
@@ -225,4 +226,4 @@ def log_routes() -> APIRouter:
         await resources_of(request).vpns.change(vpn, removed)
         return answer(request)
 
-    return tree.router
+    return tree.routes

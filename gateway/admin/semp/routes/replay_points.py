@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from gateway.admin import rights
-from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import InVpn, done, listed, one, resource
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, vpn_of
@@ -51,7 +52,7 @@ def _point(administration: Administration, point: Point) -> _Point:
     }
 
 
-def point_routes() -> APIRouter:
+def point_routes() -> list[LazyRoute]:
     """``/config/msgVpns/{vpn}/replayPoints``."""
     tree = Tree("config", "/msgVpns")
     path = "/{vpn}/replayPoints"
@@ -71,9 +72,9 @@ def point_routes() -> APIRouter:
         point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
         return answer(request, _point(administration, point))
 
-    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=DONE)
+    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=done)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         await vpn_of(request, vpn).vpn.log.delete_point(name)
         return answer(request)
 
-    return tree.router
+    return tree.routes

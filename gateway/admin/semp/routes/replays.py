@@ -2,9 +2,10 @@
 
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -87,7 +88,7 @@ def replay_attributes(record: ReplayRecord, vpn: str, progress: Progress) -> dic
     }
 
 
-def replay_routes() -> APIRouter:
+def replay_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/replays``."""
     tree = Tree("monitor", "/msgVpns")
     path = "/{vpn}/replays"
@@ -115,4 +116,4 @@ def replay_routes() -> APIRouter:
         progress = administration.vpn.jobs.progress(name)
         return answer(request, paging.shown(replay_attributes(record, vpn, progress)))
 
-    return tree.router
+    return tree.routes

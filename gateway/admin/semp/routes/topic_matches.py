@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -28,7 +29,7 @@ class _Match(TypedDict):
 MATCH: Final = resource("TopicMatch", _Match)
 
 
-def topic_match_routes() -> APIRouter:
+def topic_match_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/topicMatches``."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -59,7 +60,7 @@ def topic_match_routes() -> APIRouter:
         page, cursor = await paging.page(found, show)
         return list_answer(request, page, cursor, len(found))
 
-    return tree.router
+    return tree.routes
 
 
 def _subscription(endpoint: Endpoint, topic: str) -> str:

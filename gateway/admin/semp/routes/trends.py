@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -41,7 +42,7 @@ DEPTHS: Final = resource("EndpointDepths", _Depths)
 REFUSAL: Final = resource("Refusal", _Refusal)
 
 
-def trend_routes() -> APIRouter:
+def trend_routes() -> list[LazyRoute]:
     """``/monitor/msgVpns/{vpn}/rates``, ``…/refusals``, and ``…/depths`` of endpoints."""
     tree = Tree("monitor", "/msgVpns")
 
@@ -87,7 +88,7 @@ def trend_routes() -> APIRouter:
     ):
         _add_depths(tree, collection, kinds, right)
 
-    return tree.router
+    return tree.routes
 
 
 def _add_depths(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.documented import listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
@@ -38,7 +39,7 @@ USER: Final = resource("User", _User)
 DECISION: Final = resource("UserDecision", _Decision)
 
 
-def user_routes() -> APIRouter:
+def user_routes() -> list[LazyRoute]:
     """``/monitor/users``."""
     tree = Tree("monitor", "/users")
 
@@ -90,7 +91,7 @@ def user_routes() -> APIRouter:
         }
         return answer(request, paging.shown(shown))
 
-    return tree.router
+    return tree.routes
 
 
 def _asked(action: Action, address: str) -> Address:

@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
-from gateway.admin.semp.documented import DONE, listed, one, resource
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.documented import done, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
@@ -61,7 +62,7 @@ def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
     }
 
 
-def vpn_routes() -> APIRouter:
+def vpn_routes() -> list[LazyRoute]:
     """``/config/msgVpns`` and ``/config/msgVpns/{vpn}``."""
     tree = Tree("config", "/msgVpns")
 
@@ -100,17 +101,17 @@ def vpn_routes() -> APIRouter:
         "/{vpn}",
         rights.GATEWAY_CHANGED,
         summary="Delete a Message VPN that is disabled and empty, with its file",
-        responses=DONE,
+        responses=done,
     )
     async def delete(request: Request, vpn: Name) -> Answer:
         vpn_of(request, vpn)
         await resources_of(request).vpns.delete(vpn)
         return answer(request)
 
-    return tree.router
+    return tree.routes
 
 
-def reload_routes() -> APIRouter:
+def reload_routes() -> list[LazyRoute]:
     """``/action/reload``."""
     tree = Tree("action", "")
 
@@ -135,4 +136,4 @@ def reload_routes() -> APIRouter:
             },
         )
 
-    return tree.router
+    return tree.routes
