@@ -132,7 +132,7 @@ class Api:
         header = authorization(self.user, self.password_file, self.token_file)
         if header is not None:
             request.add_header("Authorization", header)
-        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting(self.tls_ca)))
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting(self.url, self.tls_ca)))
         try:
             with opener.open(request, timeout=self.timeout_s) as answer:
                 found: dict[str, Any] = json.load(answer)

@@ -23,6 +23,7 @@ from tests.fuzz.made.links import LOOKED_AT, looked_at
 from tests.fuzz.made.requests import TOKEN
 from tests.fuzz.made.transfers import KEY, KEY_NAME
 from tests.support.frames import DISPOSITION, transfer_frame
+from tests.support.http import PLAIN_HTTP
 from tests.support.peer import OK, Peer
 from tests.system.gateway_process import Address, GatewayProcess
 
@@ -149,7 +150,7 @@ class Target:
     def described(self) -> dict[str, Any]:
         """The administration's description of itself."""
         url = f"{self.gateway.ready['admin']}/openapi.json"
-        _described[self._module] = dict(httpx.get(url, trust_env=False, timeout=30).json())
+        _described[self._module] = dict(httpx.get(url, **PLAIN_HTTP, timeout=30).json())
         return _described[self._module]
 
     def bystander(self) -> Peer:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.support.http import PLAIN_HTTP
 from tests.support.postgresql import free_port, programs
 
 from .processes import Workshop, send, working_in
@@ -140,18 +141,14 @@ class Node:
     def state(self) -> dict[str, Any]:
         """What Patroni says of it; nothing where it does not answer."""
         with suppress(httpx.HTTPError, ValueError):
-            answer = httpx.get(
-                f"http://127.0.0.1:{self.api_port}/patroni", timeout=ASK_SECONDS, trust_env=False
-            )
+            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/patroni", timeout=ASK_SECONDS, **PLAIN_HTTP)
             return dict(answer.json())
         return {}
 
     def cluster(self) -> list[dict[str, Any]]:
         """What Patroni says of all members; nothing where it does not answer."""
         with suppress(httpx.HTTPError, ValueError):
-            answer = httpx.get(
-                f"http://127.0.0.1:{self.api_port}/cluster", timeout=ASK_SECONDS, trust_env=False
-            )
+            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/cluster", timeout=ASK_SECONDS, **PLAIN_HTTP)
             return list(answer.json().get("members", []))
         return []
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.support.http import PLAIN_HTTP
 from tests.support.postgresql import free_port
 from tests.system.gateway_process import GatewayProcess
 
@@ -80,7 +81,7 @@ class PairGateway:
         if self._process is None:
             return {"status": 0}
         try:
-            answer = httpx.get(f"{self._process.ready['admin']}/readyz", timeout=ASK_SECONDS, trust_env=False)
+            answer = httpx.get(f"{self._process.ready['admin']}/readyz", timeout=ASK_SECONDS, **PLAIN_HTTP)
             return {**answer.json(), "status": answer.status_code}
         except (httpx.HTTPError, ValueError):
             return {"status": 0}
@@ -89,7 +90,7 @@ class PairGateway:
         """What an accepted message survives, as the gateway says it."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/monitor/msgVpns/default"
-        answer = httpx.get(url, timeout=ASK_SECONDS, trust_env=False).json()
+        answer = httpx.get(url, timeout=ASK_SECONDS, **PLAIN_HTTP).json()
         return str(answer["data"].get("storeDurability"))
 
     @property

@@ -12,6 +12,7 @@ from typing import Self
 import httpx
 
 from tests.support.frames import transfer_frame
+from tests.support.http import PLAIN_HTTP
 
 from .account import Account
 from .client import Outcomes, Run, message
@@ -27,7 +28,7 @@ class Administration:
     """A client of the administration of one Message VPN."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, trust_env=False, timeout=REQUEST_SECONDS)
+        self._http = httpx.Client(base_url=url, **PLAIN_HTTP, timeout=REQUEST_SECONDS)
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from amqp_ext.codec import Described, encode
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.options import parse
+from tests.support.http import PLAIN_HTTP
 from tests.system.gateway_process import GatewayProcess
 
 
@@ -91,6 +92,6 @@ class LogGateway:
         """Have these messages' contents be no more."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
-        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, trust_env=False, timeout=30)
+        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, **PLAIN_HTTP, timeout=30)
         assert answer.status_code == 200, answer.text
         assert answer.json()["data"]["msgIds"] == list(ids)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.bench.idle import allow_files
 from tests.support.frames import BEGIN, anonymous_start, begin_frame, open_frame
+from tests.support.http import PLAIN_HTTP
 from tests.support.peer import Peer
 from tests.system.bystander import Bystander
 from tests.system.conftest import Start
@@ -54,7 +55,7 @@ def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer
 
 def open_connections(gateway: GatewayProcess) -> int:
     """As the gateway itself counts them."""
-    text = httpx.get(f"{gateway.ready['admin']}/metrics", trust_env=False).text
+    text = httpx.get(f"{gateway.ready['admin']}/metrics", **PLAIN_HTTP).text
     (found,) = [line for line in text.splitlines() if line.startswith("rewind_connections{")]
     return int(float(found.split()[-1]))
 

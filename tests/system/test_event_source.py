@@ -10,6 +10,7 @@ import time
 import httpx
 
 from tests.support.event_source import EventSource
+from tests.support.http import PLAIN_HTTP
 from tests.system.conftest import Start
 from tests.system.load import Publisher
 
@@ -36,7 +37,7 @@ class LinePublisher:
         self._thread.join()
 
     def _run(self, url: str) -> None:
-        with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
+        with httpx.Client(base_url=url, **PLAIN_HTTP, timeout=30) as http:
             while True:
                 numbers = range(self.sent, self.sent + 20)
                 self.sent = numbers.stop
@@ -86,7 +87,7 @@ def test_events_and_lines_survive_kills(start: Start) -> None:
             assert not gateway.mistakes()
         gateway = start()
         url = gateway.ready["admin"]
-        answer = httpx.get(f"{url}/v1/log", trust_env=False, timeout=60)
+        answer = httpx.get(f"{url}/v1/log", **PLAIN_HTTP, timeout=60)
         # Not splitlines(): in a text it ends lines at characters that a body may have, as U+0085.
         wanted = [json.loads(line) for line in answer.content.split(b"\n") if line]
         of_lines = [one for one in wanted if one["topic"] == "lines"]

@@ -11,6 +11,7 @@ import pytest
 
 from store.sqlite.check import check
 from tests.support.client import Client, texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.system.gateway_process import GatewayProcess, wait_until
 
@@ -25,7 +26,7 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 def readiness(gateway: GatewayProcess) -> tuple[int, dict[str, str]]:
     """Status and body of ``/readyz``."""
-    answer = httpx.get(f"{gateway.ready['admin']}/readyz", trust_env=False)
+    answer = httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP)
     return answer.status_code, answer.json()
 
 

@@ -15,6 +15,7 @@ from proton import Delivery
 
 from store.sqlite.check import check
 from tests.support.client import Client, Received, texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.system.conftest import Start
@@ -33,7 +34,7 @@ dead_message_queue = "dead"
 def ask(gateway: GatewayProcess, method: str, tree: str, path: str, body: Any = None) -> Any:
     """A request to the administration that is done; its data."""
     url = f"{gateway.ready['admin']}/SEMP/v2/{tree}/msgVpns/default{path}"
-    answer = httpx.request(method, url, json=body, trust_env=False, timeout=30)
+    answer = httpx.request(method, url, json=body, **PLAIN_HTTP, timeout=30)
     assert answer.status_code == 200, answer.text
     return answer.json()["data"]
 

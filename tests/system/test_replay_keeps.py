@@ -12,6 +12,7 @@ import pytest
 
 from store.sqlite.check import check
 from tests.support.client import Client, Received
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
@@ -37,7 +38,7 @@ def replay(gateway: GatewayProcess, start: str) -> None:
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/queues/q/startReplay"
     try:
         answer = httpx.request(
-            "PUT", url, json={"keepUnlogged": True, "start": start}, trust_env=False, timeout=30
+            "PUT", url, json={"keepUnlogged": True, "start": start}, **PLAIN_HTTP, timeout=30
         )
     except httpx.TransportError:
         return

@@ -13,6 +13,7 @@ import httpx
 from tests.bench.filled_store import numbered, publish_into
 from tests.bench.load import LoadFailed
 from tests.bench.server_process import gateway
+from tests.support.http import PLAIN_HTTP
 
 from .rates import charged
 from .sizes import Figures, Sizes
@@ -25,7 +26,7 @@ def history(folder: Path, sizes: Sizes) -> Figures:
     publish_into(folder / "data", numbered("bench/history", 0, sizes.bulk))
     with gateway(folder / "data") as server:
         url = server.admin
-        httpx.get(f"{url}/healthz", trust_env=False)  # which loads what serves HTTP
+        httpx.get(f"{url}/healthz", **PLAIN_HTTP)  # which loads what serves HTTP
         figures = charged(server, "sse_history", lambda: _read(url, sizes.bulk), sizes.bulk)
         return figures | _probed(url, sizes.bulk)
 
@@ -33,7 +34,7 @@ def history(folder: Path, sizes: Sizes) -> Figures:
 def _probed(url: str, count: int) -> Figures:
     reading = threading.Thread(target=_read, args=(url, count))
     waits: list[float] = []
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, **PLAIN_HTTP) as client:
         reading.start()
         while reading.is_alive():
             began = time.monotonic()

@@ -14,6 +14,7 @@ import pytest
 from gateway.config import Vpn
 from store.sqlite.check import check
 from tests.support.client import WAIT_SECONDS, Client
+from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway, settings_for
 
 
@@ -23,7 +24,7 @@ class Api:
     def __init__(self, gateway: RunningGateway) -> None:
         url = gateway.call(lambda running: running.admin[0])
         # Not over TLS: the certificates of the world take longer to load than most tests.
-        self.http = httpx.Client(base_url=url, trust_env=False, timeout=30, verify=False)
+        self.http = httpx.Client(base_url=url, **PLAIN_HTTP, timeout=30)
 
     def ask(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> httpx.Response:
         """A request to `/SEMP/v2/{tree}/msgVpns/default{path}`."""

@@ -14,6 +14,7 @@ import uvloop
 
 from gateway.admin.server import AdminServer
 from gateway.config import AdminListener
+from tests.support.http import PLAIN_HTTP
 
 
 class Gateway:
@@ -40,7 +41,7 @@ async def running(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of `server` while it runs."""
     (url,) = await server.start()
     try:
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
             yield client
     finally:
         await server.stop()
@@ -125,7 +126,7 @@ def test_every_socket_has_its_url() -> None:
         urls = await server.start()
         try:
             assert urls == [f"http://127.0.0.1:{port}" for port in ports]
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(**PLAIN_HTTP) as client:
                 for url in urls:
                     assert (await client.get(f"{url}/healthz")).status_code == 200
         finally:
@@ -167,7 +168,7 @@ def test_a_stopped_server_gives_its_port_back() -> None:
     async def scenario() -> None:
         server = AdminServer(Gateway())
         (url,) = await server.start()
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
             assert (await client.get("/healthz")).status_code == 200
             await asyncio.wait_for(server.stop(), timeout=10)
             port = httpx.URL(url).port
@@ -184,7 +185,7 @@ def test_stopping_waits_for_no_clock(loop: Callable[[Coroutine[Any, Any, None]],
     async def stopping(loop: asyncio.AbstractEventLoop) -> float:
         server = AdminServer(Gateway())
         (url,) = await server.start()
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
             assert (await client.get("/healthz")).status_code == 200
             before = loop.time()
             await server.stop()
@@ -210,7 +211,7 @@ def test_a_request_under_way_is_answered(loop: Callable[[Coroutine[Any, Any, Non
             stopping.append(asyncio.create_task(server.stop()))
 
         gateway.asked = stop_meanwhile
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
             assert (await client.get("/readyz")).status_code == 200
         await stopping[0]
 

@@ -18,6 +18,7 @@ from gateway.admin import tls_acceptor
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start
+from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -113,7 +114,7 @@ def test_the_verbs_take_a_token_and_an_authority(secured: Secured) -> None:
 
 def test_plain_http_gets_nothing_from_a_secured_address(secured: Secured) -> None:
     """Who forgets the `s` is not answered in clear."""
-    with httpx.Client(trust_env=False) as http, pytest.raises(httpx.TransportError):
+    with httpx.Client(**PLAIN_HTTP) as http, pytest.raises(httpx.TransportError):
         http.get(secured.url.replace("https", "http") + "/healthz")
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.gateway.admin.conftest import wait_until
 from tests.gateway.permissions.conftest import PASSWORD, Login, Reloaded, Start, user
 from tests.support.client import texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data, section
 from tests.support.running import RunningGateway
 
@@ -18,7 +19,7 @@ LOG = f"{ACTION}/replayLogs/default"
 def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.Response:
     """A user's request to the administration."""
     url = gateway.call(lambda running: running.admin[0])
-    return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), trust_env=False, timeout=30)
+    return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), **PLAIN_HTTP, timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
     url = gateway.call(lambda running: running.admin[0])
     for name, status in (("least", 200), ("other", 403), ("root", 200)):
         path = f"{url}/SEMP/v2/monitor/msgVpns/default/replays/a"
-        assert httpx.get(path, auth=(name, PASSWORD), trust_env=False).status_code == status
+        assert httpx.get(path, auth=(name, PASSWORD), **PLAIN_HTTP).status_code == status
     for action in ("pauseReplay", "resumeReplay", "cancelReplay"):
         for name in ("a", "none", "", None, ["a"]):
             assert asked(gateway, "other", f"{LOG}/{action}", {"replayName": name}).status_code == 403

@@ -24,6 +24,7 @@ from gateway.config import read
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Refused
 from tests.support.frames import ATTACH, attach_frame
+from tests.support.http import PLAIN_HTTP
 from tests.support.management import Pair, declaration
 from tests.support.messages import message_to
 from tests.support.peer import OK, Peer
@@ -423,7 +424,7 @@ class Site:
         self._write(0)
         self.gateway = ending.enter_context(RunningGateway(read(self._file)))
         http = self.url_of_administration()
-        with httpx.Client(base_url=http, auth=("maker", PASSWORD), trust_env=False) as maker:
+        with httpx.Client(base_url=http, auth=("maker", PASSWORD), **PLAIN_HTTP) as maker:
             made = maker.post(f"{CONFIG}/queues", json={"queueName": "q"})
             assert made.status_code == 200, made.text
 
@@ -458,7 +459,7 @@ class Site:
                     )
                     http = open_now.enter_context(
                         httpx.Client(
-                            base_url=self.url_of_administration(), auth=user, trust_env=False, verify=False
+                            base_url=self.url_of_administration(), auth=user, **PLAIN_HTTP
                         )  # not over TLS: no certificates to load
                     )
                     pair = Pair(rabbit)

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.config import Vpn, VpnStore
 from tests.support.client import WAIT_SECONDS, Client
+from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway, settings_for
 from tests.support.shared_store import URL, SharedDatabase
 
@@ -41,7 +42,7 @@ def is_active(gateway: RunningGateway, vpn: str = "default") -> bool:
 def ask(gateway: RunningGateway, path: str) -> httpx.Response:
     """GET from the administration."""
     url = gateway.call(lambda running: running.admin[0])
-    return httpx.get(f"{url}{path}", trust_env=False, timeout=30)
+    return httpx.get(f"{url}{path}", **PLAIN_HTTP, timeout=30)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import httpx
 from gateway.core.replay.record import ReplayRecord
 from tests.gateway.roles.conftest import Start, is_active, wait_until
 from tests.support.client import Client, Received, texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
@@ -37,7 +38,7 @@ def test_another_gateway_goes_on_with_a_copy(database: SharedDatabase, start: St
     url = active.call(lambda running: running.admin[0])
     wanted = {"target": "queue://copies", "subscriptions": ["past"], "rate": MESSAGES / 2, "name": "copy"}
     path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/startCopy"
-    assert httpx.put(f"{url}{path}", json=wanted, trust_env=False, timeout=30).status_code == 200
+    assert httpx.put(f"{url}{path}", json=wanted, **PLAIN_HTTP, timeout=30).status_code == 200
     for _ in range(TAKEN):
         began = wait_until(lambda: next(filter(None, map(record, gateways)), None), "one has it")
         wait_until(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.gateway.roles.conftest import wait_until
 from tests.support.client import Client, Received, texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.postgresql import Server, free_port
 from tests.support.publishing import Publishing
@@ -58,13 +59,13 @@ def url_of(gateway: GatewayProcess) -> str:
 
 def readiness(gateway: GatewayProcess) -> httpx.Response:
     """Whether it serves clients."""
-    return httpx.get(f"{gateway.ready['admin']}/readyz", trust_env=False, timeout=30)
+    return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP, timeout=30)
 
 
 def do(gateway: GatewayProcess, action: str, **body: object) -> None:
     """Have an administrator's action done."""
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/{action}"
-    answer = httpx.put(url, json=body, trust_env=False, timeout=30)
+    answer = httpx.put(url, json=body, **PLAIN_HTTP, timeout=30)
     assert answer.status_code == 200, answer.text
 
 
@@ -163,7 +164,7 @@ def test_it_is_known_whether_a_standby_has_it(start: Start) -> None:
     """Without a synchronous standby a gateway says so, and refuses messages where one is required."""
     gateway = start("a", require_standby="true")
     admin = gateway.ready["admin"]
-    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", trust_env=False, timeout=30).json()["data"]
+    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", **PLAIN_HTTP, timeout=30).json()["data"]
     assert state["storeDurability"] == "one-machine" and "one machine only" in state["storeProblem"]
     with Client(url_of(gateway)) as client:
         sender = client.sender("orders")

@@ -13,6 +13,7 @@ from gateway.config import read
 from store.ports import Durability
 from tests.gateway.roles.conftest import Connect, ask, is_active, wait_until
 from tests.support.client import texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import URL, SharedDatabase
@@ -54,7 +55,7 @@ def configure(gateway: RunningGateway, write: Callable[[str], None]) -> Configur
     def configure(text: str) -> list[str]:
         write(text)
         url = gateway.call(lambda running: running.admin[0])
-        answer = httpx.put(f"{url}/SEMP/v2/action/reload", trust_env=False, timeout=30)
+        answer = httpx.put(f"{url}/SEMP/v2/action/reload", **PLAIN_HTTP, timeout=30)
         assert answer.status_code == 200, answer.text
         refused: list[str] = answer.json()["data"]["refused"]
         return refused

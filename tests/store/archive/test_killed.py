@@ -14,6 +14,7 @@ from store.sqlite.check import check
 from tests.bench.generator.transfers import STAMP
 from tests.store.archive.test_archive_verb import rewind
 from tests.support.client import Client, Received
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.system.gateway_process import GatewayProcess, wait_until
 from tests.system.load import LogReader, Named
@@ -62,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     trimmed = httpx.put(
         f"{first.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/trimLoggedMsgs",
         json={"before": f"#{BELOW}"},
-        trust_env=False,
+        **PLAIN_HTTP,
     )
     assert trimmed.json()["data"]["firstMsgId"] == BELOW, trimmed.text
     assert first.stop() == 0

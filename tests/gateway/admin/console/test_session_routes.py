@@ -23,6 +23,7 @@ from gateway.admin.console.sign_in_bounds import MOST_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
 from gateway.line_rate import BURST
 from tests.gateway.admin.conftest import Administer, Start, wait_until
+from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -192,7 +193,7 @@ def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
 def test_one_session_s_token_is_no_other_s(http: httpx.Client, gateway: RunningGateway) -> None:
     """Who has signed in himself has a token, and cannot use it in the session of another."""
     signed_in(http)
-    with httpx.Client(base_url=http.base_url, trust_env=False) as other:
+    with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
         theirs = signed_in(other, userName="ben", password="secret")["csrfToken"]
     assert make_queue(http, **{"X-CSRF-Token": theirs}) == 403
 
@@ -255,8 +256,8 @@ def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
     signed_in(http)
     live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
     with (
-        httpx.Client(base_url=http.base_url, trust_env=False, timeout=20) as other,
-        httpx.Client(base_url=http.base_url, trust_env=False, timeout=20) as program,
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as other,
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as program,
     ):
         signed_in(other)
         with http.stream("GET", live) as stream, other.stream("GET", live) as others:
@@ -304,7 +305,7 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
 ) -> None:
     """Another password: who signed in with the old one may be somebody else. Others stay."""
     signed_in(http)
-    with httpx.Client(base_url=http.base_url, trust_env=False) as other:
+    with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
         signed_in(other, userName="ben", password="secret")
         changed = {**USERS, "ann": replace(USERS["ann"], password=OTHER_HASH)}
         gateway.call(lambda running: running._users.reload(replace(running.settings, users=changed)))

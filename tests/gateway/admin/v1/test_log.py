@@ -19,6 +19,7 @@ from gateway.config import ReplayLog, Vpn
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
@@ -206,7 +207,7 @@ def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
     again = Api(gateway)
     for headers, told in ((EVENTS, "event: error\ndata: "), ({}, "")):
         with (
-            httpx.Client(base_url=url, trust_env=False) as http,
+            httpx.Client(base_url=url, **PLAIN_HTTP) as http,
             http.stream("GET", "/v1/log?from=beginning&until=%23999999", headers=headers) as answer,
         ):
             pieces = answer.iter_text()

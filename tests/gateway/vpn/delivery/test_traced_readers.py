@@ -16,6 +16,7 @@ from gateway.vpn.delivery.log_feed import LogFeed
 from gateway.vpn.delivery.traced_link import TracedLink
 from gateway.vpn.telemetry.span import Span
 from tests.support.client import Client, texts
+from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.running import RunningGateway, settings_for
 
@@ -69,7 +70,7 @@ def test_readers_and_browsers_are_in_the_publishers_trace(tmp_path: Path) -> Non
             assert [found[:2] for found in spans.about("browse q")] == [(3, TRACE)]
         gateway.restart()
         url = gateway.call(lambda running: running.admin[0])
-        assert len(httpx.get(f"{url}/v1/log", trust_env=False).text.splitlines()) == 3
+        assert len(httpx.get(f"{url}/v1/log", **PLAIN_HTTP).text.splitlines()) == 3
         assert spans.about("read log://>") == [(1, TRACE, int(PARENT, 16)), (3, TRACE, int(PARENT, 16))]
 
 
