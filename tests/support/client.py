@@ -83,8 +83,27 @@ class Received:
     def __init__(self, raw: bytes, delivery: Delivery) -> None:
         self.raw = raw
         self.delivery = delivery
-        self.header, annotations, self.bare = take_apart(raw)
-        self.annotations: dict[str, Any] = dict(annotations or {})
+
+    @cached_property
+    def _parts(self) -> tuple[list[Any] | None, dict[str, Any], bytes]:
+        # Once it is asked for: of most messages tests look at a part, of many at nothing.
+        header, annotations, bare = take_apart(self.raw)
+        return header, dict(annotations or {}), bare
+
+    @property
+    def header(self) -> list[Any] | None:
+        """The fields of its section, if it is there."""
+        return self._parts[0]
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Those of the message."""
+        return self._parts[1]
+
+    @property
+    def bare(self) -> bytes:
+        """The bare message."""
+        return self._parts[2]
 
     @cached_property
     def text(self) -> str:
