@@ -8,6 +8,8 @@ keeps out, another user's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from amqp_ext.codec import Symbol
@@ -26,11 +28,31 @@ class ContainerConnection(Protocol):
         """Another connection of its container takes its place: close it, and let go of what is its alone."""
 
 
+@dataclass(slots=True)
+class _Container:
+    """The connections of one: thousands may call themselves the same, and few ask to be alone."""
+
+    asking: dict[ContainerConnection, EnforcementPolicy] = field(default_factory=dict)
+    silent: dict[ContainerConnection, None] = field(default_factory=dict)
+
+    def in_force(
+        self, policy: EnforcementPolicy | None
+    ) -> Iterable[tuple[ContainerConnection, EnforcementPolicy]]:
+        """Who is connected, and what becomes of it, or of one with this policy, by the older one's where it has one."""
+        for other, its_own in self.asking.items():
+            if other.is_connected:
+                yield other, its_own
+        if policy is not None:
+            for other in self.silent:
+                if other.is_connected:
+                    yield other, policy
+
+
 class SoleConnections:
     """The open connections of the clients of a Message VPN, by whose they are and what their containers are called."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], dict[ContainerConnection, EnforcementPolicy | None]] = {}
+        self._of: dict[tuple[str, str], _Container] = {}
 
     def join(
         self, connection: ContainerConnection, user: str, container: str, policy: EnforcementPolicy | None
@@ -44,31 +66,33 @@ class SoleConnections:
         Raises:
             Refused: INVALID_FIELD, its container has another connection, and by the policy keeps that.
         """
-        others = {
-            other: policy if its_own is None else its_own
-            for other, its_own in self._of.get((user, container), {}).items()
-            if other.is_connected
-        }
-        if EnforcementPolicy.REFUSE_CONNECTION in others.values():
+        there = self._of.get((user, container)) or _Container()
+        if any(in_force is EnforcementPolicy.REFUSE_CONNECTION for _, in_force in there.in_force(policy)):
             raise Refused(
                 ErrorCode.INVALID_FIELD,
                 f"the container {container!r:.80} has a connection, and is to have no other (refuse-connection)",
                 **{"invalid-field": Symbol("container-id")},
             )
-        for other, in_force in others.items():
-            if in_force is EnforcementPolicy.CLOSE_EXISTING:
-                other.displace(
-                    Refused(
-                        ErrorCode.RESOURCE_LOCKED,
-                        f"the container {container!r:.80} has opened another connection (close-existing)",
-                        **{ENFORCEMENT: True},
-                    )
+        for other, _ in list(there.in_force(policy)):  # all have to go
+            other.displace(
+                Refused(
+                    ErrorCode.RESOURCE_LOCKED,
+                    f"the container {container!r:.80} has opened another connection (close-existing)",
+                    **{ENFORCEMENT: True},
                 )
-        self._of.setdefault((user, container), {})[connection] = policy
+            )
+        there = self._of.setdefault((user, container), there)
+        if policy is None:
+            there.silent[connection] = None
+        else:
+            there.asking[connection] = policy
 
     def leave(self, connection: ContainerConnection, user: str, container: str) -> None:
         """It is gone; nothing happens where it had not joined."""
-        there = self._of.get((user, container), {})
-        there.pop(connection, None)
-        if not there:
-            self._of.pop((user, container), None)
+        there = self._of.get((user, container))
+        if there is None:
+            return
+        there.asking.pop(connection, None)
+        there.silent.pop(connection, None)
+        if not there.asking and not there.silent:
+            del self._of[user, container]

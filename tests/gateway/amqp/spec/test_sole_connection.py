@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from amqp_ext.codec import Symbol, UByte, UInt, UShort
+from amqp_ext.frames.sole_connection import EnforcementPolicy
+from gateway.amqp.sole_connections import SoleConnections
 from gateway.config import Listener, User
+from gateway.core.errors import Refused
 from tests.gateway.amqp.conftest import Start
 from tests.gateway.amqp.spec.conftest import ScriptedPeer
 from tests.gateway.permissions.conftest import HASH, PASSWORD
@@ -201,3 +204,35 @@ def test_a_policy_of_another_width_counts(connect: Connect) -> None:
     first, _ = connect(UByte(1))
     connect(UByte(1))
     assert was_displaced(first)
+
+
+class Counted:
+    """A connection that counts how often it is asked whether it is there."""
+
+    asked = 0
+
+    @property
+    def is_connected(self) -> bool:
+        Counted.asked += 1
+        return True
+
+    def displace(self, refused: Refused) -> None:
+        raise AssertionError("nobody asked for that")
+
+
+def test_who_does_not_ask_to_be_alone_costs_the_same_beside_thousands_of_its_name() -> None:
+    """All instances of a program may have one container-id; the others are not looked at, but for one that asked."""
+    connections, Counted.asked = SoleConnections(), 0
+    joined = [Counted() for _ in range(3_000)]
+    for one in joined:
+        connections.join(one, "ann", "mine", None)
+    assert Counted.asked == 0
+    with pytest.raises(Refused, match="refuse-connection"):
+        connections.join(Counted(), "ann", "mine", EnforcementPolicy.REFUSE_CONNECTION)
+    assert Counted.asked == 1
+    for one in joined:
+        connections.leave(one, "ann", "mine")
+    connections.join(joined[0], "ann", "mine", EnforcementPolicy.REFUSE_CONNECTION)
+    with pytest.raises(Refused, match="refuse-connection"):
+        connections.join(joined[1], "ann", "mine", None)
+    assert Counted.asked == 2
