@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections import defaultdict, deque
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 from proton import Delivery, Endpoint
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
+
+from tests.support.ports import free_port
 
 CREDIT = 1000
 
@@ -82,13 +83,6 @@ class QueueBroker(MessagingHandler):
         if link.is_sender:
             with suppress(ValueError):
                 self._consumers[link.source.address].remove(link)
-
-
-def free_port() -> int:
-    """A port nobody listens on: this container cannot say which one it took for port 0."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from gateway.config import AdminListener
 from gateway.vpn.counters import REFUSALS
 from tests.console import npm
 from tests.support.client import Client
-from tests.support.postgresql import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningGateway, settings_for
 
 ARGUMENTS: Final = (

@@ -15,7 +15,7 @@ from gateway.config import AdminListener, Vpn
 from gateway.vpn.clock import SystemClock
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
-from tests.support.postgresql import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningGateway, settings_for
 
 HOUR_MS: Final = 3_600_000

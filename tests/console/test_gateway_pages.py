@@ -10,7 +10,7 @@ from gateway.config import User, read, token_hash
 from tests.console.conftest import Console, Show, Start
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.postgresql import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningGateway
 
 

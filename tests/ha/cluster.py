@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from tests.support.postgresql import free_port
+from tests.support.ports import free_port
 
 from .node import DATABASE, USER, Node
 from .processes import Workshop, send, wait_until

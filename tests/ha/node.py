@@ -13,7 +13,8 @@ from typing import Any, Final
 import httpx
 
 from tests.support.http import PLAIN_HTTP
-from tests.support.postgresql import free_port, programs
+from tests.support.ports import free_port
+from tests.support.postgresql import programs
 
 from .processes import Workshop, send, working_in
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from tests.support.http import PLAIN_HTTP
-from tests.support.postgresql import free_port
+from tests.support.ports import free_port
 from tests.system.gateway_process import GatewayProcess
 
 from .clients import Address

@@ -15,6 +15,7 @@ from interop.client import Client
 from interop.clients import CLIENTS
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import SCENARIOS, title
+from tests.support.ports import free_port
 
 TRIED = [
     client for client in CLIENTS if client.name in ("proton-blocking", "proton-container", "rhea", "qpid-jms")
@@ -68,6 +69,6 @@ def test_a_client_does_it(client: Client, scenario: Scenario, gateways: dict[str
     """The client, unmodified, does what the scenario says, and its user sees it."""
     if client.name not in gateways:
         install(client)
-        gateways[client.name] = GatewayProcess().__enter__()
+        gateways[client.name] = GatewayProcess(ports=(free_port(), free_port())).__enter__()
     result = attempt(client, scenario, gateways[client.name])
     assert result.status == "pass", result.note

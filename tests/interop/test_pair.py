@@ -20,7 +20,8 @@ from interop.client import Client
 from interop.clients import CLIENTS
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import failover, failover_of_publisher
-from tests.support.postgresql import Server, free_port
+from tests.support.ports import free_port
+from tests.support.postgresql import Server
 
 TRIED = [
     client

@@ -16,6 +16,7 @@ from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.options import parse
 from tests.support.http import PLAIN_HTTP
+from tests.support.ports import free_port
 from tests.system.gateway_process import GatewayProcess
 
 
@@ -38,7 +39,7 @@ class LogGateway:
         self.data = folder / "data"
         self._config = config
         self._process: GatewayProcess | None = None
-        self._listen = "127.0.0.1:0"
+        self._listen = f"127.0.0.1:{free_port()}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -66,7 +67,6 @@ class LogGateway:
     def start(self) -> None:
         """Return when clients can connect."""
         self._process = GatewayProcess(self.data, self._config, listen=(self._listen,))
-        self._listen = "{}:{}".format(*self._process.address)
 
     @contextmanager
     def of_config(self) -> Iterator[str]:

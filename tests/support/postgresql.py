@@ -12,7 +12,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
+
+from tests.support.ports import free_port
 
 OLDEST: Final = 15
 """The oldest version that is supported."""
@@ -119,13 +120,6 @@ def eventually(happened: Callable[[], object], what: str, seconds: float = START
     while not happened():
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(LOOK_SECONDS)
-
-
-def free_port() -> int:
-    """One that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from store.sqlite.check import check
 from tests.support.client import Client, Received, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
+from tests.support.ports import free_port
 from tests.support.publishing import Publishing
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess, wait_until
@@ -125,8 +125,7 @@ def test_copies_at_another_gateway_outlive_kills_of_both(start: Start, tmp_path:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = f'{CONFIG}[vpn.default.replay_target.far]\nurl = "amqp://127.0.0.1:{port}"\n'
 
     def start_far() -> GatewayProcess:

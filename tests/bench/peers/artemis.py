@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
 
-from tests.bench.baseline import free_port
+from tests.support.ports import free_port
 
 from .broker import QUEUES, PeerFailed, Replay
 from .broker_process import BrokerProcess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.baseline import free_port
+from tests.support.ports import free_port
 
 from .broker import QUEUES, Replay
 from .broker_process import BrokerProcess

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.bench.baseline import free_port
+from tests.support.ports import free_port
 
 from .broker import QUEUES, PeerFailed, Replay
 from .broker_process import BrokerProcess

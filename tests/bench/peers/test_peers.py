@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.baseline import free_port
 from tests.bench.generator import null_peer
 from tests.bench.generator.connection import Connection
 from tests.bench.peers.__main__ import main
 from tests.bench.peers.broker import PeerFailed
 from tests.bench.peers.broker_process import BrokerProcess
+from tests.support.ports import free_port
 
 BURN = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(60)"
 PARENT = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {BURN!r}]).wait()"

@@ -23,6 +23,7 @@ from gateway.config import AdminListener
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.messages import data
+from tests.support.ports import free_port
 from tests.support.running import RunningGateway, settings_for
 
 
@@ -103,8 +104,7 @@ def test_queues_are_not_listed_again_and_again_where_that_takes_long(api: Api, c
 
 def test_a_gateway_that_goes_away_is_seen_again_when_it_is_back(tmp_path: Path) -> None:
     """Meanwhile its last state is shown with the reason; its counters begin anew and make no rate below zero."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = settings_for(tmp_path / "data", admin=AdminListener(port=port))
     url = f"http://127.0.0.1:{port}"
     seconds = [100.0]

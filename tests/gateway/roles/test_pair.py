@@ -16,7 +16,8 @@ from tests.gateway.roles.conftest import wait_until
 from tests.support.client import Client, Received, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.support.postgresql import Server, free_port
+from tests.support.ports import free_port
+from tests.support.postgresql import Server
 from tests.support.publishing import Publishing
 from tests.system.gateway_process import GatewayProcess
 

@@ -19,7 +19,8 @@ from tests.gateway.roles.test_pair import LEASE_SECONDS, is_ready, readiness, ur
 from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.support.postgresql import free_port, server
+from tests.support.ports import free_port
+from tests.support.postgresql import server
 from tests.system.gateway_process import GatewayProcess
 
 pytestmark = [pytest.mark.system, pytest.mark.postgresql]

@@ -16,7 +16,8 @@ from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
 from tests.store.vpn_file import MADE_MS
-from tests.support.postgresql import Server, eventually, free_port, server
+from tests.support.ports import free_port
+from tests.support.postgresql import Server, eventually, server
 
 
 def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
