@@ -15,7 +15,9 @@ from .load import LoadFailed
 SECONDS = 600
 """How long one copy may take."""
 
-LOOK_SECONDS = 0.01
+LOOK_SECONDS = 0.1
+"""Seconds from one question how far it is to the next. A hundred of them a second cost publishers beside them more than
+the copy does: each takes some milliseconds of the loop's processor."""
 
 
 class Copying:
