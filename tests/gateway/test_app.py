@@ -25,7 +25,7 @@ from store.data_folder import DataFolder
 from store.errors import StoreError, StoreLocked
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
-from tests.system.gateway_process import wait_until
+from tests.support.waiting import wait_until
 
 ENGINE_KINDS = (
     Connection,

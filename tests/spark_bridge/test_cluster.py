@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from tests.spark_bridge.log_gateway import LogGateway, text
-from tests.system.gateway_process import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.spark,

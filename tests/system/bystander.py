@@ -7,7 +7,8 @@ import time
 from typing import Final
 
 from tests.support.peer import Peer
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.support.waiting import wait_until
+from tests.system.gateway_process import GatewayProcess
 
 PAUSE_S: Final = 0.005
 """Seconds between its messages: without them it takes as much of the processor as there is. What harms it for less than

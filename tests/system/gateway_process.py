@@ -13,17 +13,17 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 READY_SECONDS = 30
 STOP_SECONDS = 15
-WAIT_SECONDS = 15
 LOG_TAIL_CHARACTERS = 6_000
 
 Address = tuple[str, int]
@@ -217,11 +217,3 @@ class GatewayProcess:
 
 ALL: list[GatewayProcess] = []
 """Every process started in this session."""
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Return as soon as ``condition`` holds; AssertionError when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.01)

@@ -13,7 +13,8 @@ from store.sqlite.check import check
 from tests.support.client import Client, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.support.waiting import wait_until
+from tests.system.gateway_process import GatewayProcess
 
 
 @pytest.fixture

@@ -35,9 +35,10 @@ from tests.support.frames import (
 )
 from tests.support.messages import data
 from tests.support.peer import OK, Closed, Peer
+from tests.support.waiting import wait_until
 from tests.system.bystander import Bystander
 from tests.system.conftest import Start
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.gateway_process import GatewayProcess
 
 MEGABYTE = 2**20
 ONE_PEER = 48 * MEGABYTE

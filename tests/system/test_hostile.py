@@ -35,6 +35,7 @@ from tests.support.frames import (
 )
 from tests.support.messages import data
 from tests.support.peer import OK, Peer
+from tests.support.waiting import wait_until
 from tests.system.bystander import Bystander
 from tests.system.client_frames import VALID, changed
 from tests.system.corpus import (
@@ -47,7 +48,7 @@ from tests.system.corpus import (
     TO_SASL,
     End,
 )
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.gateway_process import GatewayProcess
 
 MEGABYTE = 2**20
 CREDIT = 100

@@ -18,8 +18,9 @@ from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.ports import free_port
 from tests.support.publishing import Publishing
+from tests.support.waiting import wait_until
 from tests.system.conftest import Start
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.gateway_process import GatewayProcess
 
 KILLS = 5
 MESSAGES = 6_000

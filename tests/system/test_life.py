@@ -17,8 +17,9 @@ import pytest
 from amqp_ext.codec import Symbol
 from tests.support.frames import CLOSE, DETACH
 from tests.support.peer import Peer
+from tests.support.waiting import wait_until
 from tests.system.conftest import Start
-from tests.system.gateway_process import ROOT, GatewayProcess, wait_until
+from tests.system.gateway_process import ROOT, GatewayProcess
 
 
 def serve_again(gateway: GatewayProcess, *more: str) -> subprocess.CompletedProcess[str]:

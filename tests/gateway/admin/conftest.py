@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from gateway.config import Vpn
 from store.sqlite.check import check
-from tests.support.client import WAIT_SECONDS, Client
+from tests.support.client import Client
 from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway, settings_for
 
@@ -52,13 +51,6 @@ class Api:
     def queue(self, name: str) -> Any:
         """A queue as the monitor shows it."""
         return self.done("GET", "monitor", f"/queues/{name}")
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Ask again and again, each time going through the gateway's loop, until it holds."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}"
 
 
 def stop_and_check(gateway: RunningGateway, api: Api, client: Client) -> None:

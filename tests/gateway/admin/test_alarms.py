@@ -7,10 +7,11 @@ from structlog.testing import CapturingLogger
 from gateway.app import Gateway
 from gateway.config import AlarmThresholds, ReplayLog, Vpn
 from store.errors import WriteFailed
-from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 
 def shown(api: Api) -> list[tuple[str, str, int]]:

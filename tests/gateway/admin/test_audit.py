@@ -11,7 +11,8 @@ import structlog
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import User
 from gateway.line_rate import BURST
-from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.support.waiting import wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 Line = MutableMapping[str, Any]

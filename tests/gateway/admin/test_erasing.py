@@ -14,12 +14,13 @@ from amqp_ext.message.erased import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
 from store.postgresql.database import schema_name
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received
 from tests.support.messages import data, section
 from tests.support.postgresql import Server
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 ERASE = "/replayLogs/default/redactMsg"
 SECRET = "a-secret-of-one-person-"

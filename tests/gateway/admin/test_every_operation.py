@@ -15,11 +15,12 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from store.sqlite.check import check
-from tests.gateway.admin.conftest import Api, wait_until
+from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 
 class OverHttp:

@@ -19,12 +19,13 @@ from gateway.admin.v1.log_forms import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
 from gateway.core.model import Row
 from gateway.vpn.replay.log_listing import summary
 from tests.amqp_ext.message.test_json import contents
-from tests.gateway.admin.conftest import Api, wait_until
+from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 LIVE = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
 MSGS = "/replayLogs/default/msgs"

@@ -13,7 +13,8 @@ from amqp_ext.sasl.passwords import hash_password
 from gateway.admin import http_connection
 from gateway.admin.semp import body_bound
 from gateway.config import User
-from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.support.waiting import wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 QUEUES = "/SEMP/v2/config/msgVpns/default/queues"

@@ -15,10 +15,11 @@ from gateway.cli import main
 from gateway.config import AlarmThresholds, ReplayLog, Vpn
 from gateway.vpn.clock import SystemClock
 from store.ports import DiskUse
-from tests.gateway.admin.conftest import Api, wait_until
+from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
+from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 MEGABYTE = 1 << 20

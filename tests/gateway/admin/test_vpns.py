@@ -11,10 +11,11 @@ import pytest
 
 from gateway.config import ReplayLog, Vpn, read
 from gateway.config.administered import FILE
-from tests.gateway.admin.conftest import Administer, Api, wait_until
+from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 
 def made(api: Api, name: str, **more: Any) -> httpx.Response:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.gateway.admin.conftest import wait_until
 from tests.gateway.permissions.conftest import PASSWORD, Login, Reloaded, Start, user
 from tests.support.client import texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data, section
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 ACTION = "/SEMP/v2/action/msgVpns/default"
 LOG = f"{ACTION}/replayLogs/default"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.config import Vpn, VpnStore
-from tests.support.client import WAIT_SECONDS, Client
+from tests.support.client import Client
 from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway, settings_for
 from tests.support.shared_store import URL, SharedDatabase
@@ -23,15 +22,6 @@ Start = Callable[..., RunningGateway]
 Connect = Callable[..., Client]
 
 LEASE_SECONDS = 2
-
-
-def wait_until(condition: Callable[[], T], what: str) -> T:
-    """Ask again and again, each time going through a gateway, until it holds; what it said."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}"
-        time.sleep(0.005)
-    return found
 
 
 def is_active(gateway: RunningGateway, vpn: str = "default") -> bool:

@@ -9,10 +9,11 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.core.errors import Refused as CommandRefused
-from tests.gateway.roles.conftest import Connect, Start, ask, is_active, wait_until
+from tests.gateway.roles.conftest import Connect, Start, ask, is_active
 from tests.support.client import texts
 from tests.support.messages import data
 from tests.support.shared_store import SharedDatabase
+from tests.support.waiting import wait_until
 
 
 def test_its_clients_are_closed_and_it_waits(

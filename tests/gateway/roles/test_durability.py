@@ -8,11 +8,12 @@ from proton import Delivery
 
 from gateway.config import Queue
 from store.ports import Durability
-from tests.gateway.roles.conftest import Connect, Start, ask, wait_until
+from tests.gateway.roles.conftest import Connect, Start, ask
 from tests.support.client import texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
+from tests.support.waiting import wait_until
 
 
 def state(gateway: RunningGateway) -> dict[str, Any]:

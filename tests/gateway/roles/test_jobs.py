@@ -7,12 +7,13 @@ from typing import Any
 import httpx
 
 from gateway.core.replay.record import ReplayRecord
-from tests.gateway.roles.conftest import Start, is_active, wait_until
+from tests.gateway.roles.conftest import Start, is_active
 from tests.support.client import Client, Received, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
+from tests.support.waiting import wait_until
 
 MESSAGES = 3_000
 TAKEN = 4

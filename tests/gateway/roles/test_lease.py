@@ -5,11 +5,12 @@ from __future__ import annotations
 from proton import Endpoint
 
 from gateway.app import Gateway
-from tests.gateway.roles.conftest import Connect, Start, ask, wait_until
+from tests.gateway.roles.conftest import Connect, Start, ask
 from tests.support.client import Receiver, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
+from tests.support.waiting import wait_until
 
 
 def holds(gateway: RunningGateway) -> bool:

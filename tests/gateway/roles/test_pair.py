@@ -12,13 +12,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.gateway.roles.conftest import wait_until
 from tests.support.client import Client, Received, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
 from tests.support.publishing import Publishing
+from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
 
 pytestmark = [pytest.mark.system, pytest.mark.postgresql]

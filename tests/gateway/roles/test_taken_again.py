@@ -12,11 +12,12 @@ from proton import Delivery, Terminus
 
 from gateway.app import Gateway
 from gateway.config import Queue
-from tests.gateway.roles.conftest import Start, is_active, wait_until
+from tests.gateway.roles.conftest import Start, is_active
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
+from tests.support.waiting import wait_until
 
 ROUNDS = 4
 ACCEPTED = 300

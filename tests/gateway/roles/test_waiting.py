@@ -11,11 +11,12 @@ from proton.reactor import Container
 
 from gateway.config import VpnStore
 from store.errors import StoreError
-from tests.gateway.roles.conftest import Connect, Start, ask, is_active, wait_until
+from tests.gateway.roles.conftest import Connect, Start, ask, is_active
 from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import URL, SharedDatabase
+from tests.support.waiting import wait_until
 
 
 def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost") -> Any:

@@ -32,7 +32,7 @@ from store.archive.id_range import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
-from tests.system.gateway_process import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77

@@ -16,7 +16,8 @@ from tests.store.archive.test_archive_verb import rewind
 from tests.support.client import Client, Received
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.support.waiting import wait_until
+from tests.system.gateway_process import GatewayProcess
 from tests.system.load import LogReader, Named
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -22,9 +22,10 @@ from gateway.admin.console.sessions import COOKIE, MOST_PER_USER
 from gateway.admin.console.sign_in_bounds import MOST_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
 from gateway.line_rate import BURST
-from tests.gateway.admin.conftest import Administer, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Start
 from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 OTHER_HASH = hash_password("changed", salt=b"0123456789abcdef", iterations=4096)

@@ -8,11 +8,12 @@ import pytest
 
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.config.vpn import Retention
-from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 LOG = "/replayLogs/default"
 

@@ -10,11 +10,12 @@ from proton import Delivery
 
 from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Queue, Vpn
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.gateway.admin.jobs.test_copy import ended, record
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data, section
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 VPN = Vpn(
     queues={

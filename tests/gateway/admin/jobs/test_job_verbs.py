@@ -8,9 +8,10 @@ from click.testing import CliRunner, Result
 from proton import Delivery
 
 from gateway.cli import main
-from tests.gateway.admin.conftest import Api, wait_until
+from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
+from tests.support.waiting import wait_until
 
 
 def run(api: Api, *words: str) -> Result:

@@ -12,13 +12,14 @@ import pytest
 import trustme
 
 from gateway.config import Listener, Queue, ReplayTarget, Tls, User, Vpn
-from tests.gateway.admin.conftest import Administer, Start, wait_until
+from tests.gateway.admin.conftest import Administer, Start
 from tests.gateway.admin.jobs.test_copy import copy, ended, record
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data, section
 from tests.support.running import RunningGateway, settings_for
 from tests.support.tcp_proxy import Fate, Proxy, Way
+from tests.support.waiting import wait_until
 
 LOG = "/replayLogs/default"
 

@@ -16,13 +16,14 @@ from amqp_ext.message.json_object import as_object
 from gateway.admin.v1 import clients as http_clients
 from gateway.admin.v1 import log_stream
 from gateway.config import ReplayLog, Vpn
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 EVENTS = {"Accept": TYPE}
 

@@ -13,9 +13,10 @@ import pytest
 from gateway.admin.v1 import publish_routes, submission
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Queue
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 
 def publish(
