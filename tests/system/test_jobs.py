@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 from proton import Delivery
 
 from store.sqlite.check import check
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, Receiver, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.ports import free_port
@@ -91,29 +92,50 @@ def test_a_killed_copy_goes_on_where_it_was(start: Start, tmp_path: Path) -> Non
     assert check(tmp_path / "data" / "default.db") == []
 
 
+def of_queue(client: Client) -> Receiver:
+    """A consumer of a queue."""
+    return client.receiver("orders")
+
+
+def of_topic_endpoint(client: Client) -> Receiver:
+    """A consumer of a durable topic endpoint."""
+    return client.receiver("topic://orders", name="mine", durable=True)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # it starts a process each time
-def test_a_killed_return_loses_and_doubles_no_dead_letter(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("address", "consumer"),
+    [("orders", of_queue), ("topic://orders", of_topic_endpoint)],
+    ids=["queue", "topic endpoint"],
+)
+def test_a_killed_return_loses_and_doubles_no_dead_letter(
+    start: Start, tmp_path: Path, address: str, consumer: Callable[[Client], Receiver]
+) -> None:
     """Each is where it died, once, and the dead message queue is empty."""
     count = MESSAGES // 4
 
     def begin(gateway: GatewayProcess) -> None:
         with Client(url_of(gateway)) as client:
-            client.sender("orders").send_all([data(n) for n in range(count)])
-            receiver = client.receiver("orders")
+            receiver = consumer(client)
+            for one in ask(gateway, "GET", "monitor", "/topicEndpoints"):
+                name = quote(one["topicEndpointName"], safe="")
+                ask(gateway, "PATCH", "config", f"/topicEndpoints/{name}", {"deadMsgQueue": "dead"})
+            client.sender(address).send_all([data(n) for n in range(count)])
             receiver.flow(count)
             receiver.settle(receiver.take(count), Delivery.REJECTED)
             client.wait(
                 lambda: ask(gateway, "GET", "monitor", "/queues/dead")["spooledMsgCount"] == count,
                 "all are dead",
             )
+            receiver.detach()
         ask(gateway, "PUT", "action", "/queues/dead/returnDead", {"rate": count / 2, "name": "return"})
 
     gateway = killed_until_over(start, "return", begin)
     assert ask(gateway, "GET", "monitor", "/queues/dead")["spooledMsgCount"] == 0
     with Client(url_of(gateway)) as client:
         found: list[Received] = []
-        client.receiver("orders").collect(found, count)
+        consumer(client).collect(found, count)
         assert sorted(texts(found), key=int) == [str(n) for n in range(count)]
     assert gateway.stop() == 0
     assert check(tmp_path / "data" / "default.db") == []
