@@ -39,6 +39,8 @@ class Replayed:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, WAIT_SECONDS)
+        # As clients do: else what is sent in small pieces waits for the acknowledgement of the first, and comes late.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = Listener()
         self._answers: list[str] = []
         """What came and was not waited for yet."""
