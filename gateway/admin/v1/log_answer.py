@@ -97,7 +97,7 @@ class LogAnswer(Response):
             vpn.lease,
             vpn.clock,
         )
-        feed = vpn.readers.read_log(resolved, patterns, stream, selects)
+        feed = vpn.readers.read_log(resolved, patterns, stream, selects, gives_way=self._form.gives_way)
         try:
             await send(
                 {

@@ -39,6 +39,8 @@ class LogForm(Protocol):
     """That are written at once."""
     pause_s: float
     """Seconds from one writing to the next, at least."""
+    gives_way: bool
+    """Where live traffic leaves it behind, it waits for that as history does."""
 
     def head(self, first_id: int) -> bytes:
         """What comes before all messages, of which the first may be this one."""
@@ -65,6 +67,7 @@ class JsonLines:
     content_type = "application/x-ndjson"
     most_messages = ANY
     pause_s = 0.0
+    gives_way = False
 
     def head(self, first_id: int) -> bytes:
         """Nothing."""
@@ -97,6 +100,7 @@ class ServerSentEvents:
     content_type = "text/event-stream"
     most_messages = ANY
     pause_s = 0.0
+    gives_way = False
 
     def head(self, first_id: int) -> bytes:
         """From where on messages come, should the connection break before the first."""
@@ -130,6 +134,7 @@ class ListedEvents(ServerSentEvents):
 
     most_messages = MOST_LISTED
     pause_s = LISTED_PAUSE_S
+    gives_way = True
 
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
         """Members of the array."""

@@ -58,6 +58,8 @@ class LogFeed:
         pacer: Pacer | None,
         waiting: WaitingReaders,
         closed: Callable[[LogFeed], None],
+        *,
+        gives_way: bool = False,
     ) -> None:
         """
         Args:
@@ -65,6 +67,7 @@ class LogFeed:
             pacer: The reader's pace, if it asked for one.
             waiting: Knows when to go on with a reader that has all there is; it is one of them.
             closed: Is told once this feed sends nothing any more; more than once does no harm.
+            gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
         """
         self.cursor = cursor
         self._link = client
@@ -94,6 +97,7 @@ class LogFeed:
             self._woken,
             user=client.client.user,
         )
+        self._gives_way = gives_way
         self._closed = False
         self._turn: asyncio.Handle | WaitingTurn | None = None
         self._selection = shared.selection if cursor.selects is not None else None
@@ -143,7 +147,7 @@ class LogFeed:
         if self._is_waiting:
             self._waiting.stop_waiting(self)
             self.go_on_from(self._waiting.next_id)
-        if self.cursor.caught_up:
+        if self.cursor.caught_up and not (self._gives_way and self._source.is_behind):
             # It is live traffic itself.
             if self._send(self._tuning.log_turn_rows) <= 0:
                 self._wait(0.0)

@@ -68,6 +68,11 @@ class LogSource:
         """Every committed message was taken."""
         return self.position >= self._cache.next_id
 
+    @property
+    def is_behind(self) -> bool:
+        """What comes next is in pages of the history, no longer in memory."""
+        return self._page is not None or self.position < self._cache.first_id
+
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
         """
         The next rows, at most ``limit``, and the position after them; it may move on without rows.

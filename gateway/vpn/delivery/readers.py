@@ -44,6 +44,7 @@ class Readers:
         *,
         matches: Callable[[str], bool] | None = None,
         stream: str = "",
+        gives_way: bool = False,
     ) -> LogFeed:
         """
         A log reader for a link. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
@@ -54,6 +55,7 @@ class Readers:
             pacer: The reader's pace, if one was asked for.
             matches: Whether a topic is one of them, where that is not as the patterns alone say.
             stream: The stream that is read; empty where it is the log.
+            gives_way: See ``LogFeed``.
         """
         tracing = self._shared.tracing
         if tracing is not None:
@@ -68,6 +70,7 @@ class Readers:
             pacer,
             self._waiting,
             self._log_feed_closed,
+            gives_way=gives_way,
         )
         taken_below = self._shared.history.taken_from(patterns).below
         feed.is_short = resolved.first < taken_below and taken_below > resolved.without_below
