@@ -26,6 +26,8 @@ class KeptMessage(NamedTuple):
     route: int
     """The number that it names."""
     size_bytes: int
+    attempts: int = 0
+    """Failed deliveries that the store has of it."""
 
 
 class KeptMessages:
@@ -58,9 +60,9 @@ class KeptMessages:
                 # Else it was dropped already, when the endpoint was emptied while it was on its way.
                 if on_way is not None and not backlog.parts[on_way].is_done(row[ID]):
                     self._ids.setdefault(on_way, []).append(row[ID])
-        self._attempts = [
-            (i, endpoint.attempts[i]) for ids in self._ids.values() for i in ids if i in endpoint.attempts
-        ]
+        stored = {one.message_id: one.attempts for one in committed if one.attempts}
+        known = [(i, endpoint.attempts.get(i, stored.get(i, 0))) for ids in self._ids.values() for i in ids]
+        self._attempts = [(i, count) for i, count in known if count]
 
     @property
     def last_id(self) -> int:

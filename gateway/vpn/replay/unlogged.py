@@ -10,7 +10,7 @@ the ids that were. More than the log lacks may be found: it does no harm, as the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -24,7 +24,7 @@ from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
 from store.errors import ReadFailed
-from store.ports import Reader
+from store.ports import Reader, RoutedPage
 
 MOST_MESSAGES: Final = 10_000
 """Each may become a range of two cursors, which are written in one commit and held in memory."""
@@ -134,7 +134,7 @@ class _Search:
                 await self._read(first, end)
             return None
         if self._read_below < broker.log.next_id:
-            self._take(vpn.cache.since(self._read_below, broker.log.next_id - self._read_below))
+            self._take(vpn.cache.since(self._read_below, broker.log.next_id - self._read_below), {})
             self._read_below = broker.log.next_id
         found = [one for _, one in sorted(self._found.items()) if self._lies_there(one)]
         in_doubt = endpoint.withdrawals.ids | broker.erasing.markers.keys()
@@ -178,16 +178,26 @@ class _Search:
             routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
             if not routes:
                 return
+
+            def read(
+                routes: list[int] = routes, after: int = after
+            ) -> tuple[RoutedPage, list[tuple[int, int]]]:
+                page = reader.routed_page(routes, after, end)
+                rows = page.rows
+                return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
+
             async with self._vpn.search_turns.turn(ADMINISTRATION):
-                page = await asyncio.wrap_future(
-                    reader.submit(lambda: reader.routed_page(routes, after, end))  # noqa: B023
-                )
-            self._take(page.rows)
+                page, attempts = await asyncio.wrap_future(reader.submit(read))
+            self._take(page.rows, dict(attempts))
             after = page.position - 1
 
-    def _take(self, rows: Iterable[Row]) -> None:
+    def _take(self, rows: Iterable[Row], attempts: Mapping[int, int]) -> None:
         """
         Take those of these that the log does not have, or is about not to have.
+
+        Args:
+            attempts: Failed deliveries that the store has of them. Of what is in the message cache the endpoint knows
+                all: they were after the start, as the messages were.
 
         Raises:
             Refused: RESOURCE_LIMIT, they are too many.
@@ -203,7 +213,9 @@ class _Search:
             and backlog.has(row)
         ]
         for row in broker.erasing.sized(rows):
-            self._found[row[ID]] = KeptMessage(row[ID], row[ROUTE], len(row[CONTENT]))
+            self._found[row[ID]] = KeptMessage(
+                row[ID], row[ROUTE], len(row[CONTENT]), attempts.get(row[ID], 0)
+            )
         if len(self._found) > MOST_MESSAGES:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
