@@ -9,6 +9,8 @@ from pathlib import Path
 from interop.client import Client
 
 FOLDER = Path(__file__).resolve().parent
+_JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp")
+"""A program lives for seconds: the second compiler, and a collector with threads, would work for those after it."""
 _OWN_FILTER = (
     "the library has no way to put a filter of one's own on a source; address options and selectors do it"
 )
@@ -205,7 +207,7 @@ CLIENTS = (
         name="qpid-jms",
         library="Apache Qpid JMS 2.10.0",
         language="Java",
-        command=("java", "-cp", f"{FOLDER}/qpid_jms/target/classes:{FOLDER}/qpid_jms/target/lib/*", "Client"),
+        command=(*_JAVA, f"{FOLDER}/qpid_jms/target/classes:{FOLDER}/qpid_jms/target/lib/*", "Client"),
         install=(("mvn", "--batch-mode", "--quiet", "clean", "package"),),
         folder=FOLDER / "qpid_jms",
         pinned=("pom.xml", "src/main/java/Client.java"),
@@ -217,7 +219,7 @@ CLIENTS = (
         name="protonj2",
         library="Apache Qpid ProtonJ2 client 1.1.0",
         language="Java",
-        command=("java", "-cp", f"{FOLDER}/protonj2/target/classes:{FOLDER}/protonj2/target/lib/*", "Client"),
+        command=(*_JAVA, f"{FOLDER}/protonj2/target/classes:{FOLDER}/protonj2/target/lib/*", "Client"),
         install=(("mvn", "--batch-mode", "--quiet", "clean", "package"),),
         folder=FOLDER / "protonj2",
         pinned=("pom.xml", "src/main/java/Client.java"),
@@ -285,8 +287,7 @@ CLIENTS = (
         library="com.rabbitmq.client:amqp-client 1.5.0",
         language="Java",
         command=(
-            "java",
-            "-cp",
+            *_JAVA,
             f"{_RABBITMQ_JAVA}/target/classes:{_RABBITMQ_JAVA}/target/lib/*",
             "Client",
         ),
@@ -373,8 +374,7 @@ CLIENTS = (
         library="com.azure:azure-messaging-eventhubs 5.21.3",
         language="Java",
         command=(
-            "java",
-            "-cp",
+            *_JAVA,
             f"{_EVENT_HUBS_JAVA}/target/classes:{_EVENT_HUBS_JAVA}/target/lib/*",
             "Client",
         ),
