@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from interop.client import Client, Failed
-from interop.clients import CLIENTS
+from interop.clients import CLIENTS, SHORT_LIVED_JAVA
 from interop.event_hubs_scenarios import SCENARIOS as OF_EVENT_HUBS
 from interop.gateway_process import GatewayProcess
 from interop.matrix import Result, as_json, summary
@@ -105,6 +105,10 @@ def _install(client: Client) -> None:
             text=True,
             timeout=INSTALL_WITHIN,
             check=False,
+            env={
+                **os.environ,
+                "MAVEN_OPTS": " ".join([*SHORT_LIVED_JAVA, *os.environ.get("MAVEN_OPTS", "").split()]),
+            },
         )
         if made.returncode:
             words = " ".join(f"{made.stdout}\n{made.stderr}".split())[-600:]
