@@ -11,6 +11,7 @@ import pytest
 
 from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_feed import LogFeed
 from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
@@ -77,10 +78,11 @@ class Vpn:
         *patterns: str,
         last: int | None = None,
         matches: Callable[[str], bool] | None = None,
+        gives_way: bool = False,
     ) -> LogFeed:
         """A reader of what comes from now on, to ``last``."""
         resolved = Resolved(self.next_id, last=last, time_ms=None, is_live=True)
-        feed = self.world.vpn.readers.read_log(resolved, patterns, link, matches=matches)
+        feed = self.world.vpn.readers.read_log(resolved, patterns, link, matches=matches, gives_way=gives_way)
         self.run(feed)
         return feed
 
@@ -142,6 +144,50 @@ def test_a_commit_does_not_look_at_readers_of_other_topics(vpn: Vpn) -> None:
     assert mine.received == list(range(first, first + 20, 2))
     assert everything.received == list(range(first, first + 20))
     assert {link.looks for link in others} == {0}
+
+
+def left_behind(vpn: Vpn, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool) -> tuple[Link, list[int]]:
+    """A live reader whose link took nothing for a while; history may not be read for a second from now."""
+    link = Link()
+    feed = vpn.read(link, ">", gives_way=gives_way)
+    vpn.publish("a")
+    link.credit = 0
+    first = vpn.next_id
+    vpn.publish(*"abcdefgh")
+    seconds = vpn.world.vpn.clock.seconds
+    due = seconds() + 1
+    monkeypatch.setattr(HistoryPace, "wait", lambda self, _: due - seconds())
+    link.received.clear()
+    link.credit = ENOUGH
+    vpn.run(feed)
+    vpn.world.loop.run()
+    return link, list(range(first, first + 8))
+
+
+def test_a_live_reader_that_is_left_behind_waits_for_nobody(
+    forgetful: Vpn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is live traffic itself."""
+    link, ids = left_behind(forgetful, monkeypatch, gives_way=False)
+    monkeypatch.setattr(HistoryPace, "wait", None)  # and is not asked
+    forgetful.world.settle_down()
+    assert link.received == ids
+
+
+def test_one_for_eyes_that_is_left_behind_waits_as_history_does(
+    forgetful: Vpn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it has all, in order."""
+    link, ids = left_behind(forgetful, monkeypatch, gives_way=True)
+    assert not forgetful.world.reader.waiting, "not even a page is asked for"
+    forgetful.world.settle_down()  # however long it takes
+    assert link.received == ids
+
+
+def test_one_for_eyes_that_keeps_up_waits_for_nobody(vpn: Vpn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in memory still is live."""
+    link, ids = left_behind(vpn, monkeypatch, gives_way=True)
+    assert link.received == ids
 
 
 @pytest.mark.parametrize("tail_bytes", [1, 1_000_000], ids=["out of the store", "out of the cache"])
