@@ -150,10 +150,6 @@ class Broker:
         self._register(endpoint)
         if any(kept.later_messages for kept in found.parts.values()):
             self.counts.found_uncounted(endpoint)
-        for reference in found.references:
-            endpoint.refer((reference.message_id,), (reference.priority,), reference.size_bytes)
-            if reference.attempts:
-                endpoint.note_attempts([(reference.message_id, reference.attempts)])
         for pattern in found.subscriptions:
             endpoint.subscribe(pattern)
             self.router.add(TopicPattern.parse(pattern), endpoint.name)
@@ -169,6 +165,14 @@ class Broker:
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
             replay.resume(self.next_id, position, acknowledged, len(found.references))
+        below = replay.position if replay is not None and replay.is_reading else 0
+        for reference in found.references:
+            message_id = reference.message_id
+            endpoint.refer(
+                (message_id,), (reference.priority,), reference.size_bytes, waits=message_id < below
+            )
+            if reference.attempts:
+                endpoint.note_attempts([(message_id, reference.attempts)])
 
     def _register(self, endpoint: Endpoint) -> None:
         self.endpoints[endpoint.name] = endpoint

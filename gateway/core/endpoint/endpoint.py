@@ -348,11 +348,21 @@ class Endpoint:
         self.refer(effect.ids, (priority,), size)
         return []
 
-    def refer(self, ids: Sequence[int], priorities: Sequence[int], size_bytes: int) -> None:
-        """References lead to these: they are ready, each in its place."""
+    def refer(
+        self, ids: Sequence[int], priorities: Sequence[int], size_bytes: int, *, waits: bool = False
+    ) -> None:
+        """
+        References lead to these: they are ready, each in its place.
+
+        Args:
+            waits: A replay that goes on after a stop has them be ready, with what came by routes before them.
+        """
         self.backlog.put.refer(ids, size_bytes)
         self.ready.note_priorities(ids, priorities)
-        self.ready.give_back(ids)
+        if waits:
+            self.replaying.waiting.extend(ids)
+        else:
+            self.ready.give_back(ids)
 
     # --- messages go ------------------------------------------------------------------------------------------
 

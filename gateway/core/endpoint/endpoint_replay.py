@@ -5,6 +5,7 @@ there, and what came by routes meanwhile is ready behind it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -48,12 +49,15 @@ class ReplayedEndpoint(Protocol):
 class EndpointReplay:
     """The steps of the replay that the endpoint has; which one that is, is the endpoint's to say."""
 
-    __slots__ = ("_endpoint", "is_clearing")
+    __slots__ = ("_endpoint", "is_clearing", "waiting")
 
     def __init__(self, endpoint: ReplayedEndpoint) -> None:
         self._endpoint = endpoint
         self.is_clearing = False
         """What lay here is about to be gone, durably: nothing is read or handed out before."""
+        self.waiting: deque[int] = deque()
+        """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
+        routes before them is."""
 
     @property
     def _replay(self) -> Replay:
@@ -64,6 +68,7 @@ class EndpointReplay:
     def begin(self, cursor_number: int) -> list[Effect]:
         """It is the endpoint's from now on: until ``cleared``, nothing is read or handed out."""
         self.is_clearing = True
+        self.waiting.clear()
         return self._endpoint.backlog.put.begin_replay(cursor_number, self._replay.first)
 
     def cleared(self) -> None:
@@ -99,6 +104,31 @@ class EndpointReplay:
         self._endpoint.backlog.put.add(put, size_bytes, archived)
         self._replay.put_up_to(position, len(ids), size_bytes)
         ready.add_put(ids, routed)
+
+    def put_again(self, routed: Sequence[int], priorities: Sequence[int] | None, below: int) -> bool:
+        """
+        What was put before a stop is here again, below an id: what came by routes, and what references lead to.
+
+        Args:
+            routed: Those that the log did not take, rising; all of them between the last call's id and this one's.
+            priorities: Theirs, where the endpoint delivers by them.
+
+        Returns:
+            Whether there is any.
+        """
+        ready, references = self._endpoint.ready, self._endpoint.backlog.put.references
+        if priorities is not None:
+            ready.note_priorities(routed, priorities)
+        found: list[int] = []
+        while self.waiting and self.waiting[0] < below:
+            waited = self.waiting.popleft()
+            if waited in references:
+                found.append(waited)
+        if not routed and not found:
+            return False
+        self._replay.put_up_to(self._replay.position, len(routed))
+        ready.add_put(sorted([*routed, *found]), routed)
+        return True
 
     def end_reading(self, position: int) -> None:
         """The replay has put all it had to, up to ``position``; what came meanwhile is ready behind it."""
@@ -143,6 +173,7 @@ class EndpointReplay:
         was_reading = replay.is_reading
         replay.fail(reason, now_ms)
         self.is_clearing = False
+        self.waiting.clear()
         dropped, effects = endpoint.backlog.put.drop(endpoint.attempts, endpoint.withdrawals.ids)
         endpoint.forget(dropped)
         if was_reading:

@@ -17,7 +17,7 @@ from gateway.core.endpoint.kept_messages import KeptMessage, KeptMessages
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import BARE, CONTENT, LogState, Row
+from gateway.core.model import BARE, CONTENT, ID, LogState, Row
 from gateway.core.publishing.publications import Publications
 from gateway.core.replay.states import Replay
 
@@ -154,6 +154,19 @@ class ReplayCommands:
         if endpoint.settings.priorities:
             priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
         endpoint.replaying.put(ids, priorities, size_bytes, routed, position, archived)
+
+    @staticmethod
+    def put_again(endpoint: Endpoint, rows: Sequence[Row], below: int) -> bool:
+        """
+        What was put before a stop, below an id, is on the endpoint again; whether there is any.
+
+        Args:
+            rows: What of it came by routes, rising.
+        """
+        priorities = None
+        if endpoint.settings.priorities:
+            priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
+        return endpoint.replaying.put_again([row[ID] for row in rows], priorities, below)
 
     @staticmethod
     def reads_archive(endpoint: Endpoint) -> list[Effect]:

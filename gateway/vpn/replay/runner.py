@@ -174,7 +174,8 @@ class ReplayRunner:
                     return
                 after = page.position - 1
                 self._stopped[endpoint.name] = page.position
-                self._put_stopped(endpoint, replay, page.rows)
+                self._put_stopped(endpoint, page.rows, page.position)
+            self._put_stopped(endpoint, (), replay.position)
         except ReadFailed as error:
             self._shared.runtime.report("endpoint_read_failed", error)
             self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
@@ -190,15 +191,14 @@ class ReplayRunner:
         if endpoint.replay is replay and replay.is_reading:
             self._loop.create_task(self._resume_stopped(endpoint, after))
 
-    def _put_stopped(self, endpoint: Endpoint, replay: Replay, rows: Sequence[Row]) -> None:
-        """Messages that came by routes are on the endpoint, before what the replay puts next."""
+    def _put_stopped(self, endpoint: Endpoint, rows: Sequence[Row], below: int) -> None:
+        """What came by routes, or is here by references, below an id, comes before what the replay puts next."""
         backlog, feed = endpoint.backlog, self._feeds.of(endpoint)
         rows = [row for row in rows if row[ID] not in backlog.put.references and backlog.has(row)]
-        if not rows:
+        if not self._broker.replay_commands.put_again(endpoint, rows, below):
             return
         ids = [row[ID] for row in rows]
-        self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
-        if feed.kept.size_bytes < self._share_bytes():
+        if rows and feed.kept.size_bytes < self._share_bytes():
             # Further contents are read again when they are handed out.
             feed.keep(ids, rows)
         feed.run()

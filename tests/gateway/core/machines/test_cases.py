@@ -481,6 +481,29 @@ def test_what_the_log_did_not_take_outlives_the_replay_that_put_it_in_its_place(
     assert world.consumers[0].history == [3, 5]
 
 
+def test_what_references_lead_to_keeps_its_place_after_a_crash() -> None:
+    """
+    A replay has put a message between others that the log did not take. Then the log is trimmed under it, and the
+    gateway crashes: the message is not ahead of those.
+    """
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=1, page_rows=4, tail_bytes=1, ahead=4, quantum=1), history=1)
+    beginning = ReplayStart(StartKind.BEGINNING)
+    machine.replay_keeps_what_is_on_its_way(pick=0, start=beginning, count=2, on_way=2, turns=2)
+    machine.transact(0, 255, [], "", True, "stopped", 1)
+    machine.transact(0, 255, [], "", True, "", 1)
+    machine.replay_keeps_what_is_on_its_way(pick=0, start=beginning, count=0, on_way=0, turns=0, trimmed=30)
+    machine.transact(0, 255, [], "", True, "stopped", 1)
+    queue = machine.endpoint(0)
+    assert queue.backlog.put.references
+    machine.attach_plain(queue, credit=10)
+    machine.settle_down()
+    history = machine.world.consumers[-1].history
+    assert history == sorted(history)
+    assert len(history) > 3
+    machine.teardown()
+
+
 def test_what_a_replay_keeps_has_its_failed_deliveries_though_nobody_read_them_since_the_start(
     machine: EndpointMachine,
 ) -> None:
