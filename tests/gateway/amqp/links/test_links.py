@@ -12,6 +12,7 @@ from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 
 def test_the_open_frame_introduces_the_gateway(client: Client) -> None:
@@ -162,7 +163,7 @@ def test_a_detach_while_the_attach_is_under_way(gateway: RunningGateway, client:
     link.close()
     client.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link is closed")
     client.sender("orders").send_all([data("still here")])
-    assert gateway.endpoints() == {"orders"}
+    wait_until(lambda: gateway.endpoints() == {"orders"}, "the link's endpoint is gone")
 
 
 def test_a_refused_consumer_sees_a_null_source(client: Client) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 
 from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.core.endpoint.settings import EndpointSettings
 from tests.gateway.core.machines.test_endpoints import EndpointMachine
-from tests.gateway.core.machines.world import Sizes
+from tests.gateway.core.machines.world import UNLOGGED, Sizes
 
 
 def keeping_replay(machine: EndpointMachine, start: ReplayStart, on_way: int = 0) -> None:
@@ -57,3 +58,50 @@ def test_who_came_before_the_replay_began_is_given_what_was_kept() -> None:
     machine.settle_down()
     assert list(machine.consumer(0).unsettled) == [1]
     machine.teardown()
+
+
+def test_what_references_lead_to_keeps_its_place_after_a_crash() -> None:
+    """
+    A replay has put a message between others that the log did not take. Then the log is trimmed under it, and the
+    gateway crashes: the message is not ahead of those.
+    """
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=1, page_rows=4, tail_bytes=1, ahead=4, quantum=1), history=1)
+    beginning = ReplayStart(StartKind.BEGINNING)
+    machine.replay_keeps_what_is_on_its_way(pick=0, start=beginning, count=2, on_way=2, turns=2)
+    machine.transact(0, 255, [], "", True, "stopped", 1)
+    machine.transact(0, 255, [], "", True, "", 1)
+    machine.replay_keeps_what_is_on_its_way(pick=0, start=beginning, count=0, on_way=0, turns=0, trimmed=30)
+    machine.transact(0, 255, [], "", True, "stopped", 1)
+    queue = machine.endpoint(0)
+    assert queue.backlog.put.references
+    machine.attach_plain(queue, credit=10)
+    machine.settle_down()
+    history = machine.world.consumers[-1].history
+    assert history == sorted(history)
+    assert len(history) > 3
+    machine.teardown()
+
+
+def test_what_a_replay_keeps_has_its_failed_deliveries_though_nobody_read_them_since_the_start(
+    machine: EndpointMachine,
+) -> None:
+    """They are in the store alone: an endpoint knows those of its window."""
+    endpoints = machine.world.broker.endpoints
+    machine.create("q2", EndpointSettings(), ("c/>",), temporary=False)
+    machine.publish(topic=UNLOGGED, count=2, is_direct=False, padding=0, ttl_ms=0)
+    machine.attach_plain(endpoints["q2"], credit=2)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="failed", chosen=0b11)
+    machine.settle_down()
+    machine.restart(is_clean=True)
+    endpoints = machine.world.broker.endpoints
+    assert not endpoints["q2"].attempts
+    machine.spawn(machine._replay, endpoints["q2"], ReplayStart(StartKind.BEGINNING), True, is_prompt=True)
+    machine.settle_down()
+    assert set(endpoints["q2"].attempts) == {1, 2}
+    machine.restart(is_clean=False)
+    endpoints = machine.world.broker.endpoints
+    machine.attach_plain(endpoints["q2"], credit=2)
+    machine.settle_down()
+    assert set(endpoints["q2"].attempts) == {1, 2}
