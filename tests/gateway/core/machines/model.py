@@ -145,7 +145,7 @@ class Content:
         Args:
             unlogged: Those that the log did not take; some are on their way.
             found: The committed ones that are to be kept.
-            trimmed_below: The log has nothing below this id, or is about not to have it.
+            trimmed_below: The log has nothing below this id, or is about not to have it; or it was, and that failed.
         """
         store = self._store
         lacking = [

@@ -174,11 +174,11 @@ class LogConsumer:
         self.due: list[int] = []
         """Everything it must have received by now, or will, in order."""
         self._may_be_left_out: set[int] = set()
-        """What a rule was about to take out of the log when it attached: it comes if that fails."""
+        """What a rule, one that is no more included, was about to take out of the log then: it comes if that fails."""
         for row in world.store.published.values():
             if row[0] < world.store.first_id or world.store.is_logged(row[0]):
                 self.offer(row)
-                if world.broker.retention.is_gone(row):
+                if row[0] in world.left or world.broker.retention.is_gone(row):
                     self._may_be_left_out.add(row[0])
         self._is_past = last is not None and last < world.vpn.log.next_id
         """It ends before live: which message is the last, can be known in time."""

@@ -299,7 +299,8 @@ class World:
             before.note_hand_over()
             staying: set[bytes] = set()
             if kept is not None:
-                staying = before.kept(self.unlogged, [one.message_id for one in kept], broker.trimming.below)
+                below = broker.next_id if self.has_failed_to_write else broker.trimming.below
+                staying = before.kept(self.unlogged, [one.message_id for one in kept], below)
             start(endpoint, first, requester, request, kept)
             self.new_content(endpoint, first).keep(staying, before.failures)
 
