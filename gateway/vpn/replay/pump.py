@@ -265,6 +265,9 @@ class ReplayPump:
         elif cursor.held_back is not None and self._routed_bytes >= self._most_bytes():
             # What the log did not take waits behind it, and there may be any number of that.
             self._unmarked = cursor.held_back[ID]
+            if cursor.last is not None and cursor.position > cursor.last and replay.end_id is None:
+                # There was no room for it, no more: it is the last.
+                replay.found_end(self._unmarked)
             chosen.append(cursor.held_back)
             cursor.held_back = None
         elif cursor.caught_up and self._unmarked is not None and replay.end_id is None:

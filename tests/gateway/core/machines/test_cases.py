@@ -305,6 +305,24 @@ def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine
     assert (replay.state, replay.put, replay.acknowledged) == (ReplayState.COMPLETE, 2, 2)
 
 
+def test_the_last_message_before_live_is_known_though_there_was_no_room_for_it() -> None:
+    """It was held back, as it might not be the last; then what the log did not take may not wait behind it any more."""
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=1, page_rows=1, tail_bytes=1, ahead_bytes=1, ahead=1, quantum=1))
+    machine.create("q2", EndpointSettings(), ("a/>",), temporary=False)
+    machine.replay_meets_live(pick=0, behind=2, count=1, in_flight=1)
+    queue = machine.endpoint(0)
+    # Beside another replay it may have nothing wait.
+    machine.spawn(machine.replay_from_the_beginning, queue, is_prompt=True)
+    machine.replay_keeps_what_is_on_its_way(1, ReplayStart(StartKind.BEGINNING), count=0, on_way=0, turns=0)
+    machine.settle_down()
+    machine.transact(0, 255, [], "", True, "", 1)
+    machine.settle_down()
+    assert queue.replay is not None
+    assert queue.replay.end_id == 3
+    machine.teardown()
+
+
 def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under() -> None:
     """
     After a crash a replay is read again; where the log was trimmed meanwhile, it fails, and a message that lay between
