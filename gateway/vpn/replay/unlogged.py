@@ -204,6 +204,8 @@ class _Search:
         """
         broker, backlog = self._vpn.broker, self._endpoint.backlog
         below, is_gone = self._below, broker.retention.is_gone
+        # What was about to be trimmed when they were read may have failed since, and may be tried again.
+        self._trimmed_below = min(self._trimmed_below, broker.trimming.below)
         rows = [
             row
             for row in rows

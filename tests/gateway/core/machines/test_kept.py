@@ -43,6 +43,22 @@ def test_what_a_replay_had_dropped_on_its_way_is_not_kept_by_the_next(machine: E
     machine.settle_down()
 
 
+def test_what_was_trimmed_at_the_second_try_stays() -> None:
+    """The first try failed while it was read, so that the log had it; then the log had it no more."""
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(page_rows=1, tail_bytes=1), history=2)
+    machine.trim(before=2)
+    keeping_replay(machine, ReplayStart(StartKind.BEGINNING))
+    machine.disk_fails(count=1, is_write=True)
+    machine.administrator_replays(0, ReplayStart(StartKind.BEGINNING), is_prompt=True, keeps=True)
+    machine.trim(before=2)
+    machine.settle_down()
+    machine.attach_plain(machine.endpoint(0), credit=5)
+    machine.settle_down()
+    assert 1 in machine.consumer(0).unsettled
+    machine.teardown()
+
+
 def test_who_came_before_the_replay_began_is_given_what_was_kept() -> None:
     """What is older than the start is handed out at once, though there is no room for anything replayed."""
     machine = EndpointMachine()
