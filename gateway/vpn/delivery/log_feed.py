@@ -147,7 +147,9 @@ class LogFeed:
         if self._is_waiting:
             self._waiting.stop_waiting(self)
             self.go_on_from(self._waiting.next_id)
-        if self.cursor.caught_up and not (self._gives_way and self._source.is_behind):
+        if self.cursor.caught_up and not (
+            self._gives_way and self._source.is_behind(self._tuning.log_turn_rows)
+        ):
             # It is live traffic itself.
             if self._send(self._tuning.log_turn_rows) <= 0:
                 self._wait(0.0)

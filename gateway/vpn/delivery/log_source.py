@@ -68,10 +68,12 @@ class LogSource:
         """Every committed message was taken."""
         return self.position >= self._cache.next_id
 
-    @property
-    def is_behind(self) -> bool:
-        """What comes next is in pages of the history, no longer in memory."""
-        return self._page is not None or self.position < self._cache.first_id
+    def is_behind(self, rows: int) -> bool:
+        """Whether what comes next is no longer in memory, or more than so many rows from the newest."""
+        cache = self._cache
+        return (
+            self._page is not None or self.position < cache.first_id or cache.next_id - self.position > rows
+        )
 
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
         """

@@ -146,14 +146,16 @@ def test_a_commit_does_not_look_at_readers_of_other_topics(vpn: Vpn) -> None:
     assert {link.looks for link in others} == {0}
 
 
-def left_behind(vpn: Vpn, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool) -> tuple[Link, list[int]]:
+def left_behind(
+    vpn: Vpn, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool, count: int = 8
+) -> tuple[Link, list[int]]:
     """A live reader whose link took nothing for a while; history may not be read for a second from now."""
     link = Link()
     feed = vpn.read(link, ">", gives_way=gives_way)
     vpn.publish("a")
     link.credit = 0
     first = vpn.next_id
-    vpn.publish(*"abcdefgh")
+    vpn.publish(*"abcdefghijk"[:count])
     seconds = vpn.world.vpn.clock.seconds
     due = seconds() + 1
     monkeypatch.setattr(HistoryPace, "wait", lambda self, _: due - seconds())
@@ -161,7 +163,7 @@ def left_behind(vpn: Vpn, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool) -
     link.credit = ENOUGH
     vpn.run(feed)
     vpn.world.loop.run()
-    return link, list(range(first, first + 8))
+    return link, list(range(first, first + count))
 
 
 def test_a_live_reader_that_is_left_behind_waits_for_nobody(
@@ -184,9 +186,14 @@ def test_one_for_eyes_that_is_left_behind_waits_as_history_does(
     assert link.received == ids
 
 
-def test_one_for_eyes_that_keeps_up_waits_for_nobody(vpn: Vpn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in memory still is live."""
-    link, ids = left_behind(vpn, monkeypatch, gives_way=True)
+@pytest.mark.parametrize(("count", "waits"), [(10, False), (11, True)])
+def test_one_for_eyes_that_keeps_up_waits_for_nobody(
+    vpn: Vpn, monkeypatch: pytest.MonkeyPatch, count: int, waits: bool
+) -> None:
+    """What is in memory, and no more than the messages of a turn, is live; with more it is left behind."""
+    link, ids = left_behind(vpn, monkeypatch, gives_way=True, count=count)
+    assert link.received == ([] if waits else ids)
+    vpn.world.settle_down()
     assert link.received == ids
 
 
