@@ -94,7 +94,8 @@ def listing(folder: Path, sizes: Sizes) -> Figures:
 
 def consoles(folder: Path, sizes: Sizes) -> Figures:
     """Publishing alone, and while consoles are open, each with a live tail of what is published."""
-    count = sizes.bulk
+    # For seconds: so often, and not more often, a console asks for what it shows.
+    count = 5 * sizes.bulk
     with gateway(folder / "data") as server:
 
         def publish() -> float:
