@@ -364,7 +364,7 @@ class EndpointMachine(TransactingMachine):
         world = self.world
         world.settle_down()
         self.drop(list(world.consumers))
-        for _ in range(200):
+        for _ in range(1_000):
             # A replay that fails takes its consumer with it.
             for endpoint in [e for e in world.broker.endpoints.values() if not e.flows]:
                 self.attach_plain(endpoint, credit=10_000)
