@@ -15,6 +15,7 @@ routes and is, or was, in ``oldest`` is open at the cursor until it is settled.
 from __future__ import annotations
 
 import heapq
+import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -103,6 +104,11 @@ class ReadyQueue:
         return self.read_up_to < self.stored_up_to
 
     @property
+    def _known_up_to(self) -> int:
+        """What is behind messages that only the store has waits for these: of those given back, it is references."""
+        return self.read_up_to if self.has_more or self.newest else sys.maxsize
+
+    @property
     def ready(self) -> int:
         """How many ids are ready to be peeked at, about."""
         return len(self.oldest) + len(self.given_back)
@@ -114,7 +120,8 @@ class ReadyQueue:
     def add_committed(self, ids: Sequence[int]) -> None:
         """Messages of these ids (rising, newer than all before), which came by routes, are durable."""
         if self.read_up_to >= self.stored_up_to and not self.newest and self._fits(len(ids), self.window):
-            self._load(ids)
+            self.cursor.load(ids)
+            self._append(ids)
             self.read_up_to = ids[-1]
             return
         newest = self.newest
@@ -180,8 +187,7 @@ class ReadyQueue:
         if ids and (ids[-1] > stored_up_to or cursor.has_done_after(ids[0])):
             is_done = cursor.is_done
             ids = [i for i in ids if i <= stored_up_to and not is_done(i)]
-        self._load(ids)
-        self.read_up_to = max(self.read_up_to, min(self.stored_up_to, position - 1))
+        self._read(ids, min(stored_up_to, position - 1))
         self._join()
 
     def _join(self) -> None:
@@ -191,19 +197,25 @@ class ReadyQueue:
             and self.newest
             and self._fits(len(self.newest), 2 * self.window)
         ):
-            self._load(self.newest)
-            self.read_up_to = max(self.read_up_to, self.newest[-1])
+            ids = list(self.newest)
             self.newest.clear()
+            self._read(ids, ids[-1])
+
+    def _read(self, ids: Sequence[int], up_to: int) -> None:
+        """The next messages that came by routes, all up to an id: what waited for them is ready with them."""
+        before = self.read_up_to
+        self.read_up_to = max(before, up_to)
+        self.cursor.load(ids)
+        self.oldest += ids
+        if self.selectable is not None:
+            back = self.given_back
+            waited = back[bisect_right(back, before) : bisect_right(back, self._known_up_to)]
+            self._offer(sorted({*ids, *waited}) if waited else ids)
 
     def _fits(self, count: int, window: int) -> bool:
         """Flows with a selector look at nothing else: what none of them wants must not keep the newest out."""
         most = window if self.selectable is None else max(window, SELECTOR_WINDOW)
         return len(self.oldest) + count <= most
-
-    def _load(self, ids: Sequence[int]) -> None:
-        """The next messages that came by routes."""
-        self.cursor.load(ids)
-        self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> None:
         self.oldest += ids
@@ -223,8 +235,9 @@ class ReadyQueue:
         self.given_back += back
         self.given_back.sort()
         if self.selectable is not None:
-            self.selectable.update(back)
             back.sort()
+            del back[bisect_right(back, self._known_up_to) :]
+            self.selectable.update(back)
             for search in self.searches:
                 _merge(search, back)
 
@@ -293,8 +306,7 @@ class ReadyQueue:
             self._join()
         if self.given_back:
             if not self.oldest:
-                # What is behind messages that only the store has waits for these.
-                known = bisect_right(self.given_back, self.read_up_to) if self.has_more else limit
+                known = bisect_right(self.given_back, self._known_up_to)
                 return self.given_back[: min(known, limit)]
             # A message that was given back may belong behind others that were never handed out (two consumers).
             before = bisect_left(self.given_back, self.oldest[0])
@@ -327,7 +339,8 @@ class ReadyQueue:
         assert selectable is not None
         selectable.difference_update(ids)
         if self.given_back:
-            self.given_back = [i for i in self.given_back if i in selectable]
+            handed_out = set(ids)
+            self.given_back = [i for i in self.given_back if i not in handed_out]
         oldest = self.oldest
         del oldest[: next((at for at, i in enumerate(oldest) if i in selectable), len(oldest))]
         if len(oldest) > 2 * len(selectable) + SLACK:
@@ -348,7 +361,8 @@ class ReadyQueue:
 
     def open_search(self) -> deque[int]:
         if self.selectable is None:
-            self.selectable = {*self.oldest, *self.given_back}
+            known = bisect_right(self.given_back, self._known_up_to)
+            self.selectable = {*self.oldest, *self.given_back[:known]}
             self._join()
         search = deque(sorted(self.selectable))
         self.searches.append(search)

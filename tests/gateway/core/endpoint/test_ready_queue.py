@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.endpoint.cursor import Cursor
-from gateway.core.endpoint.ready_queue import ASLEEP_WINDOW, SHORT_RANGE, ReadyQueue
+from gateway.core.endpoint.ready_queue import ASLEEP_WINDOW, SHORT_RANGE, Candidates, ReadyQueue
 
 
 def rows(ids: list[int]) -> list[Any]:
@@ -101,22 +101,48 @@ def test_while_a_transaction_has_some_all_stays_in_memory() -> None:
     assert not queue.has_more
 
 
+def test_references_behind_what_the_store_alone_knows_wait_for_it_with_a_selector_too() -> None:
+    queue = new_queue()
+    queue.give_back([3, 7, 12])
+    queue.stored(9)
+    search = queue.search()
+    assert not queue.candidates_of(search, 10)
+    queue.add_page([1, 5], 6)
+    assert queue.candidates_of(search, 10) == [1, 3, 5]
+    queue.hand_out([3])
+    assert queue.given_back == [7, 12], "what waits is not lost"
+    queue.give_back([3])
+    queue.add_committed([10, 11])
+    queue.add_page([9], 10)
+    assert [queue.candidates_of(search, 1) for _ in range(6)] == [[3], [7], [9], [10], [11], [12]]
+
+
 class ReadyQueueMachine(RuleBasedStateMachine):
-    """A queue and its store; whoever consumes comes and goes. ``there`` is what is not settled."""
+    """
+    A queue and its store; whoever consumes comes and goes. ``there`` is what is not settled.
+
+    References lead to ids that were left out; a flow with a selector wants every second id.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.queue = new_queue(window=3)
         self.there: set[int] = set()
+        self.references: set[int] = set()
         self.held: list[int] = []
         self.next_id = 1
+        self.left_out: list[int] = []
         self.newest_id = 0
         self.is_asleep = False
+        self.search: Candidates | None = None
+        self.had: set[int] = set()
+        """What the search has had; one of it that comes back may come later than its place."""
 
     @rule(gaps=st.lists(st.integers(0, 1), min_size=1, max_size=8))
     def publish(self, gaps: list[int]) -> None:
         ids = []
         for gap in gaps:
+            self.left_out += range(self.next_id, self.next_id + gap)
             ids.append(self.next_id + gap)
             self.next_id += gap + 1
         self.there.update(ids)
@@ -126,11 +152,21 @@ class ReadyQueueMachine(RuleBasedStateMachine):
         else:
             self.queue.add_committed(ids)
 
+    @precondition(lambda self: self.left_out)
+    @rule(data=st.data())
+    def refer(self, data: st.DataObject) -> None:
+        """An administrator copies messages here."""
+        some = sorted(data.draw(st.sets(st.sampled_from(self.left_out), min_size=1)))
+        self.left_out = [i for i in self.left_out if i not in some]
+        self.references.update(some)
+        self.there.update(some)
+        self.queue.give_back(some)
+
     @precondition(lambda self: self.queue.has_more)
     @rule(count=st.integers(1, 5))
     def read(self, count: int) -> None:
         after, end = self.queue.next_page(self.next_id)
-        found = sorted(i for i in self.there if after < i < end)
+        found = sorted(i for i in self.there - self.references if after < i < end)
         page = found[:count]
         self.queue.add_page(page, page[-1] + 1 if len(found) > count else end)
 
@@ -146,13 +182,40 @@ class ReadyQueueMachine(RuleBasedStateMachine):
             self.queue.hand_out(ids)
             self.held += ids
 
+    @precondition(lambda self: not self.is_asleep)
+    @rule(limit=st.integers(1, 5))
+    def select(self, limit: int) -> None:
+        """What a selector wants comes in order, whatever was read so far; and all of it comes."""
+        if self.search is None:
+            self.search = self.queue.search()
+            self.had.clear()
+        candidates = self.queue.candidates_of(self.search, limit)
+        chosen = [i for i in candidates if i % 2]
+        due = sorted(i for i in self.there - set(self.held) if i % 2)
+        fresh = [i for i in chosen if i not in self.had]
+        assert fresh == [i for i in due if i not in self.had][: len(fresh)]
+        assert candidates or not due or self.queue.has_more
+        if chosen:
+            self.queue.hand_out(chosen)
+            self.held += chosen
+            self.had.update(chosen)
+
+    @rule()
+    def end_search(self) -> None:
+        if self.search is not None:
+            self.queue.end_search(self.search)
+            self.queue.stop_searching()
+            self.search = None
+
     @precondition(lambda self: self.held)
     @rule(data=st.data(), is_settled=st.booleans())
     def tell_outcome(self, data: st.DataObject, is_settled: bool) -> None:
         some = sorted(data.draw(st.sets(st.sampled_from(self.held), min_size=1)))
         self.held = [i for i in self.held if i not in some]
         if is_settled:
-            self.queue.cursor.settle(some)
+            if routed := [i for i in some if i not in self.references]:
+                self.queue.cursor.settle(routed)
+            self.references.difference_update(some)
             self.there.difference_update(some)
         else:
             self.queue.give_back(some)
@@ -160,11 +223,12 @@ class ReadyQueueMachine(RuleBasedStateMachine):
     @rule(leaves_some=st.booleans())
     def fall_asleep(self, leaves_some: bool) -> None:
         """Its consumers are gone; a transaction may have some of what they held."""
+        self.end_search()
         if not leaves_some:
             self.queue.give_back(self.held)
             self.held.clear()
         self.is_asleep = True
-        self.queue.fall_asleep(())
+        self.queue.fall_asleep(self.references)
 
     @rule()
     def wake(self) -> None:
@@ -175,19 +239,23 @@ class ReadyQueueMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         before = self.queue.cursor
         self.queue = ReadyQueue(3, Cursor(before.floor, before.ranges))
+        self.queue.give_back(self.references)
         self.queue.stored(self.newest_id)
         self.held.clear()
+        self.search = None
 
     @invariant()
     def each_message_is_in_one_place(self) -> None:
-        queue = self.queue
-        known = [*queue.oldest, *queue.given_back, *queue.newest, *self.held]
+        queue, known = self.queue, [*self.held]
+        oldest = queue.oldest if queue.selectable is None else queue.selectable.intersection(queue.oldest)
+        known += [*queue.newest, *{*oldest, *queue.given_back}]
         assert len(known) == len(set(known))
         stored = {i for i in self.there if queue.read_up_to < i <= queue.stored_up_to} - set(known)
         assert set(known) | stored == self.there
-        assert queue.cursor.open == sorted({*queue.oldest, *queue.given_back, *self.held})
-        assert not any(queue.cursor.is_done(i) for i in self.there)
+        routed = {*oldest, *queue.given_back, *self.held} - self.references
+        assert queue.cursor.open == sorted(routed)
+        assert not any(queue.cursor.is_done(i) for i in self.there - self.references)
 
 
-ReadyQueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+ReadyQueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30)
 TestReadyQueue = ReadyQueueMachine.TestCase
