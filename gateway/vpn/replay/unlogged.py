@@ -70,8 +70,9 @@ async def unlogged_on(vpn: ReadVpn, endpoint: Endpoint) -> list[KeptMessage]:
     anything else; what is not committed yet is not in it.
 
     Raises:
-        Refused: RESOURCE_LIMIT, it is too much; PRECONDITION_FAILED, it changes too fast, or something of it is there
-            by a reference; NOT_FOUND, the endpoint was deleted; INTERNAL, the store cannot be read.
+        Refused: RESOURCE_LIMIT, it is too much; PRECONDITION_FAILED, it was dropped meanwhile, or changes too fast, or
+            something of it is there by a reference; NOT_FOUND, the endpoint was deleted; INTERNAL, the store cannot be
+            read.
     """
     search = _Search(vpn, endpoint)
     try:
@@ -95,12 +96,12 @@ class _Search:
     def __init__(self, vpn: ReadVpn, endpoint: Endpoint) -> None:
         self._vpn = vpn
         self._endpoint = endpoint
+        self._cursor_number = endpoint.cursor_number
         self._begin()
 
     def _begin(self) -> None:
         """Nothing is known."""
         broker, backlog = self._vpn.broker, self._endpoint.backlog
-        self._cursor_number = self._endpoint.cursor_number
         self._erasures = broker.erasing.erasures
         self._found: dict[int, KeptMessage] = {}
         self._read_below = min(cursor.floor for cursor in backlog.parts.values()) + 1
@@ -119,7 +120,14 @@ class _Search:
         broker, backlog = vpn.broker, endpoint.backlog
         if broker.find(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
-        if (endpoint.cursor_number, broker.erasing.erasures) != (self._cursor_number, self._erasures):
+        if endpoint.cursor_number != self._cursor_number:
+            # Many who ask at once would each read all of it again for each of the others.
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"another replay of {endpoint.name!r} began, or it was purged, while what lies there was being read: "
+                "nothing was done; look at it, and try again",
+            )
+        if broker.erasing.erasures != self._erasures:
             self._begin()
         references = backlog.put.references
         if references and min(references) < self._below:
@@ -172,7 +180,7 @@ class _Search:
         return spans
 
     async def _read(self, first: int, end: int) -> None:
-        backlog, reader, number = self._endpoint.backlog, self._vpn.reader, self._endpoint.cursor_number
+        backlog, reader, number = self._endpoint.backlog, self._vpn.reader, self._cursor_number
         after = max(first - 1, min(cursor.floor for cursor in backlog.parts.values()))
         while after + 1 < end and self._endpoint.cursor_number == number:
             routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})

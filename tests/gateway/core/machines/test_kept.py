@@ -8,6 +8,8 @@ import pytest
 
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.settings import EndpointSettings
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.replay.unlogged import unlogged_on
 from tests.gateway.core.machines.test_endpoints import EndpointMachine
 from tests.gateway.core.machines.world import UNLOGGED, Sizes
 
@@ -96,6 +98,54 @@ def test_what_references_lead_to_keeps_its_place_after_a_crash() -> None:
     history = machine.world.consumers[-1].history
     assert history == sorted(history)
     assert len(history) > 3
+    machine.teardown()
+
+
+def test_a_replay_that_keeps_is_refused_when_another_began_first(machine: EndpointMachine) -> None:
+    """The one that began goes on; who asks in vain is told why, and does not read everything again."""
+    machine.publish(topic="a/x", count=3, is_direct=False, padding=0, ttl_ms=0)
+    machine.restart(is_clean=True)
+    world, queue = machine.world, machine.endpoint(0)
+    refused: list[Refused] = []
+
+    async def ask() -> None:
+        with pytest.raises(Refused, match="another replay of 'q1' began") as caught:
+            await unlogged_on(world.vpn, queue)
+        refused.append(caught.value)
+
+    machine.spawn(ask)
+    world.loop.run()
+    assert world.reader.waiting
+    world.on_loop(lambda: world.vpn.replays.start(queue, 1, None))
+    machine.settle_down()
+    assert refused[0].code is ErrorCode.PRECONDITION_FAILED
+    assert queue.replay is not None
+    machine.attach_plain(queue, credit=5)
+    machine.settle_down()
+    assert list(machine.consumer(0).unsettled) == [1, 2, 3]
+
+
+def test_a_selector_is_given_what_was_kept_before_what_references_lead_to() -> None:
+    """
+    A replay was told to end, and references lead to what it had put. After a crash the store alone knows what had
+    stayed, of which all is older.
+    """
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=1, page_rows=3, tail_bytes=1, ahead=3, quantum=1), history=6)
+    machine.trim(before=2)
+    keeping_replay(machine, ReplayStart(StartKind.LAST))
+    machine.publish(topic="a/x", count=1, is_direct=False, padding=0, ttl_ms=0)
+    machine.settle_down()
+    machine.cancel(pick=0, force_complete=True)
+    machine.settle_down()
+    machine.restart(is_clean=False)
+    queue = machine.endpoint(0)
+    assert 7 in queue.backlog.put.references
+    machine.attach(pick=0, start=None, credit=10, epoch=None, is_pre_settled=False, modulus=2, is_prompt=True)
+    machine.settle_down()
+    consumer = machine.consumer(0)
+    assert consumer.history[0] == 1
+    assert consumer.history == sorted(consumer.history)
     machine.teardown()
 
 
