@@ -247,7 +247,7 @@ async def _name_of(users: Users, request: Request) -> str | None:
     header = request.headers.get("authorization", "")
     scheme, _, secret = header.partition(" ")
     if not header:
-        session = sessions_of(request).find(token_of(request.headers.getlist("cookie")))
+        session = sessions_of(request).find(token_of(request))
         if session is not None:
             asked_of(request.scope).user = session.user
             if request.method not in _SAFE and not session.has_csrf_token(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +14,7 @@ from amqp_ext.addresses.address import AddressKind
 from gateway.admin.administrators import Administrator, name_if_known, sessions_of, settled
 from gateway.admin.audit import asked_of
 from gateway.admin.console.pages import HEADERS
-from gateway.admin.console.sessions import COOKIE, Session, token_of
+from gateway.admin.console.sessions import Session, cookie_of, token_of
 from gateway.admin.lazy_route import LazyRoute, LazyRouter
 from gateway.admin.semp.documented import one, resource
 from gateway.admin.semp.envelope import REFUSALS, SESSION, Answer, SempError, answer
@@ -79,7 +79,7 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
     @router.operation("GET", "", summary="Who has signed in, and what he may see", responses=one(STATE))
     async def show(request: Request, name: _Known) -> Answer:
         is_by_cookie = "authorization" not in request.headers
-        return _shown(request, name, sessions_of(request).find(_token(request)) if is_by_cookie else None)
+        return _shown(request, name, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
 
     @router.operation("POST", "", summary="Sign in: a session, and its cookie", responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
@@ -102,28 +102,38 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
             raise SempError("UNAUTHORIZED", _WRONG, 401)
         asked_of(request.scope).user = name
         # A new one, whatever the browser had: what somebody else put there is nobody's session.
-        sessions.end(_token(request))
+        sessions.end(token_of(request))
         token, session = sessions.begin(name)
-        response.set_cookie(
-            COOKIE, token, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
-        )
+        response.set_cookie(value=token, **_cookie(request))
         return _shown(request, name, session)
 
     @router.operation("DELETE", "", summary="Sign out", responses=one(STATE))
     async def sign_out(request: Request, response: Response, name: _Known) -> Answer:
-        sessions_of(request).end(_token(request))
-        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request))
+        sessions_of(request).end(token_of(request))
+        response.delete_cookie(**_cookie(request))
         return _shown(request, None, None)
 
     return router.routes
 
 
-def _token(request: Request) -> str | None:
-    return token_of(request.headers.getlist("cookie"))
+def _cookie(request: Request) -> dict[str, Any]:
+    """The session's cookie but for what it holds: a browser forgets the one that is described as it was set."""
+    return {
+        "key": cookie_of(request),
+        "path": "/",
+        "httponly": True,
+        "samesite": "strict",
+        "secure": _is_secure(request),
+    }
 
 
 def _is_secure(request: Request) -> bool:
-    return request.url.scheme == "https"
+    """
+    Whether the browser came by TLS: to here, or to a proxy that says so. Whoever says it untruly is sent a cookie that
+    his own browser does not bring back.
+    """
+    forwarded, _, _ = request.headers.get("x-forwarded-proto", "").partition(",")
+    return "https" in (request.url.scheme, forwarded.strip().lower())
 
 
 def _shown(request: Request, name: str | None, session: Session | None) -> Answer:

@@ -18,14 +18,18 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from starlette.requests import HTTPConnection
+
 from gateway.users import Users
 
 COOKIE: Final = "rewind-session"
+"""What the name of the cookie begins with: the port follows. A browser has one jar for all ports of an address, where
+two gateways would put each other's sessions out."""
 
 MOST: Final = 512
 """At once. Beyond, the one that was not used for the longest time ends."""
@@ -158,13 +162,19 @@ class Sessions:
             self._drop(key)
 
 
-def token_of(cookies: Iterable[str]) -> str | None:
+def cookie_of(request: HTTPConnection) -> str:
+    """The name of the session's cookie, at the port that a request came in by."""
+    return f"{COOKIE}-{request.scope['server'][1]}"
+
+
+def token_of(request: HTTPConnection) -> str | None:
     """
     What the session's cookie holds, of a request's ``Cookie`` fields. None where there is none, and where there are
     several: a page of another port, or of a name below, can set one beside ours, and nobody can tell them apart.
     """
-    pairs = (one.partition("=") for field in cookies for one in field.split(";"))
-    found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
+    ours = cookie_of(request)
+    pairs = (one.partition("=") for field in request.headers.getlist("cookie") for one in field.split(";"))
+    found = [value.strip() for name, _, value in pairs if name.strip() == ours]
     return found[0] if len(found) == 1 else None
 
 

@@ -24,7 +24,7 @@ from gateway.config import AdminListener, Tls, User, Vpn, token_hash
 from gateway.line_rate import BURST
 from tests.gateway.admin.conftest import Administer, Start
 from tests.support.http import PLAIN_HTTP
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, settings_for
 from tests.support.waiting import wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -52,6 +52,16 @@ def gateway(start: Start) -> RunningGateway:
 def http(gateway: RunningGateway, administer: Administer) -> httpx.Client:
     """A browser, as far as it keeps cookies."""
     return administer(gateway).http
+
+
+def name_of(http: httpx.Client) -> str:
+    """The cookie's."""
+    return f"{COOKIE}-{http.base_url.port}"
+
+
+def attributes_of(answer: httpx.Response) -> set[str]:
+    """Those of the cookie that it sets."""
+    return {one.strip().lower() for one in answer.headers["set-cookie"].split(";")[1:]}
 
 
 def sign_in(http: httpx.Client, **said: str) -> httpx.Response:
@@ -95,9 +105,8 @@ def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
     for said in (ANN, {"token": "ann-s-token"}):
         answer = sign_in(http, **said)
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith(f"{COOKIE}=")
-        attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
-        assert attributes == {"httponly", "samesite=strict", "path=/"}
+        assert cookie.startswith(f"{name_of(http)}=")
+        assert attributes_of(answer) == {"httponly", "samesite=strict", "path=/"}
         data = answer.json()["data"]
         assert data == http.get("/session").json()["data"]
         assert (data["userName"], data["isSignedIn"]) == ("ann", True)
@@ -108,6 +117,37 @@ def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
         assert make_queue(http, name, **{"X-CSRF-Token": data["csrfToken"]}) == 200
         http.cookies.clear()
         assert http.get(QUEUES).status_code == 401
+
+
+def test_two_gateways_on_one_host_put_nobody_out_of_the_other(
+    http: httpx.Client, administer: Administer, tmp_path: Path
+) -> None:
+    """A browser sends the cookies of all ports of an address to each of them."""
+    signed_in(http)
+    with RunningGateway(settings_for(tmp_path / "other", users=USERS)) as gateway:
+        other = administer(gateway).http
+        other.cookies = http.cookies
+        assert other.get(QUEUES).status_code == 401
+        signed_in(other)
+        http.cookies = other.cookies
+        assert http.get(QUEUES).status_code == other.get(QUEUES).status_code == 200
+        assert other.delete("/session").status_code == 200
+        assert http.get(QUEUES).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "is_secure"), [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)]
+)
+def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(
+    http: httpx.Client, said: str, is_secure: bool
+) -> None:
+    """The first proxy of several is the one that the browser came to."""
+    http.headers["X-Forwarded-Proto"] = said
+    answers = [sign_in(http)]
+    http.headers["Authorization"] = "Bearer ann-s-token"
+    answers.append(http.delete("/session"))
+    for answer in answers:
+        assert ("secure" in attributes_of(answer)) is is_secure
 
 
 def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
@@ -217,38 +257,38 @@ def test_a_form_signs_nobody_in(http: httpx.Client) -> None:
 
 def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) -> None:
     """One that somebody else put there would be his, too (session fixation); a session of before ends."""
-    http.cookies.set(COOKIE, "planted", domain="127.0.0.1", path="/")
+    http.cookies.set(name_of(http), "planted", domain="127.0.0.1", path="/")
     answer = sign_in(http)
     assert "planted" not in answer.headers["set-cookie"]
-    first = answer.cookies[COOKIE]
+    first = answer.cookies[name_of(http)]
     http.cookies.clear()
-    assert sign_in(http, **ANN).cookies[COOKIE] != first
+    assert sign_in(http, **ANN).cookies[name_of(http)] != first
     http.cookies.clear()
-    http.cookies.set(COOKIE, first, domain="127.0.0.1", path="/")
-    second = sign_in(http).cookies[COOKIE]
+    http.cookies.set(name_of(http), first, domain="127.0.0.1", path="/")
+    second = sign_in(http).cookies[name_of(http)]
     http.cookies.clear()
-    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={first}"}).status_code == 401
-    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}=planted"}).status_code == 401
-    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={second}"}).status_code == 200
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={first}"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}=planted"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={second}"}).status_code == 200
 
 
 def test_a_cookie_beside_ours_is_nobody_s(http: httpx.Client) -> None:
     """A page of another port of this machine can set one of the same name: of two, neither is taken."""
-    ours = sign_in(http).cookies[COOKIE]
+    ours = sign_in(http).cookies[name_of(http)]
     http.cookies.clear()
-    both = f"{COOKIE}=theirs; {COOKIE}={ours}"
+    both = f"{name_of(http)}=theirs; {name_of(http)}={ours}"
     assert http.get(QUEUES, headers={"Cookie": both}).status_code == 401
 
 
 def test_signing_out_ends_the_session(http: httpx.Client) -> None:
     """For whoever has its cookie; and the browser forgets it."""
     signed_in(http)
-    cookie = http.cookies[COOKIE]
+    cookie = http.cookies[name_of(http)]
     answer = http.delete("/session")
     assert answer.status_code == 200
     assert answer.json()["data"]["isSignedIn"] is False
-    assert COOKIE not in http.cookies
-    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={cookie}"}).status_code == 401
+    assert name_of(http) not in http.cookies
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={cookie}"}).status_code == 401
     assert http.delete("/session").status_code == 200
 
 
@@ -265,7 +305,7 @@ def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
             assert (stream.status_code, others.status_code) == (200, 200)
             headers = {
                 "X-CSRF-Token": http.headers["X-CSRF-Token"],
-                "Cookie": f"{COOKIE}={http.cookies[COOKIE]}",
+                "Cookie": f"{name_of(http)}={http.cookies[name_of(http)]}",
             }
             assert program.delete("/session", headers=headers).status_code == 200
             told = "".join(stream.iter_text())
@@ -321,9 +361,9 @@ def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
     """Who signs in again and again keeps the newest."""
     found = []
     for _ in range(MOST_PER_USER + 1):
-        found.append(sign_in(http).cookies[COOKIE])
+        found.append(sign_in(http).cookies[name_of(http)])
         http.cookies.clear()
-    known = [http.get(QUEUES, headers={"Cookie": f"{COOKIE}={one}"}).status_code for one in found]
+    known = [http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={one}"}).status_code for one in found]
     assert known == [401, *[200] * MOST_PER_USER]
 
 

@@ -7,10 +7,13 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
+from starlette.requests import HTTPConnection
 
 from gateway.admin.console.sessions import COOKIE, IDLE_S, MOST, MOST_PER_USER, WHOLE_S, Sessions, token_of
 from gateway.config import Settings, User
 from gateway.users import Users
+
+OURS = f"{COOKIE}-8080"
 
 
 class Clock:
@@ -176,14 +179,17 @@ def test_what_goes_on_ends_with_its_session(sessions: Sessions, users: Users, cl
     [
         ([], None),
         (["a=b"], None),
-        ([f"{COOKIE}=x"], "x"),
-        ([f"a=b; {COOKIE}=x=y; c"], "x=y"),
-        (["a=b", f"{COOKIE}=x"], "x"),
-        ([f"{COOKIE}=x; {COOKIE}=y"], None),
-        ([f"{COOKIE}=x", f"{COOKIE}=x"], None),
-        ([f"x{COOKIE}=x; {COOKIE}x=y"], None),
+        ([f"{OURS}=x"], "x"),
+        ([f"a=b; {OURS}=x=y; c"], "x=y"),
+        (["a=b", f"{OURS}=x"], "x"),
+        ([f"{OURS}=x; {OURS}=y"], None),
+        ([f"{OURS}=x", f"{OURS}=x"], None),
+        ([f"x{OURS}=x; {OURS}x=y"], None),
+        ([f"{COOKIE}-8081=x; {OURS}=y; {COOKIE}=z"], "y"),
     ],
 )
 def test_a_cookie_that_is_there_twice_is_nobody_s(fields: list[str], token: str | None) -> None:
-    """One of them may have been set by another page."""
-    assert token_of(fields) == token
+    """One of them may have been set by another page; the one of another port is another gateway's."""
+    headers = [(b"host", b"a"), *((b"cookie", field.encode()) for field in fields)]
+    request = HTTPConnection({"type": "http", "server": ("127.0.0.1", 8080), "headers": headers})
+    assert token_of(request) == token
