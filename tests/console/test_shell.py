@@ -115,6 +115,7 @@ def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show:
     sign_in(console, "ann")
     expect(page.get_by_title("Signed in as ann")).to_be_visible()
     console.open("endpoints")
+    expect(page.get_by_role("button", name="New…")).to_be_visible()
     other = console.context.new_page()
     other.goto(console.url)
     said = {"userName": "eve", "password": "secret"}
