@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -454,3 +455,41 @@ def test_live_goes_on_when_the_gateway_comes_back(
         expect(rows(page).first.locator("td.mono")).to_have_text("40")
     assert all_ids(page, 1) == list(range(40, 0, -1))
     console.faults.clear()  # a connection that breaks is one for the browser's log
+
+
+@pytest.mark.parametrize(("refused", "status"), [("live", 503), ("default", 429), ("histogram", 503)])
+def test_live_begins_once_a_gateway_can_that_could_not_at_first(
+    client: Client, console: Console, refused: str, status: int
+) -> None:
+    """Whichever of its requests is refused for now: the page says why, and tries again."""
+    sentence = "the gateway is being stopped"
+    asked = re.compile(rf"/{refused}(\?|$)")
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    page = console.page
+    page.route(asked, lambda route: refuse(route, status, sentence))
+    console.open("log", query="?live=1")
+    problem = page.locator(".table-problem").get_by_text(sentence)
+    expect(problem).to_be_visible()
+    page.unroute(asked)
+    expect(problem).to_have_count(0)
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    expect(rows(page).first.locator("td.mono")).to_have_text("40")
+    assert all_ids(page, 1) == list(range(40, 0, -1))
+
+
+def test_live_that_is_refused_for_good_is_not_asked_for_again(console: Console) -> None:
+    """Nothing but the refusal is shown, however long one waits."""
+    page = console.page
+    page.clock.install()
+    page.route("**/live", lambda route: refuse(route, 400, "you may not"))
+    console.open("log", query="?live=1")
+    expect(page.get_by_text("you may not")).to_be_visible()
+    with page.expect_request(re.compile("/histogram")):
+        page.clock.fast_forward("01:00")
+    expect(page.get_by_text("you may not")).to_be_visible()
+    assert sum(url.endswith("/live") for url in console.asked) == 1
+
+
+def refuse(route: Route, status: int, sentence: str) -> None:
+    """As a gateway would."""
+    route.fulfill(status=status, json={"meta": {"error": {"description": sentence}}})

@@ -169,7 +169,8 @@ _STATUS_OF: Final = {
 
 def refusal(refused: Refused) -> SempError:
     """What a refused command is to who asked over HTTP."""
-    if refused.code is ErrorCode.INTERNAL:
+    # Who was forced off may come again later (AMQP 1.0, section 2.8.16), which is what 503 says.
+    if refused.code in (ErrorCode.INTERNAL, ErrorCode.CONNECTION_FORCED):
         return SempError("FAIL", refused.text, 503)
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 

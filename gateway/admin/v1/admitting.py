@@ -26,12 +26,15 @@ def admitted(
 
     Raises:
         SempError: NOT_ALLOWED with status 429, it is one too many.
+        Refused: CONNECTION_FORCED, the gateway is being stopped.
     """
     clients: HttpClients = request.app.state.clients
     host, port = request.client or ("", 0)
     try:
         client = clients.admit(user, host, port, vpn, address, is_sender=is_sender)
     except Refused as refused:
+        if refused.code is not ErrorCode.RESOURCE_LIMIT:
+            raise
         raise SempError("NOT_ALLOWED", f"{refused.text[0].upper()}{refused.text[1:]}.", 429) from None
     over = Refused(ErrorCode.CONNECTION_FORCED, "the session has ended; sign in again")
     try:

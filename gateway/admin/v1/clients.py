@@ -127,6 +127,7 @@ class HttpClients:
         self._host = host
         self._clients: dict[HttpClient, Guest] = {}
         self._by_user: Counter[str] = Counter()
+        self._over: Refused | None = None
 
     def __iter__(self) -> Iterator[HttpClient]:
         return iter(list(self._clients))
@@ -145,8 +146,10 @@ class HttpClients:
             is_sender: It publishes.
 
         Raises:
-            Refused: RESOURCE_LIMIT, it is one too many.
+            Refused: RESOURCE_LIMIT, it is one too many; what ``stop`` was told, all were stopped.
         """
+        if self._over is not None:
+            raise self._over
         if len(self._clients) >= MOST:
             raise Refused(ErrorCode.RESOURCE_LIMIT, f"{MOST} clients read and publish over HTTP; try later")
         if self._by_user[user] >= MOST_PER_USER:
@@ -177,7 +180,9 @@ class HttpClients:
         guest.leave()
 
     def stop(self, refused: Refused, users: Collection[str] | None = None) -> None:
-        """End the requests of these users; all, if none are named."""
+        """End the requests of these users; all, and those that come later, if none are named."""
+        if users is None:
+            self._over = refused
         for client in self:
             if users is None or client.user in users:
                 client.stop(refused)

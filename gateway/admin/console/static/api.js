@@ -25,6 +25,9 @@ export class ApiError extends Error {
 /** The gateway did not answer. */
 export class Unreachable extends Error {}
 
+/** Whether what was refused may go well a little later. @param {unknown} error */
+const isPassing = (error) => error instanceof Unreachable || (error instanceof ApiError && (error.status >= 500 || error.status === 429));
+
 /**
  * The path of a resource, names encoded: at`monitor/msgVpns/${vpn}/queues/${name}`.
  * @param {TemplateStringsArray} strings
@@ -179,6 +182,35 @@ export async function signOut() {
   await loadSession();
 }
 
+/**
+ * Do something until it goes well: again while the gateway is away, is starting or stopping, or has too much to do.
+ * @template T
+ * @param {() => Promise<T>} work
+ * @param {{signal: AbortSignal, onProblem: (problem: ApiError | null) => void}} options What is told why it waits, if that
+ *   is not that the gateway does not answer; and null once it went well.
+ * @returns {Promise<T>}
+ * @throws {ApiError | DOMException} It is refused for good; or `signal` was aborted.
+ */
+export async function tried(work, { signal, onProblem }) {
+  for (let count = 0; ; count++) {
+    try {
+      const found = await work();
+      onProblem(null);
+      return found;
+    } catch (error) {
+      if (signal.aborted || !isPassing(error)) throw error;
+      onProblem(error instanceof ApiError ? error : null);
+    }
+    do {
+      await new Promise((resolve) => setTimeout(resolve, pauseAfter(count)));
+      signal.throwIfAborted();
+    } while (!connection.value.isUp);
+  }
+}
+
+/** Milliseconds until what failed is tried again. @param {number} count How often it had failed before. */
+const pauseAfter = (count) => RETRIES_MS[Math.min(count, RETRIES_MS.length - 1)] ?? 5_000;
+
 let tries = 0;
 
 /** The gateway did not answer: it is asked again and again, and then all goes on. */
@@ -194,8 +226,7 @@ export function tryNow() {
 }
 
 function waitAndTry() {
-  const pause = RETRIES_MS[Math.min(tries++, RETRIES_MS.length - 1)] ?? 5_000;
-  connection.value = { isUp: false, retryAtMs: Date.now() + pause };
+  connection.value = { isUp: false, retryAtMs: Date.now() + pauseAfter(tries++) };
   const timer = setInterval(async () => {
     if (Date.now() < connection.value.retryAtMs) return;
     clearInterval(timer);

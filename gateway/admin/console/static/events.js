@@ -1,11 +1,13 @@
 // Server-Sent Events of the gateway, read by hand: what is not read yet holds the sender back, a refusal has its sentence,
 // and where the connection broke it goes on after the last event.
 
-import { ApiError, address, lost } from "./api.js";
-import { connection } from "./state.js";
+import { ApiError, fetched, lost, tried } from "./api.js";
 
 /** How often the gateway may end a stream with an error, and nothing come before that, until it is told. */
 const MOST_ENDS = 5;
+
+/** From the end of a stream to the next. */
+const PAUSE_MS = 500;
 
 /**
  * @typedef {object} Event
@@ -51,23 +53,20 @@ function eventOf(text) {
  * @param {import("./api.js").Query} query
  * @param {object} handlers
  * @param {(event: Event) => void | Promise<void>} handlers.onEvent Events wait until it has returned.
- * @param {(isLive: boolean) => void} [handlers.onState]
+ * @param {(problem: ApiError | null) => void} handlers.onProblem Why there are none for a while; null, there are again.
  * @param {string} [handlers.lastId] Go on after this event.
  * @param {AbortSignal} handlers.signal
- * @returns {Promise<string>} The id of the last event.
- * @throws {ApiError} It is refused.
+ * @throws {ApiError | DOMException} It is refused for good; or `signal` was aborted.
  */
-export async function follow(path, query, { onEvent, onState, lastId = "", signal }) {
+export async function follow(path, query, { onEvent, onProblem, lastId = "", signal }) {
   let ends = 0;
+  const connect = () => {
+    const headers = { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) };
+    return fetched("GET", path, { query, signal, headers });
+  };
   while (!signal.aborted) {
+    const response = await tried(connect, { signal, onProblem });
     try {
-      const headers = { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) };
-      const response = await fetch(address(path, query), { headers, signal, cache: "no-store" });
-      if (!response.ok) {
-        const said = await response.json().catch(() => null);
-        throw new ApiError(response.status, said?.meta?.error?.description ?? `Refused: ${response.status}.`);
-      }
-      onState?.(true);
       for await (const event of eventsOf(response)) {
         if (event.type === "error") {
           // It may be for a while, as when the gateway stops; what is for good is said to the next request.
@@ -85,10 +84,8 @@ export async function follow(path, query, { onEvent, onState, lastId = "", signa
       if (error instanceof ApiError) throw error;
       lost();
     }
-    onState?.(false);
-    await answering(signal);
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
-  return lastId;
 }
 
 /** What the gateway says before it ends a stream. @param {string} data */
@@ -106,11 +103,4 @@ async function* eventsOf(response) {
     if (done) return;
     yield* parse(value);
   }
-}
-
-/** Wait until the gateway answers again; half a second at least. @param {AbortSignal} signal */
-async function answering(signal) {
-  do {
-    await new Promise((resolve) => setTimeout(resolve, 500));
-  } while (!connection.value.isUp && !signal.aborted);
 }

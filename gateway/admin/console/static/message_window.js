@@ -95,7 +95,8 @@ export class MessageWindow {
         begin = Math.min(last, Math.max(first, rows[0]?.msgId ?? last));
       }
       this._next = { last: begin, first: this._isOldestFirst ? begin - 1 : begin + 1 };
-      this.state.value = { ...this.state.peek(), isFirst: this._isOver("first"), isLast: this._isOver("last") };
+      // Where it did not go well at first, some may have come live: they are among those that are loaded now.
+      this.state.value = { ...this.state.peek(), rows: [], isFirst: this._isOver("first"), isLast: this._isOver("last"), error: null };
       this._isOpen = true;
     } catch (error) {
       this._failed(error);

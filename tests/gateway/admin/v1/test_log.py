@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +18,10 @@ import pytest
 from amqp_ext.message.json_object import as_object
 from gateway.admin.v1 import clients as http_clients
 from gateway.admin.v1 import log_stream
+from gateway.app import Gateway
 from gateway.config import ReplayLog, Vpn
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.replay.starts import Resolved
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
@@ -26,6 +32,8 @@ from tests.support.running import RunningGateway
 from tests.support.waiting import wait_until
 
 EVENTS = {"Accept": TYPE}
+
+STOPPED = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
 
 
 def lines(api: Api, **query: Any) -> list[Any]:
@@ -221,7 +229,7 @@ def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
                     "trimmed",
                 )
             else:
-                gateway.call(lambda running: [c.stop(_refusal()) for c in running._admin_server.clients])  # type: ignore[union-attr]
+                gateway.call(lambda running: [c.stop(STOPPED) for c in running._admin_server.clients])  # type: ignore[union-attr]
             seen += list(pieces)
             assert before
         last = "".join(seen).rstrip("\n").rpartition("\n")[2].removeprefix("data: ")
@@ -237,12 +245,6 @@ def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
             with Client(gateway.url) as other:
                 other.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
     again.http.close()
-
-
-def _refusal() -> Any:
-    from gateway.core.errors import ErrorCode, Refused  # noqa: PLC0415
-
-    return Refused(ErrorCode.CONNECTION_FORCED, "the end")
 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(
@@ -309,6 +311,44 @@ def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: Runn
         while piece := sock.recv(4_096):
             rest += piece
     assert b"the gateway is being stopped" in rest
+
+
+def test_who_asks_while_the_gateway_stops_is_told_to_come_again(
+    api: Api, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 503, as nothing is wrong with the request: whether it came before the stop, or since."""
+    asked = threading.Event()
+
+    def hold(running: Gateway) -> asyncio.Event:
+        log, stopped = running.vpns["default"].log, asyncio.Event()
+        resolve = log.resolve_start
+
+        async def resolve_later(*given: Any) -> Resolved:
+            asked.set()
+            await stopped.wait()
+            return await resolve(*given)
+
+        monkeypatch.setattr(log, "resolve_start", resolve_later)
+        return stopped
+
+    def stop(running: Gateway) -> None:
+        assert running._admin_server is not None and running._admin_server.clients is not None
+        running._admin_server.clients.stop(STOPPED)
+        stopped.set()
+
+    stopped = gateway.call(hold)
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(api.http.get, "/v1/log")
+        assert asked.wait(20)
+        gateway.call(stop)
+        answers = [
+            under_way.result(),
+            api.http.get("/v1/log"),
+            api.http.post("/v1/publish?address=q", content="{}"),
+        ]
+    for answer in answers:
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["meta"]["error"]["description"] == STOPPED.text
 
 
 def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> None:

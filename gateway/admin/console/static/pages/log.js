@@ -1,6 +1,6 @@
 // The log: when its messages came, which they are, and what comes now.
 
-import { all, at, get } from "../api.js";
+import { all, at, get, tried } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { follow } from "../events.js";
 import { MessageWindow } from "../message_window.js";
@@ -299,15 +299,19 @@ function useLive(rows, { name, topics, selector, isLive, key }) {
   useEffect(() => {
     if (!isLive || isPaused || !isSeen) return;
     const abort = new AbortController();
+    const trying = { signal: abort.signal, onProblem: setError };
+    const begin = async () => {
+      const log = await get(at`monitor/msgVpns/${name}/replayLogs/default`, {}, abort.signal);
+      await rows.open();
+      const problem = rows.state.peek().error;
+      if (problem) throw problem;
+      last.current = String(log.lastMsgId);
+    };
     const run = async () => {
-      if (!last.current) {
-        const log = await get(at`monitor/msgVpns/${name}/replayLogs/default`, {}, abort.signal);
-        last.current = String(log.lastMsgId);
-        await rows.open();
-      }
+      if (!last.current) await tried(begin, trying);
       const path = at`monitor/msgVpns/${name}/replayLogs/default/live`;
       await follow(path, { subscribe: topics.length ? topics : null, selector: selector || null }, {
-        signal: abort.signal,
+        ...trying,
         lastId: last.current,
         onEvent: (event) => {
           if (event.type === "msgs") rows.came(JSON.parse(event.data));
