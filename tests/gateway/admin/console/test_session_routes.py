@@ -417,6 +417,7 @@ def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http:
     signed_in(http)
     assert make_queue(http) == 200
     assert http.delete("/session").status_code == 200
+    wait_until(lambda: len(logged) == 4, "all are written")  # the last, after its answer
     assert [(line["event"], line["operation"], line["user"], line["status"]) for line in logged] == [
         ("administration_refused", "POST /session", "ann", 401),
         ("administered", "POST /session", "ann", 200),
