@@ -27,11 +27,12 @@ class Copying:
     Args:
         topic: What is copied, all that the log has of it.
         target: Where to.
+        rate: Messages a second at most; None for no bound.
     """
 
-    def __init__(self, admin: str, topic: str, target: str) -> None:
+    def __init__(self, admin: str, topic: str, target: str, rate: float | None = None) -> None:
         self._root = f"{admin}/SEMP/v2"
-        self._body = {"subscriptions": [topic], "target": target}
+        self._body = {"subscriptions": [topic], "target": target, "rate": rate}
         self._error: Exception | None = None
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="copying", daemon=True)

@@ -228,6 +228,16 @@ ROWS = (
     ),
     Row("copy-beside", "copied meanwhile", RATE, "copied_beside", _COPYING),
     Row(
+        "paced-replay",
+        "replay at a rate, log reader",
+        RATE,
+        "paced_replay",
+        (company.paced,),
+        "pace",
+        _of_limit(0.95),
+    ),
+    Row("paced-copy", "copy at a rate", RATE, "paced_copy", (company.paced,), "pace", _of_limit(0.9)),
+    Row(
         "recovery",
         "start with a full store",
         "s",

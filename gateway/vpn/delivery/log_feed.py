@@ -285,7 +285,7 @@ class LogFeed:
             self._link.send(rows[:count], NO_ATTEMPTS, self._end_id)
             self._due_later = rows[count:]
             return True
-        self._wait(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000)
+        self._wait(pacer.wait_s(rows[0], now_ms))
         return False
 
     def _run_again(self) -> None:

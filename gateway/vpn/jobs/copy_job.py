@@ -18,7 +18,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import logged, of_topics
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
-from gateway.core.replay.pacing import Pacer
+from gateway.core.replay.pacing import CATCH_UP_MS, Pacer
 from gateway.core.replay.record import ReplayRecord
 from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared
@@ -83,12 +83,20 @@ class CopyJob(Job):
     """
     Args:
         topic: What its target publishes to.
+        catch_up_ms: See ``Pacer``.
 
     Raises:
         Refused: INVALID_FIELD, its selector is none.
     """
 
-    def __init__(self, shared: JobShared, record: ReplayRecord, topic: str, cache: MessageCache) -> None:
+    def __init__(
+        self,
+        shared: JobShared,
+        record: ReplayRecord,
+        topic: str,
+        cache: MessageCache,
+        catch_up_ms: float = CATCH_UP_MS,
+    ) -> None:
         super().__init__(shared, record)
         self._topic = topic
         self._cache = cache
@@ -102,7 +110,7 @@ class CopyJob(Job):
             self._tuning.log_slice_rows,
         )
         paced = record.rate is not None or record.speed is not None
-        self._pacer = Pacer(record.speed, record.rate) if paced else None
+        self._pacer = Pacer(record.speed, record.rate, catch_up_ms) if paced else None
         self._source: LogSource | None = None
         self._failed: BaseException | None = None
         self._is_short = False
@@ -286,7 +294,7 @@ class CopyJob(Job):
         if not batch.due:
             batch.due = self._pacer.due(batch.rows, now_ms)
         if not batch.due:
-            await self._wait(max(self._pacer.due_ms(batch.rows[0], now_ms) - now_ms, 1) / 1_000)
+            await self._wait(self._pacer.wait_s(batch.rows[0], now_ms))
             return None
         return batch.due
 

@@ -10,7 +10,7 @@ from tests.bench.consoles import Consoles
 from tests.bench.copying import Copying
 from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
 from tests.bench.listing import Listing
-from tests.bench.load import Load, LoadFailed, send
+from tests.bench.load import Load, LoadFailed, recv, send
 from tests.bench.purging import purge, wake
 from tests.bench.server_process import gateway
 from tests.bench.trimming import Trimming
@@ -19,6 +19,9 @@ from .rates import charged
 from .sizes import Figures, Sizes
 
 CONSOLES = 5
+
+PACE = 10_000
+"""Messages a second that a paced replay is asked for."""
 
 
 def beside(folder: Path, sizes: Sizes) -> Figures:
@@ -48,6 +51,20 @@ def copying(folder: Path, sizes: Sizes) -> Figures:
         with copying:
             beside = send(server.address, "queue://busy", sizes.bulk)["rate"]
     return {**figures, "publish_before_copy": alone, "publish_copying": beside, "copied_beside": copying.rate}
+
+
+def paced(folder: Path, sizes: Sizes) -> Figures:
+    """A replay and a copy at a rate that is asked for: how much of it they keep."""
+    count = min(sizes.history, 5 * PACE)
+    publish_into(folder / "data", numbered("bench/history", 0, count))
+    with gateway(folder / "data") as server:
+        history = f"log://bench/history?replay-start=beginning&rate={PACE}"
+        copying = Copying(server.admin, "bench/history", "queue://copies", rate=PACE)
+        return {
+            "pace": PACE,
+            "paced_replay": recv(server.address, history, count)["rate"],
+            "paced_copy": timed(copying.copy),
+        }
 
 
 def timed(work: Callable[[], int]) -> float:
