@@ -20,7 +20,7 @@ from tests.support.postgresql import Server, server
 LONG = {Path(__file__).parent / name for name in ("docs", "gateway/core", "system")}
 """Folders whose files take the longest: state machines, and gateways that are started and killed."""
 
-STATE_MACHINE_SECONDS = 600
+STATE_MACHINE_SECONDS = 1_200
 """How long one may take: it is thousands of examples in one test, and the machine may have other work."""
 
 SPARK_FOLDERS = ("spark_bridge", "store/archive")

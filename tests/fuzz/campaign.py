@@ -200,11 +200,14 @@ class Campaign:
         size = target.gateway.log_size()
         mistakes = target.gateway.mistakes(watched.log_start)
         watched.log_start = size
-        for line in mistakes[:5]:
-            suspect = watched.ports.get(_port_of(line))
-            watched.findings.append(
-                Finding(f"the gateway logged a mistake: {line[:300]}", [suspect] if suspect else [], [line])
-            )
+        watched.findings += [
+            Finding(f"the gateway logged a mistake: {line[:300]}", [], [line]) for line in mistakes[:5]
+        ]
+        # A line may be there before the driver has told what it had sent by that port.
+        for finding in watched.findings:
+            if finding.log and not finding.suspects:
+                suspect = watched.ports.get(_port_of(finding.log[0]))
+                finding.suspects = [suspect] if suspect else []
         if not target.gateway.is_running:
             return
         resident = target.gateway.resident_bytes()
