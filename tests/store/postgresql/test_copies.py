@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -40,6 +40,8 @@ SLOW = settings(
     deadline=None,
 )
 
+T = TypeVar("T")
+
 _numbers = count(1)
 
 
@@ -54,10 +56,25 @@ class Place:
         return PostgresTables(self.database, self.vpn, is_target=is_target)
 
 
+def released(run: Callable[[], T]) -> T:
+    """Run it once the session of whoever had the store has ended, which the server sees a moment later."""
+    found: list[T] = []
+
+    def is_done() -> bool:
+        try:
+            found.append(run())
+        except StoreHeld:
+            return False
+        return True
+
+    eventually(is_done, "the end of the session before")
+    return found[0]
+
+
 def opened(place: Path | Place, *, is_target: bool = False) -> SqliteTables | PostgresTables:
     if isinstance(place, Path):
         return SqliteTables(place, is_target=is_target)
-    return place.opened(is_target=is_target)
+    return released(lambda: place.opened(is_target=is_target))
 
 
 def copied(source: Path | Place, target: Path | Place, **options: Any) -> Copy:
@@ -122,21 +139,6 @@ def test_checksums_that_two_writers_write_otherwise(
     assert state_of(tmp_path / "back.db") == state_of(path)
 
 
-def released(run: Callable[[], Any]) -> Any:
-    """Run it once the session of a process that was killed has ended, which its server sees a moment later."""
-    found: list[Any] = []
-
-    def is_done() -> bool:
-        try:
-            found.append(run())
-        except StoreHeld:
-            return False
-        return True
-
-    eventually(is_done, "the end of the killed process's session")
-    return found[0]
-
-
 @pytest.mark.parametrize("to_postgresql", [True, False])
 def test_ended_at_any_step_it_goes_on(
     path: Path,
@@ -184,7 +186,7 @@ def test_ended_at_any_step_it_goes_on(
             with closing(opened(source)) as ours, closing(opened(target, is_target=True)) as theirs:
                 return [mark and mark.state for mark in (ours.mark(), theirs.mark())]
 
-        assert released(marks) in (
+        assert marks() in (
             [None, MarkState.UNFINISHED],
             [MarkState.MOVED, MarkState.UNFINISHED],
             [MarkState.MOVED, None],
@@ -263,7 +265,7 @@ def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place
 
     with pytest.raises(StoreError, match=r"cannot copy .*Run it again"):
         copied(path, there, step=lost)
-    released(lambda: copied(path, there))
+    copied(path, there)
 
 
 def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
@@ -292,7 +294,8 @@ def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], 
     with pytest.raises(StoreError, match="an unfinished copy of"):
         released(lambda: stores.open(there.vpn, 1, options))
     copied(path, there)
-    stores.open(there.vpn, 1, options).close()  # it begins a span of the index, with a number that is free
-    released(lambda: copied(there, path.with_name("back.db")))
+    # It begins a span of the index, with a number that is free.
+    released(lambda: stores.open(there.vpn, 1, options)).close()
+    copied(there, path.with_name("back.db"))
     with pytest.raises(StoreError, match="which goes on with its ids"):
-        stores.open(there.vpn, 1, options)
+        released(lambda: stores.open(there.vpn, 1, options))
