@@ -211,6 +211,8 @@ class Gateway:
             await self._container.stop()
         if self._vpns is not None:
             await self._vpns.close()
+        if self._users is not None:
+            self._users.close()
         if self._spans is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._spans.close)
         if self._folder is not None:

@@ -125,6 +125,10 @@ class Users:
         verified.add(name, password)
         return True
 
+    def close(self) -> None:
+        """No more passwords are checked; one that is worked on is not waited for."""
+        self._checks.close()
+
     def sas_key(self, name: str) -> str | None:
         """The key of a user's shared access signatures."""
         return self._sas_keys.get(name)

@@ -7,22 +7,28 @@ import gc
 import json
 import os
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import proton
 import pytest
 
 from gateway.amqp.connection import Connection
 from gateway.app import Gateway
-from gateway.config import Listener, Settings
+from gateway.config import Listener, Settings, User
 from gateway.config.settings import AdminListener, Tls
 from gateway.tls import TlsError
 from store.data_folder import DataFolder
 from store.errors import StoreError, StoreLocked
+from tests.gateway.permissions.conftest import HASH, PASSWORD
+from tests.support.client import Client
+from tests.support.http import PLAIN_HTTP
+from tests.support.messages import data
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
 from tests.support.waiting import wait_until
@@ -35,6 +41,8 @@ ENGINE_KINDS = (
     proton.Transport,
     proton.Collector,
 )
+
+MESSAGES = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs"
 
 
 def run(settings: Settings) -> Gateway:
@@ -67,6 +75,24 @@ def test_a_stopped_gateway_gives_its_folder_and_ports_back(tmp_path: Path) -> No
     port = int(first.amqp[0].rpartition(":")[2])
     again = settings_for(tmp_path / "data", listeners=(Listener(port=port),))
     assert run(again).amqp == first.amqp
+
+
+def test_a_stopped_gateway_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """Whatever was asked of it: passwords over AMQP and HTTP, what only the disk has, a page of a list."""
+    before = set(threading.enumerate())
+    all_rules = ("queue://*", "topic://>", "log://>")
+    ann = User(password=HASH, publish=all_rules, consume=all_rules, administer=all_rules)
+    with RunningGateway(settings_for(tmp_path / "data", users={"ann": ann})) as gateway:
+        for _ in range(2):
+            with Client(gateway.url, user=("ann", PASSWORD)) as client:
+                client.sender("topic://a").send_all([data("x")])
+                assert len(client.receiver("log://>?replay-start=beginning").drain()) > 0
+            gateway.restart()
+        with httpx.Client(base_url=gateway.call(lambda running: running.admin[0]), **PLAIN_HTTP) as http:
+            assert http.get("/v1/log", auth=("ann", PASSWORD)).status_code == 200
+            assert http.get(MESSAGES, auth=("ann", PASSWORD)).status_code == 200
+            assert http.get(MESSAGES, auth=("ann", "wrong")).status_code == 401
+    wait_until(lambda: set(threading.enumerate()) <= before, "all threads have ended")
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+from cproton_ffi import ffi, lib
 from proton import (
     UNDESCRIBED,
     Array,
@@ -27,7 +28,6 @@ from proton import (
     Delivery,
     Described,
     Endpoint,
-    Event,
     Link,
     Session,
     Terminus,
@@ -385,14 +385,19 @@ class Client:
         self._write()
 
     def _handle(self) -> None:
-        while (event := self._collector.peek()) is not None:
-            if event.type == Event.DELIVERY:
-                receiver = self._receivers.get(event.link)
+        # As the binding has them: proton makes five objects of each event, which takes longer than all else here.
+        collector = self._collector._impl
+        while (event := lib.pn_collector_peek(collector)) != ffi.NULL:
+            kind = lib.pn_event_type(event)
+            if kind == lib.PN_DELIVERY:
+                receiver = (
+                    self._receivers.get(Link.wrap(lib.pn_event_link(event))) if self._receivers else None
+                )
                 if receiver is not None:
                     receiver.read()
-            elif event.type == Event.LINK_REMOTE_DETACH:
-                self._detached.add(event.link)
-            self._collector.pop()
+            elif kind == lib.PN_LINK_REMOTE_DETACH:
+                self._detached.add(Link.wrap(lib.pn_event_link(event)))
+            lib.pn_collector_pop(collector)
 
 
 class _End:

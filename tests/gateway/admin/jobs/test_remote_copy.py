@@ -36,6 +36,16 @@ def other(tmp_path: Path, _ending: ExitStack) -> Other:
     return other
 
 
+@pytest.fixture
+def between(_ending: ExitStack) -> Callable[[RunningGateway], Proxy]:
+    """Puts a proxy in front of a gateway."""
+
+    def between(far: RunningGateway) -> Proxy:
+        return _ending.enter_context(Proxy(("127.0.0.1", int(far.address.rpartition(":")[2]))))
+
+    return between
+
+
 def sends_to(url: str, **more: Any) -> Vpn:
     """A Message VPN with a replay target `test`."""
     return Vpn(replay_targets={"test": ReplayTarget(url=url, **more)})
@@ -83,11 +93,11 @@ def test_a_copy_at_another_gateway_has_the_bare_message_and_says_what_it_is(
 
 
 def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
-    start: Start, administer: Administer, other: Other
+    start: Start, administer: Administer, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
     """What the cut left open is sent once more: a copy may come twice, with one source id, and none is missing."""
     far = other()
-    proxy = Proxy(("127.0.0.1", int(far.address.rpartition(":")[2])))
+    proxy = between(far)
     cuts = iter(range(3))
 
     def fate(way: Way, number: int, chunk: bytes) -> Fate:
@@ -142,11 +152,11 @@ def test_pause_and_a_restart_keep_the_place(start: Start, administer: Administer
 
 
 def test_a_peer_that_is_away_is_waited_for_and_the_job_can_be_ended(
-    start: Start, administer: Administer, other: Other
+    start: Start, administer: Administer, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
     """It says that there is no connection; where the peer comes back, it goes on."""
     far = other()
-    proxy = Proxy(("127.0.0.1", int(far.address.rpartition(":")[2])))
+    proxy = between(far)
     proxy.refuses = True
     gateway = start(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
     fill(gateway, 10)
