@@ -389,10 +389,8 @@ class Client:
         collector = self._collector._impl
         while (event := lib.pn_collector_peek(collector)) != ffi.NULL:
             kind = lib.pn_event_type(event)
-            if kind == lib.PN_DELIVERY:
-                receiver = (
-                    self._receivers.get(Link.wrap(lib.pn_event_link(event))) if self._receivers else None
-                )
+            if kind == lib.PN_DELIVERY and self._receivers:
+                receiver = self._receivers.get(Link.wrap(lib.pn_event_link(event)))
                 if receiver is not None:
                     receiver.read()
             elif kind == lib.PN_LINK_REMOTE_DETACH:

@@ -26,8 +26,8 @@ from gateway.vpn.jobs.remote_target import OpenRemote, RemotePublisher
 MOST_UNSETTLED: Final = 1_000
 """Messages on their way to the peer at once."""
 
-CATCH_UP_MS: Final = 1_000
-"""What is made up for of a rate: a round trip to a peer that is far, or busy, takes longer than a commit here."""
+ROUND_TRIP_MS: Final = 1_000
+"""Made up for, of a rate (``Pacer``): to a peer that is far, or busy, it takes longer than a commit here."""
 
 LEAVE_SECONDS: Final = 2.0
 """How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
@@ -50,7 +50,7 @@ class RemoteCopyJob(CopyJob):
         find_target: FindTarget,
         open_remote: OpenRemote,
     ) -> None:
-        super().__init__(shared, record, "", cache, CATCH_UP_MS)
+        super().__init__(shared, record, "", cache, ROUND_TRIP_MS)
         self._find_target = find_target
         self._open_remote = open_remote
         self._remote: RemotePublisher | None = None
