@@ -13,7 +13,7 @@ from proton import Link, symbol
 from gateway.config import Limits, Queue, Vpn
 from gateway.core.effects import OpenCursor
 from tests.gateway.amqp.conftest import Connect, Start, Telling
-from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.client import Client, Received, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from gateway.config import ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import STOP_SECONDS, RunningGateway
 
 KILOBYTE = b"x" * 1_000
 
@@ -18,6 +19,15 @@ KILOBYTE = b"x" * 1_000
 def pending_bytes(gateway: RunningGateway) -> int:
     """Content that was taken and is not committed."""
     return gateway.call(lambda g: g.vpns["default"].committer.pending_bytes)
+
+
+def hold_trimming(gateway: RunningGateway) -> None:
+    """From now on nothing is trimmed, as while a transaction is about to settle the oldest message."""
+    loop = gateway._loop
+    assert loop is not None
+    # What is on its way is waited for: it would make room.
+    turn = gateway.call(lambda g: g.vpns["default"].trimmer).take_turn()
+    asyncio.run_coroutine_threadsafe(turn, loop).result(STOP_SECONDS)
 
 
 @pytest.mark.parametrize(("quota_mb", "count"), [(1, 6_000), (5, 12_000)])
@@ -91,8 +101,7 @@ def test_who_waits_goes_on_when_the_quota_is_raised(start: Start) -> None:
     with Client(gateway.url) as client:
         sender = client.sender("topic://a")
         sender.send_all(data(KILOBYTE) for _ in range(700))
-        # As while a transaction is about to settle the oldest message.
-        gateway.call(lambda g: setattr(g.vpns["default"].trimmer, "_is_busy", True))
+        hold_trimming(gateway)
         delivery = sender.send(data(KILOBYTE * 500))
         client.wait(lambda: pending_bytes(gateway) > 500_000, "it waits")
         assert delivery.remote_state == 0
@@ -112,7 +121,7 @@ def test_who_waits_in_vain_is_refused(start: Start) -> None:
     with Client(gateway.url) as client:
         sender = client.sender("topic://a")
         sender.send_all(data(KILOBYTE) for _ in range(700))
-        gateway.call(lambda g: setattr(g.vpns["default"].trimmer, "_is_busy", True))
+        hold_trimming(gateway)
         deliveries = [sender.send(data(KILOBYTE * 500)) for _ in range(3)]
         told = [sender.rejection(delivery) for delivery in deliveries]
         assert {one.info["rewind:reason"] for one in told} == {"replay-log-quota"}
