@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from typing import Final
 
 TAKEN_BY_ANYBODY: Final = 32_768
@@ -12,13 +13,35 @@ away is somebody else's a moment later. Source: Linux, ``ip_local_port_range``."
 
 FIRST: Final = 20_000
 
+_CLAIMS: Final[list[socket.socket]] = []
+"""What shows other processes' tests that a port is ours, also while no server listens there. The kernel frees it with
+the process."""
+
 
 def free_port() -> int:
-    """One that nobody listens on just now, and nobody will be given by chance."""
+    """One that nobody listens on just now, and nobody will be given by chance while this process lives."""
     while True:
         port = random.randrange(FIRST, TAKEN_BY_ANYBODY)
         try:
+            if sys.platform == "linux":
+                _claim(port)
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
         return port
+
+
+def _claim(port: int) -> None:
+    """
+    Source: Linux, unix(7), "Abstract sockets".
+
+    Raises:
+        OSError: Another process has it.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0rewind-test-port-{port}")
+    except OSError:
+        claim.close()
+        raise
+    _CLAIMS.append(claim)
