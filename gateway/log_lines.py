@@ -103,9 +103,11 @@ class LineWriter:
         self._untold += 1
 
     def _run(self, told: Callable[[int], str]) -> None:
+        has_failed = False
         while True:
             with self._changed:
-                while not self._waiting and not self._is_closed:
+                # Lines that were dropped are told of though no other follows them, unless that failed just now.
+                while not (self._waiting or self._is_closed or (self._untold and not has_failed)):
                     self._changed.wait()
                 text = "".join(self._waiting)
                 count, size = len(self._waiting), self._size
@@ -115,9 +117,11 @@ class LineWriter:
             if untold:
                 with suppress(Exception):
                     text += told(untold)
+            has_failed = False
             try:
                 self._put(text.encode(errors="backslashreplace"))
             except OSError:
+                has_failed = True
                 # A full disk, or a pipe that was closed: whoever logs has more to do than that.
                 with self._changed:
                     self._counts.dropped += count

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from gateway.log_lines import LineCounts, LineWriter
+from tests.support.waiting import wait_until
 
 
 class Pipe:
@@ -20,7 +21,11 @@ class Pipe:
 
     def read_until(self, wanted: bytes) -> bytes:
         """All there is up to and with ``wanted``."""
-        while wanted not in self._found:
+        return self.read_while(lambda found: wanted not in found)
+
+    def read_while(self, goes_on: Callable[[bytes], bool]) -> bytes:
+        """All there is once it is not to go on any more."""
+        while goes_on(self._found):
             self._found += os.read(self.reading, 65_536)
         return self._found
 
@@ -36,8 +41,18 @@ def told(count: int) -> str:
     return f"dropped {count}\n"
 
 
+def accounted_for(found: bytes) -> tuple[int, int]:
+    """The lines in what was read, and those that it says were dropped."""
+    whole = found.split(b"\n")[:-1]
+    said = [int(line.split()[1]) for line in whole if line.startswith(b"dropped")]
+    return sum(line.strip().isdigit() for line in whole), sum(said)
+
+
 def test_who_logs_does_not_wait_for_a_blocked_pipe(pipe: Pipe) -> None:
-    """Far more than a pipe holds is logged at once; what fits is kept, the rest counted, and told when it goes on."""
+    """
+    Far more than a pipe holds is logged at once: what fits is kept, the rest counted, and told when it goes on, though
+    nothing more is logged.
+    """
     counts = LineCounts()
     writer = LineWriter(pipe.writing, counts, most=300_000)
     writer.start(told)
@@ -51,13 +66,23 @@ def test_who_logs_does_not_wait_for_a_blocked_pipe(pipe: Pipe) -> None:
     threading.Thread(target=log, daemon=True).start()
     assert ended.wait(30), "a logger waits for the pipe"
     assert counts.dropped > 0
-    found = pipe.read_until(b"dropped")
+    pipe.read_while(lambda found: sum(accounted_for(found)) < 10_000)
+    wait_until(lambda: not writer._size, "there is room again")
     writer.write("on\n")
-    found = pipe.read_until(b"on\n")
-    lines = [line for line in found.split(b"\n") if line.strip().isdigit()]
-    said = sum(int(line.split()[1]) for line in found.split(b"\n") if line.startswith(b"dropped"))
-    assert len(lines) + said == 10_000
+    lines, said = accounted_for(pipe.read_while(lambda found: not found.endswith(b"on\n")))
+    assert lines + said == 10_000
     assert said == counts.dropped
+    writer.close()
+
+
+def test_the_last_line_is_told_of_though_it_was_dropped(pipe: Pipe) -> None:
+    """Dropped while a pipe is blocked, and followed by no other: it is told of as soon as the pipe goes on."""
+    writer = LineWriter(pipe.writing, LineCounts(), most=300_000)
+    writer.start(told)
+    writer.write(f"{1:>299999}\n")
+    wait_until(lambda: not writer._waiting, "it is being written")
+    writer.write("2\n")
+    assert accounted_for(pipe.read_until(b"dropped 1\n")) == (1, 1)
     writer.close()
 
 
@@ -72,16 +97,18 @@ def test_the_last_lines_are_written(pipe: Pipe) -> None:
 
 
 def test_a_descriptor_that_cannot_be_written_costs_its_lines_only() -> None:
-    """A closed pipe: nobody who logs sees an error, and every line is counted."""
+    """A closed pipe: nobody who logs sees an error, every line is counted, and it is tried anew for a line alone."""
     reading, writing = os.pipe()
     os.close(reading)
-    counts = LineCounts()
+    counts, tries = LineCounts(), []
     writer = LineWriter(writing, counts)
-    writer.start(told)
-    for _ in range(10):
+    writer.start(lambda count: tries.append(count) or told(count))
+    for number in range(10):
         writer.write("lost\n")
+        wait_until(lambda number=number: counts.dropped > number, "it is dropped")
     writer.close()
     assert counts.dropped == 10
+    assert len(tries) <= 10
     os.close(writing)
 
 
