@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import replace
@@ -135,6 +135,11 @@ class RunningGateway:
         loop.call_soon_threadsafe(run)
         return result.result(STOP_SECONDS)
 
+    def run_coroutine(self, order: Callable[[Gateway], Coroutine[Any, Any, T]]) -> T:
+        """Run the coroutine that ``order`` gives on the gateway's loop, and return what it returns in the end."""
+        work, loop = self.call(lambda gateway: (order(gateway), asyncio.get_running_loop()))
+        return asyncio.run_coroutine_threadsafe(work, loop).result(STOP_SECONDS)
+
     # --- what an administrator would ask or order ------------------------------------------------------------
 
     def depth(self, endpoint: str) -> int | None:
@@ -183,32 +188,26 @@ class RunningGateway:
 
     def start_replay(self, endpoint: str, start: str) -> None:
         """Start an endpoint's replay as an administrator does, whoever consumes from it."""
-        loop = self._loop
-        assert loop is not None
 
-        async def order() -> None:
-            assert self._gateway is not None
-            vpn = self._gateway.vpns["default"]
+        async def order(gateway: Gateway) -> None:
+            vpn = gateway.vpns["default"]
             found = vpn.broker.endpoints[endpoint]
             resolved = await vpn.log.resolve_start(parse_text(start), vpn.log.patterns_of(found))
             vpn.replays.check(found, by_client=False)
             vpn.replays.start(found, resolved.first, None)
             await vpn.committer.committed()
 
-        asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+        self.run_coroutine(order)
 
     def cancel_replay(self, endpoint: str, *, force_complete: bool = False) -> None:
         """End an endpoint's replay as an administrator does; returns when that is durable."""
-        loop = self._loop
-        assert loop is not None
 
-        async def order() -> None:
-            assert self._gateway is not None
-            vpn = self._gateway.vpns["default"]
+        async def order(gateway: Gateway) -> None:
+            vpn = gateway.vpns["default"]
             vpn.replays.cancel(vpn.broker.endpoints[endpoint], force_complete=force_complete)
             await vpn.committer.committed()
 
-        asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+        self.run_coroutine(order)
 
     def replay(self, endpoint: str) -> Replay:
         """A copy of an endpoint's replay as it is now."""

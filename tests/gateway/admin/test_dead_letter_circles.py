@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from store.errors import StoreError
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.management import Pair, declaration
-from tests.support.running import STOP_SECONDS, RunningGateway, settings_for
+from tests.support.running import RunningGateway, settings_for
 
 CIRCLE = "'a' to 'b' to 'a'"
 
@@ -73,8 +72,7 @@ def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) ->
         api = Api(gateway)
         made(api, "b", deadMsgQueue="a")
         file.write_text(always + said)
-        loop, running = gateway.call(lambda found: (asyncio.get_running_loop(), found))
-        reloaded = asyncio.run_coroutine_threadsafe(running.reload(), loop).result(STOP_SECONDS)
+        reloaded = gateway.run_coroutine(lambda running: running.reload())
         assert [CIRCLE in str(one) for one in reloaded.refused] == [True]
         assert api.done("GET", "config", "/queues/a")["deadMsgQueue"] == ""
         api.http.close()

@@ -95,10 +95,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
         vpn.reader.disk = lambda: DiskUse(10**6, 0, free[0])  # type: ignore[method-assign]
 
     def looked(gateway: RunningGateway) -> set[str]:
-        loop = gateway._loop
-        assert loop is not None
-        sizing = gateway.call(lambda running: running.vpns["default"].sizing)
-        asyncio.run_coroutine_threadsafe(sizing.look(), loop).result(30)
+        gateway.run_coroutine(lambda running: running.vpns["default"].sizing.look())
         return {one["alarm"] for one in api.done("GET", "monitor", "/alarms")}
 
     with RunningGateway(settings, clock=clock) as gateway:
@@ -154,14 +151,11 @@ def test_many_who_ask_at_once_have_one_look(api: Api, gateway: RunningGateway) -
         reader.disk = disk  # type: ignore[method-assign]
 
     gateway.call(count)
-    sizing = gateway.call(lambda running: running.vpns["default"].sizing)
 
-    async def ask() -> None:
-        await asyncio.gather(*(sizing.look() for _ in range(50)))
+    async def ask(running: Gateway) -> None:
+        await asyncio.gather(*(running.vpns["default"].sizing.look() for _ in range(50)))
 
-    loop = gateway._loop
-    assert loop is not None
-    asyncio.run_coroutine_threadsafe(ask(), loop).result(30)
+    gateway.run_coroutine(ask)
     assert sum(looks) <= 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ import structlog
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import User, Vpn, read
 from tests.support.client import Client
-from tests.support.running import STOP_SECONDS, RunningGateway, settings_for
+from tests.support.running import RunningGateway, settings_for
 
 PASSWORD = "secret"
 # As few rounds as are allowed: what is tried here is not the hash.
@@ -89,8 +88,7 @@ class Reloaded:
     def reload(self, users: str) -> None:
         """Have the gateway read these users."""
         self.write(users)
-        loop, gateway = self.gateway.call(lambda running: (asyncio.get_running_loop(), running))
-        asyncio.run_coroutine_threadsafe(gateway.reload(), loop).result(STOP_SECONDS)
+        self.gateway.run_coroutine(lambda running: running.reload())
 
 
 @pytest.fixture

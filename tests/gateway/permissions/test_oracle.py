@@ -8,7 +8,6 @@ reloads that give each user the rights of another.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +27,7 @@ from tests.support.http import PLAIN_HTTP
 from tests.support.management import Pair, declaration
 from tests.support.messages import message_to
 from tests.support.peer import OK, Peer
-from tests.support.running import STOP_SECONDS, RunningGateway
+from tests.support.running import RunningGateway
 from tests.support.transactions import Controller, publish
 
 UNAUTHORIZED = "amqp:unauthorized-access"
@@ -443,8 +442,7 @@ class Site:
     def turn(self, turn: int) -> None:
         """Each user has the rights of another."""
         self._write(turn)
-        loop, gateway = self.gateway.call(lambda running: (asyncio.get_running_loop(), running))
-        asyncio.run_coroutine_threadsafe(gateway.reload(), loop).result(STOP_SECONDS)
+        self.gateway.run_coroutine(lambda running: running.reload())
 
     def doors(self) -> Iterator[tuple[str, Door]]:
         """The ways in of each user."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclu
 from tests.gateway.permissions.conftest import Login, Start
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
-from tests.support.running import STOP_SECONDS, RunningGateway
+from tests.support.running import RunningGateway
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 
@@ -97,8 +96,7 @@ def made_by_administrator(gateway: RunningGateway) -> None:
         vpn.endpoints.create("sub", EndpointKind.TOPIC_ENDPOINT, settings, ["a/>"])
         await vpn.committer.committed()
 
-    loop, running = gateway.call(lambda found: (asyncio.get_running_loop(), found))
-    asyncio.run_coroutine_threadsafe(make(running), loop).result(STOP_SECONDS)
+    gateway.run_coroutine(make)
 
 
 def test_what_an_administrator_made_is_ended_by_one(start: Start, login: Login) -> None:

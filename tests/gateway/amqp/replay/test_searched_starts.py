@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -18,7 +17,6 @@ from structlog.testing import capture_logs
 
 from amqp_ext.codec import ULong
 from amqp_ext.replay_start import ReplayStart, parse_text
-from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.log.point import ListedPoint, Point
@@ -77,21 +75,15 @@ either_index = pytest.mark.parametrize("vpn", [Vpn(), INDEXED], ids=["scan", "in
 def create_point(gateway: RunningGateway, name: str, start: ReplayStart | str | None = None) -> Point:
     """Make a point as an administrator does."""
     asked = parse_text(start) if isinstance(start, str) else start
-    return on_loop(gateway, lambda g: g.vpns["default"].log.create_point(name, asked))
+    return gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point(name, asked))
 
 
 def delete_point(gateway: RunningGateway, name: str) -> None:
-    on_loop(gateway, lambda g: g.vpns["default"].log.delete_point(name))
+    gateway.run_coroutine(lambda g: g.vpns["default"].log.delete_point(name))
 
 
 def points(gateway: RunningGateway) -> list[ListedPoint]:
     return gateway.call(lambda g: g.vpns["default"].log.points())
-
-
-def on_loop(gateway: RunningGateway, call: Callable[[Gateway], Any]) -> Any:
-    """Run a coroutine of the gateway's on its loop."""
-    work, loop = gateway.call(lambda g: (call(g), asyncio.get_running_loop()))
-    return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
 
 def publish(client: Client, address: str, numbers: Iterable[int]) -> None:
@@ -409,7 +401,7 @@ def test_a_trimmed_point_says_so(gateway: RunningGateway, client: Client) -> Non
     publish(client, "topic://t", range(3))
     create_point(gateway, "old", "#2")
     create_point(gateway, "edge", "#3")
-    assert on_loop(gateway, lambda g: g.vpns["default"].trimmer.trim_before(3)) == 3
+    assert gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(3)) == 3
     assert [(listed.point.name, listed.is_trimmed) for listed in points(gateway)] == [
         ("old", True),
         ("edge", False),
@@ -468,7 +460,7 @@ def test_what_was_trimmed_is_not_found(
     gateway = start(vpn=vpn)
     client = connect(gateway)
     publish(client, "orders", range(3))
-    on_loop(gateway, lambda g: g.vpns["default"].trimmer.trim_before(3))
+    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(3))
     assert is_unavailable(refusal(by_map, client, "log://>", key, value))
     publish(client, "orders", [1])
     assert by_map(client, "log://#queue/orders", key, value).take(1)[0].id == 4
@@ -548,7 +540,7 @@ def test_a_search_outlives_trimming(start: Start, connect: Connect, monkeypatch:
     monkeypatch.setattr(SqliteReader, "search_page", wait_once)
     (link,) = connect_and_search(connect, client, 1)
     assert is_reading.wait(20)
-    on_loop(gateway, lambda g: g.vpns["default"].trimmer.trim_before(60))
+    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(60))
     may_read.set()
     client.wait(lambda: link.state & Link.REMOTE_ACTIVE, "the search ends")
     assert link.remote_source.address is not None, "the attach was not refused"

@@ -7,7 +7,6 @@ up with, in a database of its own where it has one.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -306,10 +305,7 @@ def days_of_trades(gateway_over_time: RunningGateway, connect: Connect, clock: C
 
 
 def _make_point(gateway: RunningGateway, name: str) -> None:
-    work, loop = gateway.call(
-        lambda running: (running.vpns["default"].log.create_point(name), asyncio.get_running_loop())
-    )
-    asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    gateway.run_coroutine(lambda running: running.vpns["default"].log.create_point(name))
 
 
 @pytest.mark.parametrize("point", RECOVERY_POINTS)

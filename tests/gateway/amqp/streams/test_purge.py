@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from proton import symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
+from gateway.app import Gateway
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Refused, texts
 from tests.support.messages import data
-from tests.support.running import STOP_SECONDS, RunningGateway
+from tests.support.running import RunningGateway
 
 BEGINNING = {"rewind:replay-start": "beginning"}
 
@@ -27,15 +26,12 @@ VPN = Vpn(
 
 def purge(gateway: RunningGateway, name: str) -> None:
     """Purge a stream as an administrator does; returns when that is durable."""
-    loop = gateway._loop
-    assert loop is not None
 
-    async def order() -> None:
-        assert gateway._gateway is not None
-        vpn = gateway._gateway.vpns["default"]
+    async def order(running: Gateway) -> None:
+        vpn = running.vpns["default"]
         await vpn.streams.purge(vpn.broker.endpoints[name])
 
-    asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+    gateway.run_coroutine(order)
 
 
 def test_a_purged_stream_begins_anew(start: Start, connect: Connect) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from gateway.config import ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.running import STOP_SECONDS, RunningGateway
+from tests.support.running import RunningGateway
 
 KILOBYTE = b"x" * 1_000
 
@@ -23,11 +22,8 @@ def pending_bytes(gateway: RunningGateway) -> int:
 
 def hold_trimming(gateway: RunningGateway) -> None:
     """From now on nothing is trimmed, as while a transaction is about to settle the oldest message."""
-    loop = gateway._loop
-    assert loop is not None
     # What is on its way is waited for: it would make room.
-    turn = gateway.call(lambda g: g.vpns["default"].trimmer).take_turn()
-    asyncio.run_coroutine_threadsafe(turn, loop).result(STOP_SECONDS)
+    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.take_turn())
 
 
 @pytest.mark.parametrize(("quota_mb", "count"), [(1, 6_000), (5, 12_000)])
