@@ -80,7 +80,7 @@ class LineWriter:
             else:
                 self._waiting.append(text)
                 self._size += len(text)
-                self._changed.notify()
+            self._changed.notify()
         return len(text)
 
     def flush(self) -> None:

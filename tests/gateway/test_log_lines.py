@@ -86,6 +86,15 @@ def test_the_last_line_is_told_of_though_it_was_dropped(pipe: Pipe) -> None:
     writer.close()
 
 
+def test_a_line_that_there_is_never_room_for_is_told_of(pipe: Pipe) -> None:
+    """Longer than all that may wait, while nothing does."""
+    writer = LineWriter(pipe.writing, LineCounts(), most=10)
+    writer.start(told)
+    writer.write("x" * 11)
+    assert pipe.read_until(b"dropped 1\n") == b"dropped 1\n"
+    writer.close()
+
+
 def test_the_last_lines_are_written(pipe: Pipe) -> None:
     """What was logged before the end is there after it."""
     writer = LineWriter(pipe.writing)
