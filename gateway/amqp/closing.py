@@ -7,8 +7,8 @@ The engine writes what it still has to, the peer has a moment to answer our clos
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from proton import Connection
 
@@ -60,6 +60,7 @@ class Closing:
         self._socket: asyncio.Transport | None = None
         self._engine: Connection | None = None
         self._input: Input | None = None
+        self._peer_properties: Mapping[Any, Any] | None = None
 
     def connect(self, socket: asyncio.Transport) -> None:
         """The connection has a socket."""
@@ -68,6 +69,10 @@ class Closing:
     def begin(self, engine: Connection, input: Input) -> None:
         """The engine is there."""
         self._engine, self._input = engine, input
+
+    def opened(self, properties: Mapping[Any, Any] | None) -> None:
+        """The peer has opened the connection, and says this of itself: read once, as a text in it may be none."""
+        self._peer_properties = properties
 
     def lost(self) -> None:
         """The connection is gone: nothing of it is held."""
@@ -82,7 +87,7 @@ class Closing:
             return
         if self.has_begun:
             return
-        refused = as_followed(refused, engine.remote_properties)
+        refused = as_followed(refused, self._peer_properties)
         self._log.refused(refused)
         if self._drop_links is not None:
             self._drop_links()
@@ -108,7 +113,7 @@ class Closing:
     def redirect(self, refused: Refused) -> None:
         """Another gateway does what is asked for: the same as where that is so of all, though it is open already."""
         engine = self._engine
-        if engine is not None and not self.has_begun and is_better_untold(refused, engine.remote_properties):
+        if engine is not None and not self.has_begun and is_better_untold(refused, self._peer_properties):
             if self._drop_links is not None:
                 self._drop_links()
             self.leave_untold(refused)

@@ -320,6 +320,12 @@ class Connection(asyncio.Protocol):
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open"))
             return
         self.identity.opened(engine.remote_container or "")
+        try:
+            properties = engine.remote_properties
+        except TypeError:  # proton makes a dict of it
+            text = "a key in the properties of the open is no symbol"
+            raise Refused(ErrorCode.DECODE_ERROR, text) from None
+        self._closing.opened(properties)
         engine.container = acceptor.container_id
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
@@ -329,7 +335,7 @@ class Connection(asyncio.Protocol):
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
         except Refused as error:
-            if is_better_untold(error, engine.remote_properties):
+            if is_better_untold(error, properties):
                 self._closing.leave_untold(error)
                 return
             refused = error

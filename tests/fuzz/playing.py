@@ -18,6 +18,9 @@ CUT_SECONDS = 2.0
 """After so long a request of HTTP that has no answer is taken for one whose end the gateway waits for."""
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_EVENT_STREAM = b"content-type: text/event-stream"
+"""In the head of an answer that goes on until the client leaves; nothing else is answered on its connection."""
+
 _ALLOWED_STATUSES = {501, 503, 505}
 """What the administration may say of a request that it cannot serve; any other from 500 on is a mistake."""
 
@@ -183,14 +186,15 @@ async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes], 
             window = inputs[first : first + kind.window]
             connection.send(b"".join(window))
             while not connection.is_over and answers.count() < first + len(window):
-                if not await connection.more(patience):
+                if _EVENT_STREAM in received or not await connection.more(patience):
                     break
         connection.send(kind.end)
         if kind.answer is Answer.STATUS:
-            while not connection.is_over and await connection.more(CUT_SECONDS):
-                pass
+            while not connection.is_over and _EVENT_STREAM not in received:
+                if not await connection.more(CUT_SECONDS):
+                    break
             connection.hang_up()
-    while not connection.is_over:
+    while not connection.is_over and _EVENT_STREAM not in received:
         if not await connection.more(SILENT_SECONDS):
             return Played(len(inputs), port, "the gateway neither answers nor closes", bytes(received))
     return _judged(kind, received, start, len(inputs), answers.count(), port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from tests.fuzz.campaign import Campaign, Settings
 from tests.fuzz.findings import narrowed, trouble
 from tests.fuzz.made.kinds import NAMES
+from tests.fuzz.made.requests import TOKEN
 from tests.fuzz.planted_gateway import PLANTED
+from tests.fuzz.playing import play
 from tests.fuzz.progress import Progress
 from tests.fuzz.target import Target
 
@@ -52,6 +55,19 @@ def test_every_kind_gets_through_to_the_gateway(tmp_path: Path) -> None:
     assert [file.read_text() for file in campaign.files] == []
     counts = Progress(tmp_path / "state.json").counts
     assert {kind for kind in NAMES if not counts.get(kind)} == set()
+
+
+def test_a_stream_that_never_ends_holds_nothing_up() -> None:
+    """Server-Sent Events go on until their client leaves; what came after them is left for another connection."""
+    with Target() as target:
+        kind = target.kinds["http"]
+        headers = b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode()
+        live = b"GET /SEMP/v2/monitor/msgVpns/default/replayLogs/default/live" + headers + b"\r\n\r\n"
+        health = b"GET /healthz" + headers + b"\r\n\r\n"
+        played = asyncio.run(play(kind, target.addresses[kind.where], [health, live, health]))
+        assert (played.handled, played.wrong) == (3, None)
+        assert b"text/event-stream" in played.received
+        assert target.stop() is None
 
 
 def test_halving_ends_at_the_input_that_fails() -> None:

@@ -146,6 +146,12 @@ def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> Non
     [
         (frame(OPEN, []), INVALID_FIELD),
         (frame(OPEN, [UInt(1)]), DECODE_ERROR),
+        (
+            frame(OPEN, ["c", *[None] * 8, {Symbol("product"): "??"}]).replace(b"??", b"\xff\xff"),
+            DECODE_ERROR,
+        ),
+        (frame(OPEN, ["c", *[None] * 8, {Symbol("??"): "rhea"}]).replace(b"??", b"\xc3\xa9"), DECODE_ERROR),
+        (frame(OPEN, ["c", *[None] * 8, {Described(ULong(1), "key"): "rhea"}]), DECODE_ERROR),
         (frame(OPEN, ["c", None, UInt(511)]), FRAMING_ERROR),
         (frame(OPEN, ["c", None, UInt(0)]), FRAMING_ERROR),
         (frame(OPEN, ["c"], channel=1), FRAMING_ERROR),
@@ -154,7 +160,10 @@ def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> Non
 def test_an_open_that_is_wrong_is_answered_and_closed(
     gateway: RunningGateway, wrong: bytes, condition: str
 ) -> None:
-    """Without a container-id, of wrong types, with frames below 512 octets, on another channel than 0 (2.4.1)."""
+    """
+    Without a container-id, of wrong types, with properties that are no UTF-8, no ASCII or no symbols (1.6.20, 1.6.21,
+    2.7.1), with frames below 512 octets, on another channel than 0 (2.4.1).
+    """
     host, _, port = gateway.address.rpartition(":")
     with ScriptedPeer.connect((host, int(port))) as peer:
         peer.anonymous()
