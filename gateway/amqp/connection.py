@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
-from proton import Event
+from proton import DataException, Event
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
 from amqp_ext.frames.walk import FrameWalk
@@ -322,9 +322,8 @@ class Connection(asyncio.Protocol):
         self.identity.opened(engine.remote_container or "")
         try:
             properties = engine.remote_properties
-        except TypeError:  # proton makes a dict of it
-            text = "a key in the properties of the open is no symbol"
-            raise Refused(ErrorCode.DECODE_ERROR, text) from None
+        except (DataException, ValueError, TypeError, RecursionError) as error:
+            raise Refused(ErrorCode.DECODE_ERROR, f"the properties of the open: {error}") from error
         self._closing.opened(properties)
         engine.container = acceptor.container_id
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})

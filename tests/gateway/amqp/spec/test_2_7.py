@@ -151,6 +151,10 @@ def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> Non
             DECODE_ERROR,
         ),
         (frame(OPEN, ["c", *[None] * 8, {Symbol("??"): "rhea"}]).replace(b"??", b"\xc3\xa9"), DECODE_ERROR),
+        (
+            frame(OPEN, ["c", *[None] * 8, {Symbol("char"): UInt(2**32 - 1)}]).replace(b"\x70", b"\x73"),
+            DECODE_ERROR,
+        ),
         (frame(OPEN, ["c", *[None] * 8, {Described(ULong(1), "key"): "rhea"}]), DECODE_ERROR),
         (frame(OPEN, ["c", None, UInt(511)]), FRAMING_ERROR),
         (frame(OPEN, ["c", None, UInt(0)]), FRAMING_ERROR),
