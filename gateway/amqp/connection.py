@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
-from proton import DataException, Event
+from proton import Event
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
 from amqp_ext.frames.walk import FrameWalk
@@ -32,6 +32,7 @@ from gateway.amqp.engine.engine import Engine
 from gateway.amqp.engine.input import Input
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
+from gateway.amqp.engine.native import UNREADABLE
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.open_answer import answer_open
@@ -322,7 +323,7 @@ class Connection(asyncio.Protocol):
         self.identity.opened(engine.remote_container or "")
         try:
             properties = engine.remote_properties
-        except (DataException, ValueError, TypeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise Refused(ErrorCode.DECODE_ERROR, f"the properties of the open: {error}") from error
         self._closing.opened(properties)
         engine.container = acceptor.container_id

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from proton import DataException, Link, Terminus, symbol
+from proton import Link, Terminus, symbol
 
 from amqp_ext import codec
 from amqp_ext.codec import CodecError, Symbol
@@ -21,6 +21,7 @@ from amqp_ext.message.reader_batches import BATCHES
 from amqp_ext.outcomes import OutcomesError, read_outcomes
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.vendor_forms import EPOCH_PROPERTIES
+from gateway.amqp.engine.native import UNREADABLE
 from gateway.core.errors import ErrorCode, Refused
 
 BATCHES_KEY: Final = symbol(BATCHES)
@@ -170,7 +171,7 @@ class AttachRequest:
         """
         try:
             properties = self.link.remote_properties
-        except (DataException, ValueError, TypeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
         return properties if isinstance(properties, dict) else {}
 
@@ -242,5 +243,5 @@ def _read(data: Any, what: str) -> Any:
         if data.next():
             data.get_object()
         return value
-    except (CodecError, DataException, ValueError, TypeError) as error:
+    except (CodecError, *UNREADABLE) as error:
         raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from cproton_ffi import ffi, lib
-from proton import Link, Session, Transport
+from proton import DataException, Link, Session, Transport
 
 from amqp_ext import codec
 
@@ -24,6 +24,10 @@ ACCEPTED: Final = lib.PN_ACCEPTED
 REJECTED: Final = lib.PN_REJECTED
 RELEASED: Final = lib.PN_RELEASED
 MODIFIED: Final = lib.PN_MODIFIED
+
+UNREADABLE: Final = (DataException, ValueError, TypeError, OverflowError, RecursionError)
+"""What proton raises where it can make no Python value of what a peer sent: text that is none, a map's key that cannot be
+one in Python, a character beyond Unicode."""
 
 OUTPUT_BYTES: Final = 256 * 1024
 """What is pulled from the engine at once, about."""
