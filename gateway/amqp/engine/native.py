@@ -26,8 +26,8 @@ RELEASED: Final = lib.PN_RELEASED
 MODIFIED: Final = lib.PN_MODIFIED
 
 UNREADABLE: Final = (DataException, ValueError, TypeError, OverflowError, RecursionError)
-"""What proton raises where it can make no Python value of what a peer sent: text that is none, a map's key that cannot be
-one in Python, a character beyond Unicode."""
+"""What proton raises where it can make no Python value of what a peer sent: text that is none, a map's key that cannot
+be one in Python, a character beyond Unicode."""
 
 OUTPUT_BYTES: Final = 256 * 1024
 """What is pulled from the engine at once, about."""
