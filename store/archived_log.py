@@ -21,7 +21,7 @@ from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.erasing import erased_row
-from gateway.core.log.history import ArchivedRun
+from gateway.core.log import ArchivedRun
 from gateway.core.model import ID, UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import row_groups

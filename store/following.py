@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from gateway.core.log.point import Point
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import LogState
-from gateway.core.recovered import StoredEndpoint
+from gateway.core.effects import StoredEndpoint
+from gateway.core.log import RetentionMark
+from gateway.core.model import LogState, Point
 from store.errors import WriteFailed
 from store.histogram import Histogram
 from store.ports import Batch, Durability, OnCommit, Reader, Recovered, StoreOptions, Stores

@@ -26,14 +26,13 @@ from gateway.core.effects import (
     SavePoint,
     SaveReplayRecord,
     SettleInTransaction,
+    StoredCursor,
+    StoredEndpoint,
+    StoredRoute,
     TrimLog,
 )
-from gateway.core.log.history import ArchivedRun
-from gateway.core.log.point import Point
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import Columns, LogState, Row
-from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.log import ArchivedRun, RetentionMark
+from gateway.core.model import Columns, LogState, Point, ReplayRecord, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from store.errors import WriteFailed

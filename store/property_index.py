@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from amqp_ext.message.sections import MessageView
-from gateway.core.log.indexed_property import indexed_text
 from gateway.core.model import Row
-from gateway.core.replay.search import Key
+from gateway.core.replay.search import Key, indexed_text
 
 SEGMENT_BITS: Final = 13
 """Ids of one segment, as a power of two. Its rows stay in memory while it is written, and are dropped in some ten

@@ -10,12 +10,9 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import SaveEndpoint
-from gateway.core.log.point import Point
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import WHOLE, LogState
-from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint, StoredReference, StoredRoute
+from gateway.core.log import RetentionMark
+from gateway.core.model import WHOLE, LogState, Point, ReplayRecord
 from store.ports import Recovered
 
 

@@ -9,14 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import Field
 
 from gateway.config.setting_types import Quota, StartText
-from gateway.core.endpoint.settings import (
-    SETTINGS,
-    EndpointSettings,
-    Exclusivity,
-    Setting,
-    SettingType,
-    Unit,
-)
+from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
 
 T = TypeVar("T")
 

@@ -10,8 +10,7 @@ from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import Queue, Vpn
 from gateway.config.vpn_store import has_password
-from gateway.core.dead_letter_circle import circle_of, told, way_of
-from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind, circle_of, told, way_of
 
 
 def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:

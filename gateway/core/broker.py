@@ -13,32 +13,28 @@ from dataclasses import replace
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from amqp_ext.topics import TopicPattern
-from gateway.core.counting import BacklogCounts
-from gateway.core.effects import AddReferences, DeleteEndpoint, Effect
+from gateway.core.effects import (
+    AddReferences,
+    DeleteEndpoint,
+    Effect,
+    StoredCursor,
+    StoredEndpoint,
+    StoredRoute,
+)
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.erasing import Erasing
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.history import History
-from gateway.core.log.point import Point
-from gateway.core.log.points import Points
-from gateway.core.log.policy import LogPolicy
-from gateway.core.log.retention import Retention
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import ID, WHOLE, LogState, Row
-from gateway.core.names import check_name
-from gateway.core.publishing.publications import Publications
-from gateway.core.publishing.router import Router
-from gateway.core.publishing.routes import RouteTable
-from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
-from gateway.core.replay.commands import ReplayCommands
-from gateway.core.replay.copy import begin_copy, check_copy
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.log import History, LogPolicy, Points, Retention, RetentionMark
+from gateway.core.model import ID, WHOLE, LogState, Point, ReplayRecord, Row, check_name
+from gateway.core.publications import Publications
+from gateway.core.replay.commands import ReplayCommands, begin_copy, check_copy
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import LogFacts, facts_of
 from gateway.core.replay.states import Replay
+from gateway.core.router import BacklogCounts, Router, RouteTable
 from gateway.core.settlements import Settlements
 from gateway.core.trimming import Trimming
 
@@ -328,7 +324,7 @@ class Broker:
 
     def begin_copy(self, endpoint: Endpoint, row: Row) -> AddReferences:
         """
-        Put a logged message on an endpoint on which it does not lie; see ``gateway.core.replay.copy``.
+        Put a logged message on an endpoint on which it does not lie; see ``gateway.core.replay.commands``.
 
         Raises:
             Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the

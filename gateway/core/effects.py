@@ -1,5 +1,6 @@
 """
-Every durable consequence of a command, as values: the store applies them in order, one transaction for many.
+Every durable consequence of a command, as values: the store applies them in order, one transaction for many. And what
+a start finds in the store of endpoints and routes.
 
 A ``Row`` is the one tuple a message is: it goes into the file, into the tail and out to consumers as it stands, and
 nothing else is made per message. Rule on the wall: no accept, delivery or detach leaves before the effects of its
@@ -9,13 +10,10 @@ own and all earlier commands are committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.point import Point
-from gateway.core.model import RouteDefinition, Row
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import Point, ReplayRecord, RouteDefinition, Row, stored_bytes
 
 
 class Publication:
@@ -358,3 +356,48 @@ Effect: TypeAlias = (
     | SaveReplayRecord
     | DropReplayRecords
 )
+
+
+class StoredCursor(NamedTuple):
+    """One part of a cursor."""
+
+    floor: int
+    ranges: Sequence[tuple[int, int]]
+    """(first, last) of the ids above the floor with which its endpoint is done, rising; they may touch each other and
+    the floor, as a transaction left them."""
+    messages: int
+    """What the endpoint has by it, by the last count."""
+    size_bytes: int
+    later_messages: int = 0
+    """What came after that."""
+    later_bytes: int = 0
+
+
+class StoredRoute(NamedTuple):
+    """A route that messages may name."""
+
+    definition: RouteDefinition
+    newest_id: int
+    """Of its messages; 0 when it has none."""
+
+
+class StoredReference(NamedTuple):
+    """A message that an endpoint has by itself."""
+
+    message_id: int
+    size_bytes: int
+    priority: int
+    """The message's own, by its header."""
+    attempts: int
+    """Failed deliveries."""
+
+
+@dataclass(slots=True)
+class StoredEndpoint:
+    """An endpoint as recovery found it."""
+
+    definition: SaveEndpoint
+    parts: dict[int, StoredCursor]
+    """Its cursor, by part."""
+    references: list[StoredReference] = field(default_factory=list)
+    subscriptions: list[str] = field(default_factory=list)

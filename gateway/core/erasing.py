@@ -16,7 +16,7 @@ from amqp_ext.message.erased import erased
 from gateway.core.effects import Effect, EraseMessages, SettleInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, LogState, Row
-from gateway.core.publishing.routes import Route
+from gateway.core.router import Route
 
 
 class ErasedBroker(Protocol):

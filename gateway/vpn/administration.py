@@ -16,8 +16,7 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import CONTENT, HELD, TOPIC
-from gateway.core.replay.record import ReplayRequest
+from gateway.core.model import CONTENT, HELD, TOPIC, ReplayRequest
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn

@@ -18,7 +18,7 @@ from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, Publication, SaveArchived
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime

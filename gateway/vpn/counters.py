@@ -40,7 +40,7 @@ class Counters:
     logged_messages: int = 0
     """Of the published ones, what the log took."""
     logged_bytes: int = 0
-    """What these take of the disk (``gateway.core.log.disk_usage``)."""
+    """What these take of the disk (``gateway.core.model``)."""
     settled_messages: int = 0
     """Messages that consumers have settled for good."""
     commits: int = 0

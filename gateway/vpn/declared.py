@@ -16,10 +16,9 @@ from gateway.config import Difference, Queue
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
-from gateway.core.dead_letter_circle import circle_of, told, way_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, circle_of, told, way_of
 from gateway.vpn.committer import Committer
 from gateway.vpn.endpoints import Endpoints, dead_letter_ways
 from store.errors import StoreError

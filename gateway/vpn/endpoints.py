@@ -11,10 +11,18 @@ from dataclasses import replace
 from typing import Protocol
 
 from gateway.core.broker import Broker
-from gateway.core.dead_letter_circle import DeadLetterWay, circle_of, told, way_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.settings import (
+    SETTINGS,
+    DeadLetterWay,
+    EndpointKind,
+    EndpointSettings,
+    Exclusivity,
+    circle_of,
+    told,
+    way_of,
+)
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.core.broker import Broker
+from gateway.core.effects import StoredEndpoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
-from gateway.core.recovered import StoredEndpoint
 from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.endpoints import Endpoints
 from store.following import ToldDefinitions

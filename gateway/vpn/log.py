@@ -15,8 +15,8 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import topic_matcher
-from gateway.core.log.point import ListedPoint, Point
+from gateway.core.model import ListedPoint, Point
+from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import Search, search_for
 from gateway.core.replay.starts import (
     LogFacts,

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from gateway.core.log.history import History
-from gateway.core.log.retention import Retention
+from gateway.core.log import History, Retention
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe

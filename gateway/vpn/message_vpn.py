@@ -30,9 +30,8 @@ from typing import Final
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.broker import Broker
 from gateway.core.errors import Refused
-from gateway.core.log.cache_budget import CacheBudget
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.publishing.origins import Origins
+from gateway.core.message_cache import CacheBudget, MessageCache
+from gateway.core.publications import Origins
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import REFUSALS, Counters
 from gateway.vpn.declared import check_declared, declare

@@ -20,11 +20,10 @@ from amqp_ext.topics import check_topic
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Flow
-from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID
-from gateway.core.publishing.origins import Origins
-from gateway.core.publishing.publications import TooLarge
+from gateway.core.publications import Origins, TooLarge
+from gateway.core.settlements import PendingSettlement
 from gateway.core.trimming import LogFull
 from gateway.vpn.clients import PublisherLink
 from gateway.vpn.clock import Clock

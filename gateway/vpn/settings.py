@@ -7,8 +7,7 @@ from typing import Final
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import Limits, ReplayLog, Vpn
-from gateway.core.log.policy import LogPolicy
-from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.log import LogPolicy, RetentionRule
 
 MEGABYTE: Final = 1_048_576
 

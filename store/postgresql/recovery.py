@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gateway.core.effects import StoredRoute
 from gateway.core.model import LogState, RouteDefinition
-from gateway.core.recovered import StoredRoute
 from store.ports import Recovered
 from store.postgresql.garbage import Garbage, recover_garbage
 from store.postgresql.property_index import indexed_spans

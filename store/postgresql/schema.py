@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gateway.core.log import disk_usage
+from gateway.core import model
 
 KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
 """Names of the migrations of this version, in their order."""
@@ -57,21 +57,21 @@ and then what the log's row says from now on. Where the epoch or the number is a
 """
 
 _ROW: Final = (
-    f"(octet_length(content) + octet_length(replace(topic, chr(1), '')) + {disk_usage.ROW_BYTES})::bigint"
+    f"(octet_length(content) + octet_length(replace(topic, chr(1), '')) + {model.ROW_BYTES})::bigint"
 )
 
-_LONGER: Final = f"({_ROW} - {disk_usage.LEAST_BYTES})"
+_LONGER: Final = f"({_ROW} - {model.LEAST_BYTES})"
 
-_REST: Final = f"mod({_LONGER}, {disk_usage.OVERFLOW_BYTES})"
+_REST: Final = f"mod({_LONGER}, {model.OVERFLOW_BYTES})"
 
-SIZE_ON_DISK: Final = f"""coalesce(sum({disk_usage.ENTRY_BYTES} + case
-    when {_ROW} <= {disk_usage.WHOLE_BYTES}
-        then {disk_usage.PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / {_ROW})
-    when {_REST} <= {disk_usage.WHOLE_BYTES - disk_usage.LEAST_BYTES}
-        then {_LONGER} / {disk_usage.OVERFLOW_BYTES} * {disk_usage.PAGE_BYTES}
-            + {disk_usage.PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / ({disk_usage.LEAST_BYTES} + {_REST}))
-    else ({_LONGER} / {disk_usage.OVERFLOW_BYTES} + 1) * {disk_usage.PAGE_BYTES}
-        + {disk_usage.PAGE_BYTES // (disk_usage.USABLE_BYTES // disk_usage.LEAST_BYTES)}
+SIZE_ON_DISK: Final = f"""coalesce(sum({model.ENTRY_BYTES} + case
+    when {_ROW} <= {model.WHOLE_BYTES}
+        then {model.PAGE_BYTES} / ({model.USABLE_BYTES} / {_ROW})
+    when {_REST} <= {model.WHOLE_BYTES - model.LEAST_BYTES}
+        then {_LONGER} / {model.OVERFLOW_BYTES} * {model.PAGE_BYTES}
+            + {model.PAGE_BYTES} / ({model.USABLE_BYTES} / ({model.LEAST_BYTES} + {_REST}))
+    else ({_LONGER} / {model.OVERFLOW_BYTES} + 1) * {model.PAGE_BYTES}
+        + {model.PAGE_BYTES // (model.USABLE_BYTES // model.LEAST_BYTES)}
     end), 0)::bigint"""
 """SQL that sums what messages take of the disk (``disk_usage.stored_bytes``: of SQLite's file, so that quotas mean the
 same whatever the engine); contents are not read for it. An escaped character of a topic counts as the one it is."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import apsw
 
+from gateway.core.effects import StoredRoute
 from gateway.core.model import LogState, RouteDefinition
-from gateway.core.recovered import StoredRoute
 from store.ports import Recovered
 from store.property_index import IndexedSpan
 from store.recovery import StoredRows, recovered

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core.effects import Effect, SavePoint, SaveReplayRecord, SaveSubscription
-from gateway.core.log.point import Point
-from gateway.core.replay.record import COPY, ReplayRecord
+from gateway.core.model import COPY, Point, ReplayRecord
 from store.sqlite.check import check
 from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming, trimming_topics
 from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, query, writing_to

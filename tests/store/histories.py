@@ -29,9 +29,7 @@ from gateway.core.effects import (
     SaveSubscription,
     SettleInTransaction,
 )
-from gateway.core.log.point import Point
-from gateway.core.model import BARE, ID, WHOLE
-from gateway.core.replay.record import COPY, ReplayRecord
+from gateway.core.model import BARE, COPY, ID, WHOLE, Point, ReplayRecord
 from store.queue_priorities import by_priority
 from tests.store.effects import (
     BY_PRIORITY,

@@ -10,9 +10,18 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.core.effects import SaveEndpoint
-from gateway.core.log.point import Point
-from gateway.core.model import CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import (
+    CONTENT,
+    HELD,
+    ID,
+    ROUTE,
+    UNROUTED,
+    WHOLE,
+    Point,
+    ReplayRecord,
+    RouteDefinition,
+    Row,
+)
 from tests.support.naive_store import State, StoredPart
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
-from gateway.core.log.policy import LogPolicy
+from gateway.core.log import LogPolicy
 from gateway.core.model import LogState
 
 

@@ -34,12 +34,14 @@ from gateway.core.effects import (
     SaveReplay,
     SaveReplayRecord,
     SaveSubscription,
+    StoredCursor,
+    StoredEndpoint,
+    StoredReference,
+    StoredRoute,
     TrimLog,
     TrimTopics,
 )
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.point import Point
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import (
     BARE,
     CONTENT,
@@ -51,11 +53,12 @@ from gateway.core.model import (
     UNROUTED,
     WHOLE,
     LogState,
+    Point,
+    ReplayRecord,
     RouteDefinition,
     Row,
+    stored_bytes,
 )
-from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
-from gateway.core.replay.record import ReplayRecord
 from store.ports import Recovered
 
 

@@ -19,7 +19,7 @@ from gateway.admin.v1.clients import HttpClient
 from gateway.admin.v1.log_forms import LogForm
 from gateway.admin.v1.log_stream import LogStream, Texts
 from gateway.admin.waiting import while_waiting
-from gateway.core.selection import ReplayMark, compile_filters
+from gateway.core.replay.reading import ReplayMark, compile_filters
 from gateway.vpn.message_vpn import MessageVpn
 
 log = structlog.get_logger()

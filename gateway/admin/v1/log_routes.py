@@ -18,7 +18,7 @@ from gateway.admin.v1.log_answer import LAST_EVENT_ID, LogAnswer, started
 from gateway.admin.v1.log_forms import JsonLines, ServerSentEvents
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.selection import ReplayMark
+from gateway.core.replay.reading import ReplayMark
 
 _EVENTS: Final = "text/event-stream"
 

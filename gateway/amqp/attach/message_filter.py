@@ -10,7 +10,7 @@ from amqp_ext.filters.filter_set import Filters
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.core.model import ID, Row
-from gateway.core.selection import ReplayMark, compile_filters
+from gateway.core.replay.reading import ReplayMark, compile_filters
 
 
 def selection_of(

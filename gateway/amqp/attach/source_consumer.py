@@ -21,8 +21,7 @@ from gateway.amqp.links.consumer import Consumer
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
-from gateway.core.replay.record import ReplayRequest
+from gateway.core.model import ReplayRequest, Row
 from gateway.core.replay.starts import Resolved
 
 NOTHING_YET: Final = ReplayStart(StartKind.LIVE)

@@ -18,9 +18,8 @@ from gateway.amqp.attach.source_consumer import NOTHING_YET
 from gateway.amqp.links.reader import ReaderLink
 from gateway.amqp.nodes.lease import Lease
 from gateway.core.model import Row
-from gateway.core.replay.pacing import Pacer
+from gateway.core.replay.reading import Pacer, ReplayMark
 from gateway.core.replay.starts import Resolved
-from gateway.core.selection import ReplayMark
 
 JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
 """Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""

@@ -23,8 +23,8 @@ from gateway.amqp.links.reader import Feed, ReaderLink
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
+from gateway.core.replay.reading import ReplayMark
 from gateway.core.replay.starts import Resolved
-from gateway.core.selection import ReplayMark
 
 
 class StreamSource(LinkSetup):

@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.api import Api, NotDone, api_options
-from gateway.core.replay.record import ENDED
+from gateway.core.model import ENDED
 
 ANSWER_S = 10.0
 """Seconds until an answer: a gateway that does not give one is shown as away."""

@@ -11,9 +11,12 @@ flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under wa
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import itemgetter
+from typing import Final, Protocol
 
 from gateway.core.effects import (
     AddReferences,
@@ -23,21 +26,341 @@ from gateway.core.effects import (
     SaveReplay,
     SaveSubscription,
 )
-from gateway.core.endpoint.admission import admit
-from gateway.core.endpoint.backlog import Backlog
-from gateway.core.endpoint.endpoint_replay import EndpointReplay
-from gateway.core.endpoint.flow import BoundFlow, Sizes
-from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
-from gateway.core.endpoint.ready_queue import ReadyQueue
-from gateway.core.endpoint.routed_messages import RoutedMessages
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
-from gateway.core.endpoint.suspended_flows import SuspendedFlows
-from gateway.core.endpoint.topics import EndpointTopics
-from gateway.core.endpoint.ttl import NEVER_MS, expiries
-from gateway.core.endpoint.turns import Turns
-from gateway.core.endpoint.withdrawals import Withdrawals
-from gateway.core.model import CONTENT, ID, WHOLE, Row
-from gateway.core.replay.states import Replay
+from gateway.core.endpoint.backlog import Backlog, RoutedMessages
+from gateway.core.endpoint.flow import BoundFlow, Sizes, SuspendedFlows, Turns, admit
+from gateway.core.endpoint.ready_queue import PriorityReadyQueues, ReadyQueue
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
+from gateway.core.model import BARE, CONTENT, ID, TIME_MS, WHOLE, Row
+from gateway.core.replay.states import Replay, ReplayEvent
+
+NEVER_MS: Final = sys.maxsize
+
+BARE_OF = itemgetter(BARE)
+CONTENT_OF = itemgetter(CONTENT)
+
+
+def expiries(
+    rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
+) -> dict[int, int]:
+    """
+    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
+    the header's ttl or by ``longest_ms``, whichever is shorter.
+
+    Args:
+        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
+        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
+        ttl_of: The time to live that the header of a message's content says, in ms.
+    """
+    found: dict[int, int] = {}
+    if not rows or rows[-1][ID] < fresh_from:
+        return found
+    if not longest_ms:
+        # Headers are alike: most say nothing of it, and are looked at once for all.
+        fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
+        if all(ttl_of(front) is None for front in fronts if front):
+            return found
+    for row in rows:
+        if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
+            lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None
+            if longest_ms and (lives_ms is None or longest_ms < lives_ms):
+                lives_ms = longest_ms
+            if lives_ms is not None:
+                found[row[ID]] = row[TIME_MS] + lives_ms
+    return found
+
+
+def _front_of(row: Row) -> bytes:
+    """What stands in front of the bare message."""
+    return row[CONTENT][: row[BARE]]
+
+
+def _are_alike(rows: Sequence[Row]) -> bool:
+    """Whether the same stands in front of all of these."""
+    bare = rows[0][BARE]
+    bares = list(map(BARE_OF, rows))
+    return bares.count(bare) == len(rows) and all(
+        map(bytes.startswith, map(CONTENT_OF, rows), repeat(_front_of(rows[0])))
+    )
+
+
+class Withdrawn(Protocol):
+    """Messages that transactions are about to settle."""
+
+    @property
+    def ids(self) -> set[int]:
+        """Theirs."""
+
+
+class ReplayedEndpoint(Protocol):
+    """An endpoint, as far as its replay goes."""
+
+    backlog: Backlog
+    attempts: dict[int, int]
+    replay: Replay | None
+
+    @property
+    def ready(self) -> ReadyQueue | PriorityReadyQueues:
+        """What is ready."""
+
+    @property
+    def withdrawals(self) -> Withdrawn:
+        """What transactions have."""
+
+    def replay_definition(self) -> SaveReplay:
+        """What the store is told of the replay."""
+
+    def forget(self, ids: Collection[int]) -> None:
+        """These do not lie here any more, whoever has them."""
+
+
+class EndpointReplay:
+    """The steps of the replay that the endpoint has; which one that is, is the endpoint's to say."""
+
+    __slots__ = ("_endpoint", "is_clearing", "waiting")
+
+    def __init__(self, endpoint: ReplayedEndpoint) -> None:
+        self._endpoint = endpoint
+        self.is_clearing = False
+        """What lay here is about to be gone, durably: nothing is read or handed out before."""
+        self.waiting: deque[int] = deque()
+        """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
+        routes before them is."""
+
+    @property
+    def _replay(self) -> Replay:
+        replay = self._endpoint.replay
+        assert replay is not None
+        return replay
+
+    def begin(self, cursor_number: int) -> list[Effect]:
+        """It is the endpoint's from now on: until ``cleared``, nothing is read or handed out."""
+        self.is_clearing = True
+        self.waiting.clear()
+        return self._endpoint.backlog.put.begin_replay(cursor_number, self._replay.first)
+
+    def cleared(self) -> None:
+        """What lay here before the replay is gone, durably."""
+        self._replay.move(ReplayEvent.CLEARED)
+        self.is_clearing = False
+
+    def put(
+        self,
+        ids: Sequence[int],
+        priorities: Sequence[int] | None,
+        size_bytes: int,
+        routed: Sequence[int],
+        position: int,
+        archived: Sequence[int] = (),
+    ) -> None:
+        """
+        Messages read from the log are put here.
+
+        Args:
+            ids: All of them, rising.
+            priorities: Theirs, where the endpoint delivers by them.
+            size_bytes: Content of those that are not among ``routed``.
+            routed: Those that the log did not take, and that lie here by their routes.
+            position: The next id of the log to read.
+            archived: Those that the log's archive alone has.
+        """
+        ready = self._endpoint.ready
+        if priorities is not None:
+            ready.note_priorities(ids, priorities)
+        among = set(routed)
+        put = [i for i in ids if i not in among] if among else ids
+        self._endpoint.backlog.put.add(put, size_bytes, archived)
+        self._replay.put_up_to(position, len(ids), size_bytes)
+        ready.add_put(ids, routed)
+
+    def put_again(self, routed: Sequence[int], priorities: Sequence[int] | None, below: int) -> bool:
+        """
+        What was put before a stop is here again, below an id: what came by routes, and what references lead to.
+
+        Args:
+            routed: Those that the log did not take, rising; all of them between the last call's id and this one's.
+            priorities: Theirs, where the endpoint delivers by them.
+
+        Returns:
+            Whether there is any.
+        """
+        ready, references = self._endpoint.ready, self._endpoint.backlog.put.references
+        if priorities is not None:
+            ready.note_priorities(routed, priorities)
+        found: list[int] = []
+        while self.waiting and self.waiting[0] < below:
+            waited = self.waiting.popleft()
+            if waited in references:
+                found.append(waited)
+        if not routed and not found:
+            return False
+        self._replay.put_up_to(self._replay.position, len(routed))
+        ready.add_put(sorted([*routed, *found]), routed)
+        return True
+
+    def end_reading(self, position: int) -> None:
+        """The replay has put all it had to, up to ``position``; what came meanwhile is ready behind it."""
+        self._replay.read_all()
+        self._go_on_from(position)
+
+    def _go_on_from(self, position: int) -> None:
+        """What came by routes is ready, from here on: what was before it was put here, or is not wanted."""
+        backlog, ready = self._endpoint.backlog, self._endpoint.ready
+        for part in backlog.parts:
+            ready.of(part).read_from(position, backlog.newest_id(part))
+
+    def acknowledge(self, gone: Sequence[int]) -> list[Effect]:
+        """Messages left for good, by which the replay, if there is one, may be complete."""
+        replay, put = self._endpoint.replay, self._endpoint.backlog.put
+        if replay is None:
+            return []
+        count = replay.acknowledge(gone)
+        if not count or put.replayed is None:
+            return []
+        effects: list[Effect] = [put.acknowledged(count)]
+        return effects if replay.is_under_way else [*effects, *self.end()]
+
+    def end(self) -> list[Effect]:
+        """All that the replay had put is settled."""
+        return [*self._endpoint.backlog.put.end_replay(), self._endpoint.replay_definition()]
+
+    def force_complete(self) -> list[Effect]:
+        """The replay is complete, and what it has put stays."""
+        endpoint = self._endpoint
+        self._replay.force_complete()
+        return [*endpoint.backlog.put.keep(endpoint.withdrawals.ids), endpoint.replay_definition()]
+
+    def fail(self, reason: str, now_ms: int, position: int) -> list[Effect]:
+        """
+        The replay goes on no more: what it had put and was not acknowledged is dropped, whoever has it.
+
+        Args:
+            position: Everything before it was put here, or is not wanted.
+        """
+        endpoint, replay = self._endpoint, self._replay
+        was_reading = replay.is_reading
+        replay.fail(reason, now_ms)
+        self.is_clearing = False
+        self.waiting.clear()
+        dropped, effects = endpoint.backlog.put.drop(endpoint.attempts, endpoint.withdrawals.ids)
+        endpoint.forget(dropped)
+        if was_reading:
+            self._go_on_from(position)
+        return [*effects, endpoint.replay_definition()]
+
+
+class Holding(Protocol):
+    """A flow, as far as it holds messages."""
+
+    @property
+    def unsettled(self) -> MutableMapping[int, int]:
+        """Content sizes in bytes by id."""
+
+
+class WithdrawnFrom(Protocol):
+    """An endpoint, as far as withdrawals go."""
+
+    backlog: Backlog
+    attempts: dict[int, int]
+    replay: Replay | None
+
+    @property
+    def ready(self) -> ReadyQueue | PriorityReadyQueues:
+        """What is ready."""
+
+    def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
+        """Which of rising ids came by routes, by part, and which were put here."""
+
+    @property
+    def replaying(self) -> EndpointReplay:
+        """What a replay onto it does."""
+
+
+class Withdrawals:
+    __slots__ = ("_endpoint", "ids")
+
+    def __init__(self, endpoint: WithdrawnFrom) -> None:
+        self._endpoint = endpoint
+        self.ids: set[int] = set()
+        """What is withdrawn now."""
+
+    def forget(self) -> None:
+        """The endpoint was emptied."""
+        self.ids.clear()
+
+    def begin(
+        self, flow: Holding, ids: Iterable[int], newest_id: int
+    ) -> tuple[dict[int, int], int, list[Effect]]:
+        """
+        Messages leave a flow for a transaction that is to settle them: ``settled``, ``kept`` or ``restored`` says what
+        came of it.
+
+        Args:
+            newest_id: The last committed one.
+
+        Returns:
+            Their content sizes in bytes by id, the sum, and the effects of the transaction.
+        """
+        endpoint = self._endpoint
+        messages = {i: flow.unsettled.pop(i) for i in ids}
+        size = sum(messages.values())
+        endpoint.backlog.reserve(-len(messages), -size)
+        self.ids.update(messages)
+        if not messages:
+            return messages, size, []
+        gone = sorted(messages)
+        routed, put = endpoint.by_way(gone)
+        acknowledged = endpoint.replay.acknowledges(gone) if endpoint.replay is not None else 0
+        effects = endpoint.backlog.settle_in_transaction(
+            routed, messages, put, acknowledged, newest_id, endpoint.attempts
+        )
+        return messages, size, effects
+
+    def settled(self, messages: Mapping[int, int], transaction: Sequence[Effect]) -> list[Effect]:
+        """
+        Messages that were withdrawn are gone for good.
+
+        Args:
+            transaction: The effects by which they are.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
+        """
+        endpoint, backlog = self._endpoint, self._endpoint.backlog
+        self.ids.difference_update(messages)
+        gone = sorted(messages)
+        if not gone:
+            return []
+        # A replay may have ended meanwhile, and taken what it had put with it, or left references.
+        routed, put = endpoint.by_way(gone)
+        backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
+        effects = backlog.put.orphans_settled(gone, is_committed=True)
+        if put:
+            effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
+        endpoint.ready.settled(gone)
+        for i in gone:
+            endpoint.attempts.pop(i, None)
+        replay = endpoint.replay
+        if replay is None or not replay.acknowledge(gone) or backlog.put.replayed is None:
+            return effects
+        return effects if replay.is_under_way else [*effects, *endpoint.replaying.end()]
+
+    def kept(self, messages: Mapping[int, int]) -> list[Effect]:
+        """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""
+        self.ids.difference_update(messages)
+        return self._endpoint.backlog.put.orphans_settled(messages, is_committed=False)
+
+    def restored(self, messages: Mapping[int, int]) -> tuple[dict[int, int], list[Effect]]:
+        """
+        They were not settled.
+
+        Returns:
+            Those that lie here still, with their sizes, and what is to be written because of what happened meanwhile.
+        """
+        effects = self.kept(messages)
+        routed, put = self._endpoint.by_way(sorted(messages))
+        there = put.union(*self._endpoint.backlog.open_among(routed).values())
+        return {i: size for i, size in messages.items() if i in there}, effects
+
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that

@@ -1,15 +1,104 @@
 """
-A flow: a consumer bound to an endpoint, what it can take, and what it has unsettled.
+A flow: a consumer bound to an endpoint, what it can take, and what it has unsettled; whether one more may be bound, and
+whose turn it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import repeat
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from gateway.core.endpoint.ready_queue import Candidates
-from gateway.core.endpoint.unsettled import Unsettled
+from gateway.core.endpoint.settings import EndpointSettings, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row, sizes_of
+
+NOT_HELD: Final = -1
+"""The size of a message that is not here."""
+
+
+class Unsettled(MutableMapping[int, int]):
+    """
+    Content sizes in bytes by id, in the order in which they came.
+
+    Invariant: an id is in the lists or in the dictionary, once, and one of both is empty.
+    """
+
+    __slots__ = ("_by_id", "_ids", "_sizes")
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._sizes: list[int] = []
+        self._by_id: dict[int, int] = {}
+
+    def hold(self, ids: Sequence[int], sizes: Iterable[int]) -> None:
+        """
+        These come, and are not here yet.
+
+        Args:
+            sizes: Of each.
+        """
+        if self._by_id:
+            self._by_id.update(zip(ids, sizes, strict=True))
+        else:
+            self._ids += ids
+            self._sizes += sizes
+
+    def take(self, ids: list[int]) -> tuple[list[int], list[int]]:
+        """
+        These go.
+
+        Returns:
+            Those of them that were here, and their sizes.
+        """
+        count = len(ids)
+        if self._ids:
+            if self._ids[:count] == ids:
+                sizes = self._sizes[:count]
+                del self._ids[:count], self._sizes[:count]
+                return ids, sizes
+            self._mix()
+        by_id = self._by_id
+        before = len(by_id)
+        sizes = list(map(by_id.pop, ids, repeat(NOT_HELD)))
+        if before - len(by_id) < count:
+            ids = [i for i, size in zip(ids, sizes, strict=True) if size != NOT_HELD]
+            sizes = [size for size in sizes if size != NOT_HELD]
+        return ids, sizes
+
+    def _mix(self) -> dict[int, int]:
+        """They are taken by id from now on, until all are gone."""
+        if self._ids:
+            self._by_id = dict(zip(self._ids, self._sizes, strict=True))
+            self._ids, self._sizes = [], []
+        return self._by_id
+
+    # --- as a mapping ---------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._ids) or len(self._by_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids or self._by_id)
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._mix()
+
+    def __getitem__(self, message_id: int) -> int:
+        return self._mix()[message_id]
+
+    def __setitem__(self, message_id: int, size_bytes: int) -> None:
+        self._mix()[message_id] = size_bytes
+
+    def __delitem__(self, message_id: int) -> None:
+        del self._mix()[message_id]
+
+    def clear(self) -> None:
+        """Nothing is here any more."""
+        self._ids, self._sizes, self._by_id = [], [], {}
+
 
 Sizes: TypeAlias = "Sequence[int] | None"
 """Of messages' contents, in bytes, where they are at hand."""
@@ -97,3 +186,186 @@ class BoundFlow(Generic[E]):
     def is_hungry(self) -> bool:
         """It can take messages, and there may be some for it."""
         return self.demand > 0 and (self.candidates is None or bool(self.candidates))
+
+
+class Consuming(Protocol):
+    """A consumer, as far as admission goes."""
+
+    epoch: int | None
+    """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
+
+
+Admitted = TypeVar("Admitted", bound=Consuming)
+
+
+def admit(
+    name: str, settings: EndpointSettings, bound: Mapping[Admitted, None], flow: Admitted
+) -> Admitted | None:
+    """
+    Admit a consumer beside those that are bound, the active one of an exclusive endpoint first.
+
+    Args:
+        name: The endpoint's, for refusals.
+
+    Returns:
+        The consumer it displaces, if it takes the place of one.
+
+    Raises:
+        Refused: RESOURCE_LOCKED, the endpoint has its one consumer; STOLEN, one with a higher epoch has it;
+            RESOURCE_LIMIT, it has as many as it takes.
+    """
+    displaced: Admitted | None = None
+    active = next(iter(bound), None)
+    if active is not None and settings.exclusive is Exclusivity.REFUSE:
+        raise Refused(
+            ErrorCode.RESOURCE_LOCKED,
+            f"{name!r} is exclusive and has a consumer; detach it first, or make the queue exclusive=wait",
+        )
+    if active is not None and settings.exclusive is Exclusivity.STEAL:
+        if (flow.epoch or 0) < (active.epoch or 0):
+            raise Refused(
+                ErrorCode.STOLEN,
+                f"{name!r} is held by a consumer of epoch {active.epoch}; attach with that or a higher one",
+            )
+        displaced = active
+    if settings.max_flows and len(bound) - (displaced is not None) >= settings.max_flows:
+        raise Refused(
+            ErrorCode.RESOURCE_LIMIT,
+            f"{name!r} has {len(bound)} consumers, as many as it takes (max_flows); "
+            "detach one first, or raise the limit",
+            **{"rewind:reason": "endpoint-flows", "rewind:endpoint": name},
+        )
+    return displaced
+
+
+class TakesTurns(Protocol):
+    """A consumer, as far as turns go."""
+
+    priority: int
+    """It has its turns before those of a lower one, while it can take messages."""
+    demand: int
+    """How many messages it can take."""
+
+    @property
+    def is_hungry(self) -> bool:
+        """It can take messages, and there may be some for it."""
+
+
+Taker = TypeVar("Taker", bound=TakesTurns)
+
+
+class Turns(Generic[Taker]):
+    """
+    Args:
+        flows: The consumers, in the order of their binding; looked at, and changed elsewhere.
+    """
+
+    __slots__ = ("_flows", "_has_preferred", "_turn")
+
+    def __init__(self, flows: Mapping[Taker, None]) -> None:
+        self._flows = flows
+        self._turn: deque[Taker] = deque()
+        self._has_preferred = False
+        """Some consumer has had a priority of its own since there were none."""
+
+    def joined(self, flow: Taker) -> None:
+        """One more consumer."""
+        self._has_preferred |= flow.priority != 0
+
+    def left(self) -> None:
+        """One consumer fewer."""
+        self._has_preferred &= bool(self._flows)
+
+    def next(self, *, is_exclusive: bool) -> Taker | None:
+        """
+        The consumer whose turn it is among those that can take messages; None when none can.
+
+        Args:
+            is_exclusive: The first one has all the turns.
+        """
+        flows = self._flows
+        if is_exclusive or len(flows) == 1:
+            first = next(iter(flows), None)
+            return first if first is not None and first.is_hungry else None
+        turn, highest = self._turn, self._highest_hungry()
+        for _ in range(2):
+            while turn:
+                flow = turn.popleft()
+                if flow.is_hungry and flow in flows and (highest is None or flow.priority == highest):
+                    return flow
+            turn.extend(f for f in flows if f.is_hungry)
+        return None
+
+    def _highest_hungry(self) -> int | None:
+        """The priority of the consumers whose turn it is; None where they are all alike."""
+        if not self._has_preferred:
+            return None
+        return max((f.priority for f in self._flows if f.is_hungry), default=None)
+
+    def share(self, flow: Taker, quantum: int, ready: int, *, is_exclusive: bool) -> int:
+        """
+        How many messages a consumer is given in this turn.
+
+        Args:
+            quantum: The most; where nobody else has a turn, twice of it.
+            ready: Messages that are ready, about: hungry consumers share them.
+        """
+        if is_exclusive or len(self._flows) == 1:
+            return min(flow.demand, 2 * quantum)
+        hungry = sum(
+            1 for f in self._flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
+        )
+        return min(flow.demand, quantum, max(1, -(-ready // hungry)))
+
+
+class Holding(Protocol):
+    """A flow, as far as it holds messages."""
+
+    @property
+    def unsettled(self) -> MutableMapping[int, int]:
+        """Content sizes in bytes by id."""
+
+
+Suspended = TypeVar("Suspended", bound=Holding)
+G_contra = TypeVar("G_contra", bound=Holding, contravariant=True)
+
+
+class BoundTo(Protocol[G_contra]):
+    """An endpoint, as far as its flows go."""
+
+    def unbind(self, flow: G_contra) -> None:
+        """The flow is gone; what it had not settled is ready again, in its place."""
+
+    def give_back(self, ids: Iterable[int]) -> None:
+        """Messages handed out that come back ready."""
+
+
+class SuspendedFlows(Generic[Suspended]):
+    """Those of one endpoint. They are not bound: nobody waits for them, and they stand in nobody's way."""
+
+    __slots__ = ("_endpoint", "_flows")
+
+    def __init__(self, endpoint: BoundTo[Suspended]) -> None:
+        self._endpoint = endpoint
+        self._flows: dict[Suspended, None] = {}
+
+    def __iter__(self) -> Iterator[Suspended]:
+        return iter(self._flows)
+
+    def __contains__(self, flow: Suspended) -> bool:
+        return flow in self._flows
+
+    def suspend(self, flow: Suspended) -> None:
+        """A bound flow is bound no more, and keeps what it has unsettled."""
+        kept = dict(flow.unsettled)
+        flow.unsettled.clear()
+        self._endpoint.unbind(flow)
+        flow.unsettled.update(kept)
+        self._flows[flow] = None
+
+    def end(self, flow: Suspended) -> None:
+        """Its link has ceased to exist: what it had not settled is ready again. One that is not suspended stays."""
+        if flow in self._flows:
+            del self._flows[flow]
+            self._endpoint.give_back(flow.unsettled)
+            flow.unsettled.clear()

@@ -1,5 +1,6 @@
 """
-The definition of an endpoint: its kind, who may consume from it at once, and its settings.
+The definition of an endpoint: its kind, who may consume from it at once, its settings, its topics, and where its dead
+messages go.
 
 ``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. From it
 derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/queue_settings.py), the
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.topics import TopicFilter, TopicPattern
 
 
 class EndpointKind(enum.Enum):
@@ -262,3 +266,98 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 """What can be said of an endpoint from outside, by name, in the order of the documents."""
 
 _ENUMERATED: Final = tuple(name for name, said in SETTINGS.items() if said.type is SettingType.EXCLUSIVITY)
+
+
+class EndpointTopics:
+    """
+    Args:
+        subscriptions: The endpoint's; tell ``changed`` when there are others in it.
+    """
+
+    __slots__ = ("_matches", "_own", "_subscriptions")
+
+    def __init__(self, name: str, kind: EndpointKind, subscriptions: Mapping[str, None]) -> None:
+        self._own = None if kind is EndpointKind.TOPIC_ENDPOINT else queue_topic(name)
+        self._subscriptions = subscriptions
+        self._matches: Callable[[str], bool] | None = None
+
+    def changed(self) -> None:
+        """The endpoint subscribes to something else."""
+        self._matches = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The topics as patterns, to look for in the store."""
+        return self.patterns_with(self._subscriptions)
+
+    @property
+    def matches(self) -> Callable[[str], bool]:
+        """Whether a topic is one of the endpoint's; compiled once for the subscriptions as they are now."""
+        if self._matches is None:
+            self._matches = self.matching(self._subscriptions)
+        return self._matches
+
+    def matching(self, subscriptions: Iterable[str]) -> Callable[[str], bool]:
+        """Whether a topic would be one of the endpoint's if it subscribed to these."""
+        own = self._own
+        patterns = [TopicPattern.parse(text) for text in subscriptions]
+        if own is not None and not patterns:
+            return own.__eq__
+        subscribed = TopicFilter(patterns, reserved=False).matches
+        if own is None:
+            return subscribed
+        return lambda topic: topic == own or subscribed(topic)
+
+    def patterns_with(self, subscriptions: Iterable[str]) -> tuple[str, ...]:
+        """The topics as patterns, if the endpoint subscribed to these."""
+        return (*subscriptions,) if self._own is None else (*subscriptions, self._own)
+
+
+class DeadLetterWay(NamedTuple):
+    """Where an endpoint's dead messages go, and what comes to it."""
+
+    queue: str
+    """Its dead message queue."""
+    takes: Callable[[str], bool]
+    """Whether what is published to a topic is put on it."""
+
+
+def way_of(
+    name: str, kind: EndpointKind, dead_message_queue: str, subscriptions: Iterable[str]
+) -> DeadLetterWay | None:
+    """The way of an endpoint that is like this; None where no message dies, or a dead one goes nowhere."""
+    if not dead_message_queue or kind is EndpointKind.STREAM:
+        return None
+    own = None if kind is EndpointKind.TOPIC_ENDPOINT else queue_topic(name)
+    subscribed = TopicFilter([TopicPattern.parse(text) for text in subscriptions], reserved=False).matches
+    return DeadLetterWay(dead_message_queue, lambda topic: topic == own or subscribed(topic))
+
+
+def circle_of(name: str, ways: Mapping[str, DeadLetterWay]) -> list[str]:
+    """
+    The endpoints through which an endpoint's dead messages come back to it, itself first and last; none where they do
+    not.
+    """
+    came_from: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        here = waiting.pop()
+        way = ways.get(here)
+        if way is None:
+            continue
+        topic = queue_topic(way.queue)
+        for there, other in ways.items():
+            if there not in came_from and other.takes(topic):
+                came_from[there] = here
+                waiting.append(there)
+    if name not in came_from:
+        return []
+    path = [name, came_from[name]]
+    while path[-1] != name:
+        path.append(came_from[path[-1]])
+    return path[::-1]
+
+
+def told(circle: Iterable[str]) -> str:
+    """A circle, for a sentence."""
+    return " to ".join(repr(name) for name in circle)

@@ -1,24 +1,25 @@
 """
-Replays onto endpoints, as commands to the broker: started, fed, handed over to live traffic, ended.
+Replays onto endpoints, as commands to the broker: started, fed, handed over to live traffic, ended; and copies of
+single logged messages.
 
 Each returns the effects that must be durable before anybody is told. What a replay is and how it proceeds stands in
-``replay``.
+``gateway.core.replay.states``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import Effect
+from gateway.core.effects import AddReferences, CountAttempts, Effect, MoveCursor, OpenCursor, Publication
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.kept_messages import KeptMessage, KeptMessages
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.policy import LogPolicy
-from gateway.core.model import BARE, CONTENT, ID, LogState, Row
-from gateway.core.publishing.publications import Publications
+from gateway.core.log import LogPolicy
+from gateway.core.model import BARE, CONTENT, ID, ROUTE, LogState, Row
+from gateway.core.publications import Publications
 from gateway.core.replay.states import Replay
 
 
@@ -257,3 +258,139 @@ def _replay_of(endpoint: Endpoint) -> Replay:
     replay = endpoint.replay
     assert replay is not None, f"{endpoint.name} was never replayed"
     return replay
+
+
+class KeptMessage(NamedTuple):
+    """A committed message that lies on an endpoint by a route."""
+
+    message_id: int
+    route: int
+    """The number that it names."""
+    size_bytes: int
+    attempts: int = 0
+    """Failed deliveries that the store has of it."""
+
+
+class KeptMessages:
+    """They are kept: from before their endpoint is emptied until they are there again."""
+
+    def __init__(
+        self, endpoint: Endpoint, committed: Sequence[KeptMessage], on_the_way: Iterable[Publication]
+    ) -> None:
+        """
+        Args:
+            committed: What is kept of what is committed; ids rise.
+            on_the_way: Whatever the log does not take of what is not: those of the endpoint's are kept, too, and
+                counted once they are committed.
+        """
+        backlog = endpoint.backlog
+        part_of = {number: backlog.part_of(route) for route in backlog.routes for number in route.numbers}
+        self._endpoint = endpoint
+        self._committed = [one.message_id for one in committed]
+        self._ids: dict[int, list[int]] = {}
+        """Rising, by part."""
+        self._counts: dict[int, tuple[int, int]] = {}
+        for one in committed:
+            part = part_of[one.route]
+            self._ids.setdefault(part, []).append(one.message_id)
+            messages, size = self._counts.get(part, (0, 0))
+            self._counts[part] = messages + 1, size + one.size_bytes
+        for publication in on_the_way:
+            for row in publication.rows:
+                on_way = part_of.get(row[ROUTE])
+                # Else it was dropped already, when the endpoint was emptied while it was on its way.
+                if on_way is not None and not backlog.parts[on_way].is_done(row[ID]):
+                    self._ids.setdefault(on_way, []).append(row[ID])
+        stored = {one.message_id: one.attempts for one in committed if one.attempts}
+        known = [(i, endpoint.attempts.get(i, stored.get(i, 0))) for ids in self._ids.values() for i in ids]
+        self._attempts = [(i, count) for i, count in known if count]
+
+    @property
+    def last_id(self) -> int:
+        """The newest of them; 0 where there is none."""
+        return max((ids[-1] for ids in self._ids.values()), default=0)
+
+    def leave(self) -> list[Effect]:
+        """The cursor that is about to be dropped is done with them; they are held as before."""
+        number = self._endpoint.cursor_number
+        return [
+            MoveCursor(number, part, None, {i: i for i in ids}, None, 0, 0) for part, ids in self._ids.items()
+        ]
+
+    def enter(self, emptying: Sequence[Effect], newest_id: int) -> list[Effect]:
+        """
+        The endpoint was emptied, its replay has begun, and it has them.
+
+        Args:
+            emptying: The effects by which that was: the first opens its cursor.
+            newest_id: The last committed one.
+
+        Returns:
+            The effects in the place of those.
+        """
+        if not self._ids:
+            return list(emptying)
+        endpoint, backlog = self._endpoint, self._endpoint.backlog
+        assert backlog.is_awake, (
+            "whoever was emptied counts for itself until all that was on its way has come"
+        )
+        opened, *others = emptying
+        assert isinstance(opened, OpenCursor)
+        lowest = min(ids[0] for ids in self._ids.values())
+        effects: list[Effect] = [replace(opened, floor=min(lowest - 1, newest_id), given_out=opened.floor)]
+        for part, cursor in backlog.parts.items():
+            if part in self._ids:
+                cursor.reopen(self._ids[part])
+            cursor.count(*self._counts.get(part, (0, 0)))
+            messages, size = cursor.saves(cursor.messages, cursor.size_bytes)
+            ranges = cursor.change().ranges
+            effects.append(
+                MoveCursor(backlog.cursor_number, part, cursor.floor, ranges, newest_id, messages, size)
+            )
+        # Where the replay fails before it reads, they are read from the store.
+        endpoint.ready.forget_all(backlog.parts)
+        if self._attempts:
+            endpoint.note_attempts(self._attempts)
+            effects.append(CountAttempts(backlog.cursor_number, tuple(self._attempts)))
+        # What is not committed may come to nothing, and its ids to others.
+        return [*effects, *others, *backlog.put.leave_to_routes(self._committed)]
+
+
+def check_copy(policy: LogPolicy, endpoint: Endpoint) -> None:
+    """
+    Whether a message of the log can be put on the endpoint.
+
+    Raises:
+        Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
+    """
+    if endpoint.kind is EndpointKind.STREAM:
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
+        )
+    policy.check_reads("there is nothing to copy from")
+    if endpoint.replay is not None and endpoint.replay.is_under_way:
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"a replay of {endpoint.name!r} is under way; copy when it is complete, or cancel it first",
+        )
+
+
+def begin_copy(policy: LogPolicy, first_id: int, endpoint: Endpoint, row: Row) -> AddReferences:
+    """
+    Put a logged message on an endpoint on which it does not lie. Once that is committed, or failed, tell
+    ``Endpoint.end_copy``.
+
+    Args:
+        first_id: The first id that the log will have once what is ordered is trimmed.
+
+    Raises:
+        Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the quota.
+    """
+    check_copy(policy, endpoint)
+    if row[ID] < first_id:
+        raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[ID]} was trimmed from the log")
+    if not endpoint.room_for([row[CONTENT]]):
+        raise Refused(
+            ErrorCode.RESOURCE_LIMIT, f"{endpoint.name!r} is at its quota; consume from it or raise the quota"
+        )
+    return endpoint.begin_copy(row)

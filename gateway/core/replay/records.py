@@ -12,8 +12,7 @@ from typing import Final
 from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.effects import DropReplayRecords, Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.names import check_name
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import ReplayRecord, check_name
 
 MOST_RECORDS: Final = 1_000
 """The default bound on how many are kept."""

@@ -14,10 +14,8 @@ from typing import Final, Protocol, assert_never
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.history import History
-from gateway.core.log.point import Point
-from gateway.core.log.policy import log_is_off
-from gateway.core.log.retention import NOTHING, TakenOut
+from gateway.core.log import NOTHING, History, TakenOut, log_is_off
+from gateway.core.model import Point
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, WHOLE, Row
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.selection_turns import SelectionTurns, WaitingTurn

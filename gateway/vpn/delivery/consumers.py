@@ -11,9 +11,9 @@ from gateway.core.broker import Broker
 from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import Exclusivity
-from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
+from gateway.core.settlements import PendingSettlement
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters

@@ -14,7 +14,7 @@ from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
 from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns

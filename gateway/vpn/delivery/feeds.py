@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import Row
 from gateway.vpn.delivery.endpoint_feed import (
     BeingErased,

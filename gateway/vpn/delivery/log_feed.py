@@ -11,12 +11,10 @@ from types import MappingProxyType
 
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import LogCursor
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.log.retention import taken_by
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark, taken_by
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import Row
-from gateway.core.replay.pacing import Pacer
+from gateway.core.replay.reading import LogCursor, Pacer
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.history_pace import HistoryPace

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from gateway.core.erasing import with_markers
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, Columns, Row
 from gateway.vpn.log_history import HeldMessages, LogHistory
 from gateway.vpn.runtime import Runtime

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.log.cursor import LogCursor, topic_matcher
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import Row
-from gateway.core.replay.pacing import Pacer
+from gateway.core.replay.reading import LogCursor, Pacer, topic_matcher
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.browse_feed import BrowseFeed

@@ -17,7 +17,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
-from gateway.core.replay.pacing import Pacer
+from gateway.core.replay.reading import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.committer import Committer

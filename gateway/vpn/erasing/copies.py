@@ -20,9 +20,8 @@ from amqp_ext.message.annotations import REPLAY_NAME
 from amqp_ext.message.copies import SOURCE_ID, SOURCE_TOPIC, origin_of
 from amqp_ext.message.sections import MessageView, message_annotations
 from gateway.core.broker import Broker
-from gateway.core.log.cursor import topic_matcher
-from gateway.core.model import CONTENT, ID, TOPIC
-from gateway.core.replay.record import COPY, DEAD_RETURN, ReplayRecord
+from gateway.core.model import CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord
+from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import Search
 from gateway.vpn.erasing.messages import StoredMessages
 

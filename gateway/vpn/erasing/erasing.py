@@ -20,9 +20,9 @@ from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.erasing import Erasure, erased_row
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import topic_matcher
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
+from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import search_for
 from gateway.vpn.committer import Committer
 from gateway.vpn.erasing.copies import CopySearch

@@ -15,7 +15,7 @@ import structlog
 from gateway import log_keys
 from gateway.config import Settings, Vpn, VpnStore
 from gateway.core.errors import Refused
-from gateway.core.log.cache_budget import CacheBudget
+from gateway.core.message_cache import CacheBudget
 from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.jobs.ports import JobPorts
 from gateway.vpn.message_vpn import MessageVpn

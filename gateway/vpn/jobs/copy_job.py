@@ -15,11 +15,9 @@ from typing import Final
 from amqp_ext.message.copies import CopyFronts
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import logged, of_topics
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID, Row
-from gateway.core.replay.pacing import CATCH_UP_MS, Pacer
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, ReplayRecord, Row
+from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics
 from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared
 from gateway.vpn.jobs.selection import Choosing, selector_of

@@ -23,11 +23,10 @@ from amqp_ext.message.copies import SOURCE_ID, origin_of
 from amqp_ext.message.sections import MessageView, message_annotations
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
-from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import BARE, CONTENT, ID, Row
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import BARE, CONTENT, ID, ReplayRecord, Row
+from gateway.core.settlements import PendingSettlement
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared
 from gateway.vpn.jobs.selection import selector_of
 from gateway.vpn.jobs.target import check_leads_somewhere

@@ -22,8 +22,7 @@ from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import ID, Row
-from gateway.core.replay.record import CANCELLED, COMPLETE, FAILED, ReplayRecord
+from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.consumers import Consumers

@@ -12,9 +12,8 @@ from amqp_ext.replay_start import StartKind
 from gateway import log_keys
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
-from gateway.core.replay.record import COPY, DEAD_RETURN, FAILED, ReplayRecord
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import COPY, DEAD_RETURN, FAILED, ReplayRecord, Row
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copy_job import CopyJob
 from gateway.vpn.jobs.dead_return import DeadReturn

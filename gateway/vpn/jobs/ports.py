@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.core.model import ReplayRecord
 from gateway.core.permissions import OPEN, Permissions
-from gateway.core.replay.record import ReplayRecord
 from gateway.vpn.jobs.remote_target import OpenRemote
 from gateway.vpn.jobs.rights import PermissionsOf, why_not
 

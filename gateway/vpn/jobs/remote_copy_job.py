@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.config import ReplayTarget
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, ReplayRecord
 from gateway.vpn.jobs.copy_job import Batch, CopyJob
 from gateway.vpn.jobs.job import RUNNING, JobShared
 from gateway.vpn.jobs.remote_target import OpenRemote, RemotePublisher

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeAlias
 from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
+from gateway.core.model import COPY, ReplayRecord
 from gateway.core.permissions import Action, Permissions
-from gateway.core.replay.record import COPY, ReplayRecord
 
 PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
 """Called with the name of a user and of a Message VPN: what the user may do there, as the directory has it now."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from amqp_ext.filters.filter_set import Filters
 from gateway.core.model import Row
-from gateway.core.selection import compile_filters
+from gateway.core.replay.reading import compile_filters
 from gateway.vpn.delivery.selection_turns import RowsAtOnce, SelectionTurns
 from gateway.vpn.runtime import Runtime
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from gateway.core.log.history import History
+from gateway.core.log import History
 from gateway.vpn.replay.log_search import SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import ReadFailed

@@ -17,9 +17,9 @@ from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode
-from gateway.core.log.cursor import LogCursor, logged, of_topics
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, HELD, ID, ID_OF, TOPIC, Columns, Row, sizes_of
+from gateway.core.replay.reading import LogCursor, logged, of_topics
 from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed

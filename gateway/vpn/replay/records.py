@@ -1,5 +1,5 @@
 """
-The records of replays onto endpoints (``gateway.core.replay.record``): written when one begins, gets on and ends.
+The records of replays onto endpoints (``gateway.core.model``): written when one begins, gets on and ends.
 
 How far one is, is written once a second at most, along with what else is committed; how it ended, at once.
 """
@@ -12,14 +12,7 @@ from typing import Final
 
 from gateway.core.effects import Effect, SaveReplayRecord
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.replay.record import (
-    CANCELLED,
-    COMPLETE,
-    ENDPOINT,
-    FAILED,
-    ReplayRecord,
-    ReplayRequest,
-)
+from gateway.core.model import CANCELLED, COMPLETE, ENDPOINT, FAILED, ReplayRecord, ReplayRequest
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.committer import Committer

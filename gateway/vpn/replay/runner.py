@@ -14,10 +14,9 @@ from typing import TypeVar
 from gateway import log_keys
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.kept_messages import KeptMessage
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import ID, Row
-from gateway.core.replay.record import BY_NOBODY, CANCELLED, FAILED, ReplayRequest
+from gateway.core.model import BY_NOBODY, CANCELLED, FAILED, ID, ReplayRequest, Row
+from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.states import Replay, ReplayState
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds

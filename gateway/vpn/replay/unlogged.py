@@ -16,10 +16,10 @@ from typing import Final, Protocol
 
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.kept_messages import KeptMessage
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, Row
+from gateway.core.replay.commands import KeptMessage
 from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns

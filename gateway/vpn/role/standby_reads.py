@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from gateway import log_keys
 from gateway.config import masked
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
 from store.errors import LogTrimmed, ReadFailed, StoreError
 from store.following import Followed, FollowedStore, ToldDefinitions, ToldLog

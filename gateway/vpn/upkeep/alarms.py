@@ -15,8 +15,8 @@ from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.log.plan import LogPlan
-from gateway.core.log.retention import KeptTopics
+from gateway.core.log import KeptTopics
+from gateway.core.sizing import LogPlan
 from gateway.vpn.committer import Committer
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime

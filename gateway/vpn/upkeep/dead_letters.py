@@ -25,10 +25,10 @@ from amqp_ext.message.annotations import annotated
 from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import Refused
-from gateway.core.log.message_cache import MessageCache
+from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
+from gateway.core.settlements import PendingSettlement
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.consumers import Consumers

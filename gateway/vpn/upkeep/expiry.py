@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 from amqp_ext.message.ttl import ttl_of
 from gateway.core.broker import Broker
-from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.ttl import NEVER_MS
+from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint
 from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.runtime import Runtime

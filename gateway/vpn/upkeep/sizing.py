@@ -13,8 +13,21 @@ from functools import partial
 from typing import Final
 
 from gateway.core.broker import Broker
-from gateway.core.log.growth import DAY_MS, HOUR_MS, MINUTE_MS, PERIODS_MS, LogGrowth, Rate, Taken
-from gateway.core.log.plan import LogPlan, LogSize, TopicsPlan, TopicsSize, plan, plan_of_topics
+from gateway.core.sizing import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    PERIODS_MS,
+    LogGrowth,
+    LogPlan,
+    LogSize,
+    Rate,
+    Taken,
+    TopicsPlan,
+    TopicsSize,
+    plan,
+    plan_of_topics,
+)
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.upkeep.alarms import AlarmWatch

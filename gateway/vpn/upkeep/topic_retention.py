@@ -15,9 +15,8 @@ from typing import Final, TypeAlias
 
 from gateway.core.broker import Broker
 from gateway.core.errors import Refused
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.retention import KeptTopics
-from gateway.core.model import Row
+from gateway.core.log import KeptTopics
+from gateway.core.model import Row, stored_bytes
 from gateway.core.trimming import TRIM_IDS
 from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime

@@ -13,12 +13,10 @@ from typing import Any, Final
 
 import psycopg
 
-from gateway.core.effects import SaveEndpoint
+from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.log.point import Point
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import WHOLE, LogState
-from gateway.core.recovered import StoredCursor, StoredEndpoint
+from gateway.core.log import RetentionMark
+from gateway.core.model import WHOLE, LogState, Point
 from store.errors import ReadFailed, StoreError
 from store.following import ToldDefinitions, ToldLog
 from store.ports import MAX_ID, StoreOptions

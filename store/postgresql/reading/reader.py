@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
 
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed

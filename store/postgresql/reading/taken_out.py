@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.core.log.retention import taken_by
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark, taken_by
 from store.errors import LogTrimmed, TakenOut
 from store.postgresql.reading.connection import ReadConnection
 from store.postgresql.reading.packed import number

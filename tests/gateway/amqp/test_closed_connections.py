@@ -55,7 +55,7 @@ from tests.support.running import RunningGateway
 OURS = (
     "gateway.amqp.",
     "gateway.vpn.delivery.",
-    "gateway.core.log.cursor",
+    "gateway.core.replay.reading",
     "amqp_ext.message.annotations",
     "amqp_ext.sasl.",
     "proton.",

@@ -15,14 +15,7 @@ from gateway.config import Queue, Vpn, example_toml, parse
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.reload import reconcile
 from gateway.config.toml import literal
-from gateway.core.endpoint.settings import (
-    SETTINGS,
-    EndpointSettings,
-    Exclusivity,
-    Setting,
-    SettingType,
-    Unit,
-)
+from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
 from tests.support.endpoints import new_endpoint
 
 NOTED = {"temporary", "owner", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}

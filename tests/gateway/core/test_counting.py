@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.broker import Broker
-from gateway.core.counting import UNCOUNTED_IDS, BacklogCounts
 from gateway.core.effects import CountedUpTo, Effect, MoveCursor
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.log.policy import LogPolicy
+from gateway.core.log import LogPolicy
 from gateway.core.model import WHOLE, LogState
+from gateway.core.router import UNCOUNTED_IDS, BacklogCounts
 from tests.support.brokers import new_broker, publish
 from tests.support.naive_store import NaiveStore
 

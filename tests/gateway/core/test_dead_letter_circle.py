@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.dead_letter_circle import DeadLetterWay, circle_of, way_of
-from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.endpoint.settings import DeadLetterWay, EndpointKind, circle_of, way_of
 
 NAMES = "abcde"
 

@@ -9,7 +9,7 @@ from gateway.core.effects import SaveEndpoint, SaveSubscription
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.policy import LogPolicy
+from gateway.core.log import LogPolicy
 from gateway.core.model import LogState
 
 STREAM = EndpointKind.STREAM

@@ -12,10 +12,9 @@ from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.policy import LogPolicy
-from gateway.core.model import WHOLE
-from gateway.core.publishing.routes import RouteTable
+from gateway.core.log import LogPolicy
+from gateway.core.model import WHOLE, stored_bytes
+from gateway.core.router import RouteTable
 from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
 from tests.support.brokers import new_broker, publish
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import ReplayRecord
 from tests.gateway.roles.conftest import Start, is_active
 from tests.support.client import Client, Received, texts
 from tests.support.http import PLAIN_HTTP

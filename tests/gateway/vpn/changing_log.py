@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 import structlog
 
-from gateway.core.log.history import ArchivedRun, History
+from gateway.core.log import ArchivedRun, History
 from gateway.core.model import LogState, Row
 from gateway.core.replay.search import Search
 from gateway.vpn.log_history import LogHistory

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import structlog
 
-from gateway.core.log.history import History
+from gateway.core.log import History
 from gateway.vpn.counters import Counters
 from gateway.vpn.replay.log_histogram import Histogram, LogHistogram
 from gateway.vpn.replay.log_search import SearchShared

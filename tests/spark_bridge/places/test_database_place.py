@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from gateway.core.effects import SavePoint, TrimLog, TrimTopics
-from gateway.core.log.point import Point
+from gateway.core.model import Point
 from spark_bridge.columns.encoded_messages import PAGE_BYTES
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse

@@ -13,7 +13,7 @@ from pyarrow import fs
 from amqp_ext.codec import Symbol, encode
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.log.history import ArchivedRun
+from gateway.core.log import ArchivedRun
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.core.replay.search import Search, search_for
 from store.archive.compaction import compact

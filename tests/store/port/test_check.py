@@ -17,8 +17,7 @@ from gateway.core.effects import (
     SaveReplay,
     SaveSubscription,
 )
-from gateway.core.log.point import Point
-from gateway.core.model import WHOLE
+from gateway.core.model import WHOLE, Point
 from store.promises import MOST_EXAMPLES
 from tests.store.effects import BY_PRIORITY, counted, publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.core.effects import DropReplayRecords, SaveReplayRecord
-from gateway.core.replay.record import COPY, ENDPOINT, ReplayRecord
+from gateway.core.model import COPY, ENDPOINT, ReplayRecord
 from store.ports import UNDONE_BY_FAILURE, Store, StoreOptions
 from tests.store.effects import publication
 from tests.store.port.adapters import Adapter

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from gateway.core.effects import TrimTopics
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import ID
 from store.errors import ReadFailed, TakenOut
 from store.postgresql.reading import reader as reader_module

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect, SaveEndpoint, SavePoint, SaveSubscription
-from gateway.core.log.point import Point
+from gateway.core.model import Point
 from store.errors import WriteFailed
 from store.ports import Recovered
 from store.postgresql.statements import Connection

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.log.disk_usage import PAGE_BYTES, WHOLE_BYTES, stored_bytes
+from gateway.core.model import PAGE_BYTES, WHOLE_BYTES, stored_bytes
 from store.sqlite.schema import SIZE_ON_DISK
 from tests.store.effects import publication, queue
 from tests.store.vpn_file import MADE_MS, commit, query, writing_to

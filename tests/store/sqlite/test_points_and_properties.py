@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
-from gateway.core.log.point import Point
-from gateway.core.model import CONTENT, HELD, TOPIC, RouteDefinition, Row
+from gateway.core.model import CONTENT, HELD, TOPIC, Point, RouteDefinition, Row
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.property_index import IndexedSpan

@@ -11,8 +11,7 @@ import apsw
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import CountedUpTo, Effect, SavePoint
-from gateway.core.log.point import Point
-from gateway.core.model import WHOLE
+from gateway.core.model import WHOLE, Point
 from store.ports import Recovered
 from store.sqlite.database import connect_reader
 from store.sqlite.recovery import RecoveredFile, _read, recover

@@ -21,9 +21,7 @@ from gateway.core.effects import (
     SaveArchived,
     SavePoint,
 )
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.point import Point
-from gateway.core.model import WHOLE
+from gateway.core.model import WHOLE, Point, stored_bytes
 from store.id_runs import SHORTEST_RUN, runs
 from store.sqlite.statements import LARGEST_INSERT, chunks
 from tests.store.effects import publication, purge, queue, route, settled, trimming

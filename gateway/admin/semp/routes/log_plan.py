@@ -12,7 +12,7 @@ from gateway.admin.semp.envelope import Answer, answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
 from gateway.admin.semp.tree import Tree
-from gateway.core.log.growth import HOUR_MS, Rate
+from gateway.core.sizing import HOUR_MS, Rate
 from gateway.vpn.administration import Administration
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.settings import MEGABYTE

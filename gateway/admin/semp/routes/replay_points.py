@@ -14,7 +14,7 @@ from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, vpn_of
 from gateway.admin.semp.tree import Tree
-from gateway.core.log.point import Point
+from gateway.core.model import Point
 from gateway.vpn.administration import Administration
 
 

@@ -11,7 +11,7 @@ from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import ReplayRecord
 from gateway.vpn.jobs.job import Progress
 
 

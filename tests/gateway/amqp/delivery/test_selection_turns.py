@@ -11,7 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from amqp_ext.message.sections import MessageView
-from gateway.core import selection
+from gateway.core.replay import reading
 from gateway.vpn.clock import SystemClock
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.runtime import Runtime
@@ -53,7 +53,7 @@ def asked(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Counter[int
             asked[turn] += 1
             super().__init__(content, bare)
 
-    monkeypatch.setattr(selection, "MessageView", SlowView)
+    monkeypatch.setattr(reading, "MessageView", SlowView)
     return asked
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.config import Limits
-from gateway.core.replay.record import ReplayRecord
+from gateway.core.model import ReplayRecord
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client
 from tests.support.messages import data

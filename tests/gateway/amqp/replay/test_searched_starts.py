@@ -19,7 +19,7 @@ from amqp_ext.codec import ULong
 from amqp_ext.replay_start import ReplayStart, parse_text
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.core import errors
-from gateway.core.log.point import ListedPoint, Point
+from gateway.core.model import ListedPoint, Point
 from gateway.core.replay.search import Search
 from gateway.vpn.tuning import Tuning
 from store.sqlite.reader import SqliteReader

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from amqp_ext.message.priority import DEFAULT
 from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCursor, SettleInTransaction
-from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.cursor import Cursor
-from gateway.core.endpoint.routed_messages import RoutedMessages
 from gateway.core.model import WHOLE
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint, expiries
 from gateway.core.endpoint.settings import EndpointSettings
-from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState
 from tests.support.endpoints import new_endpoint

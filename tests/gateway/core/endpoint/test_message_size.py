@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.policy import LogPolicy
-from gateway.core.model import CONTENT, LogState
-from gateway.core.publishing.publications import TooLarge
+from gateway.core.log import LogPolicy
+from gateway.core.model import CONTENT, LogState, stored_bytes
+from gateway.core.publications import TooLarge
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.endpoint.suspended_flows import SuspendedFlows
+from gateway.core.endpoint.flow import SuspendedFlows
 
 
 class Flow:

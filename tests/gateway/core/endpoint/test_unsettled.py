@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.endpoint.unsettled import Unsettled
+from gateway.core.endpoint.flow import Unsettled
 
 SOME = st.lists(st.integers(1, 12), unique=True)
 

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.broker import Broker
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.policy import LogPolicy
+from gateway.core.log import LogPolicy
 from gateway.core.model import LogState
 from gateway.core.trimming import TRIM_IDS
 

@@ -8,8 +8,8 @@ from itertools import cycle
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.log.cursor import LogCursor
 from gateway.core.model import Row
+from gateway.core.replay.reading import LogCursor
 
 LAST = 12
 

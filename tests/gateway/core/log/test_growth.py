@@ -8,8 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.log.growth import DAY_MS, HOUR_MS, MINUTE_MS, LogGrowth, Rate, Taken
-from gateway.core.log.plan import FAR_MS, LogPlan, LogSize, TopicsPlan, TopicsSize, plan, plan_of_topics
+from gateway.core.sizing import (
+    DAY_MS,
+    FAR_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    LogGrowth,
+    LogPlan,
+    LogSize,
+    Rate,
+    Taken,
+    TopicsPlan,
+    TopicsSize,
+    plan,
+    plan_of_topics,
+)
 
 GB = 10**9
 NOW_MS = 1_767_323_045_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.log.history import ArchivedRun, History
+from gateway.core.log import ArchivedRun, History
 from gateway.core.model import LogState
 
 

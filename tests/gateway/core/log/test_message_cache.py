@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.log.cache_budget import CacheBudget
-from gateway.core.log.message_cache import ROW_OVERHEAD_BYTES, MessageCache
+from gateway.core.message_cache import ROW_OVERHEAD_BYTES, CacheBudget, MessageCache
 from gateway.core.model import ID, Row
 
 ROW_BYTES = 1_000

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.core.log.policy import LogPolicy
-from gateway.core.log.retention import NOTHING, Retention
-from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.log import NOTHING, LogPolicy, Retention, RetentionRule
 from gateway.core.model import LogState
 from tests.support.brokers import new_broker, publish
 

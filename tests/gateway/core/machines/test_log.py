@@ -16,9 +16,8 @@ from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
-from gateway.core.log.point import Point
-from gateway.core.log.retention_rule import RetentionRule
-from gateway.core.model import CONTENT, HELD
+from gateway.core.log import RetentionRule
+from gateway.core.model import CONTENT, HELD, Point
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.upkeep.ageing import HOUR_MS
 from tests.gateway.core.machines.naive_links import LogConsumer, takes

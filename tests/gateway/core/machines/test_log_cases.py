@@ -12,7 +12,7 @@ import pytest
 
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.log import RetentionRule
 from gateway.core.model import TOPIC
 from gateway.core.replay.starts import Resolved
 from tests.gateway.core.machines.test_log import LogMachine

@@ -14,15 +14,23 @@ from typing import TYPE_CHECKING, Any
 from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.kept_messages import KeptMessage
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
-from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.retention_rule import RetentionRule
-from gateway.core.model import CONTENT, HELD, TIME_MS, TOPIC, WHOLE, Row
-from gateway.core.replay.record import BY_NOBODY, ReplayRequest
+from gateway.core.log import RetentionRule
+from gateway.core.model import (
+    BY_NOBODY,
+    CONTENT,
+    HELD,
+    TIME_MS,
+    TOPIC,
+    WHOLE,
+    ReplayRequest,
+    Row,
+    stored_bytes,
+)
+from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.states import ReplayState
+from gateway.core.settlements import PendingSettlement
 from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.publishing.origins import MAX_RANGES, Origins
+from gateway.core.publications import MAX_RANGES, Origins
 
 PUBLICATIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from(["a", "b", ""])))
 """Ids left out before each, how many it has, and where it came from."""

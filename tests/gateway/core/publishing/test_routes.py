@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from amqp_ext.topics import TopicPattern
+from gateway.core.effects import StoredRoute
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
-from gateway.core.publishing.router import Router
-from gateway.core.publishing.routes import Route, RouteTable
-from gateway.core.recovered import StoredRoute
+from gateway.core.router import Route, Router, RouteTable
 from tests.support.brokers import new_broker, publish
 
 

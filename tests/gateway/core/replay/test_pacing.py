@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.model import Row
-from gateway.core.replay.pacing import CATCH_UP_MS, SHORTEST_WAIT_MS, Pacer
+from gateway.core.replay.reading import CATCH_UP_MS, SHORTEST_WAIT_MS, Pacer
 
 
 def rows(*times_ms: int) -> list[Row]:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.effects import DropReplayRecords, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.replay.record import COPY, ENDPOINT, ReplayRecord
+from gateway.core.model import COPY, ENDPOINT, ReplayRecord
 from gateway.core.replay.records import ReplayRecords
 
 NOW_MS = 1_700_000_000_123

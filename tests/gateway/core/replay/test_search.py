@@ -13,8 +13,7 @@ from amqp_ext.codec import Char, Float, Short, Symbol, ULong
 from amqp_ext.message.message_id import readings, traces
 from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.core.log.indexed_property import TEXT_CHARACTERS, indexed_text
-from gateway.core.replay.search import PageWork, Search, search_for
+from gateway.core.replay.search import TEXT_CHARACTERS, PageWork, Search, indexed_text, search_for
 from tests.support.messages import data
 from tests.support.trades import annotated, row, trade
 

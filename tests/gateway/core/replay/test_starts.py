@@ -14,9 +14,8 @@ from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.broker import Broker
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.point import Point
-from gateway.core.log.policy import LogPolicy
-from gateway.core.model import LogState
+from gateway.core.log import LogPolicy
+from gateway.core.model import LogState, Point
 from gateway.core.replay.search import search_for
 from gateway.core.replay.starts import LogFacts, Resolved, resolve
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.core.log.retention_mark import RetentionMark
+from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
 from gateway.vpn.role import standby_reads
 from gateway.vpn.role.standby_reads import StandbyReads

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.core.effects import SaveArchived, SavePoint
-from gateway.core.log.point import Point
+from gateway.core.model import Point
 from store.copies.log_row import SKIP_IDS
 from store.copies.mark import CopyMark, MarkState
 from store.errors import StoreError

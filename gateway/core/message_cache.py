@@ -1,5 +1,6 @@
 """
-The newest committed messages of a Message VPN, kept in memory within the byte budget that all of them share.
+The newest committed messages of a Message VPN, kept in memory within the byte budget that the caches of all Message
+VPNs share.
 
 Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
 readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the message cache
@@ -10,9 +11,69 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, Row
+
+
+class BudgetedCache(Protocol):
+    """A cache that gives back what it is asked for."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds."""
+
+    def shrink_by(self, size_bytes: int) -> int:
+        """Give up its oldest, ``size_bytes`` or a few more, or all that it has; the bytes that were freed."""
+
+
+class CacheBudget:
+    """
+    Args:
+        limit_bytes: What all caches may hold together.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._caches: dict[BudgetedCache, None] = {}
+
+    @property
+    def used_bytes(self) -> int:
+        """What all caches hold."""
+        return self._used_bytes
+
+    def join(self, cache: BudgetedCache) -> None:
+        """One more cache, with nothing in it."""
+        self._caches[cache] = None
+
+    def leave(self, cache: BudgetedCache) -> None:
+        """A cache is gone, with all that it holds. Twice does no harm."""
+        if cache in self._caches:
+            del self._caches[cache]
+            self._used_bytes -= cache.size_bytes
+
+    def took(self, size_bytes: int) -> None:
+        """A cache has taken so many bytes; it may have to give them up at once."""
+        self._used_bytes += size_bytes
+        if self._used_bytes > self._limit_bytes:
+            self._make_room()
+
+    def gave_back(self, size_bytes: int) -> None:
+        """A cache has so many bytes less, of its own accord."""
+        self._used_bytes -= size_bytes
+
+    def _make_room(self) -> None:
+        # An eighth more than needed goes, so that lists are moved once for many publications.
+        target = self._limit_bytes - self._limit_bytes // 8
+        while self._used_bytes > target:
+            largest = max(self._caches, key=_size_of)
+            self._used_bytes -= largest.shrink_by(self._used_bytes - target)
+
+
+def _size_of(cache: BudgetedCache) -> int:
+    return cache.size_bytes
+
 
 ROW_OVERHEAD_BYTES = 220
 """What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds

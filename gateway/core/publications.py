@@ -3,26 +3,24 @@ What is published: messages get their ids in order, and once they are durable th
 
 Invariant: between ``LogState.next_id`` and ``Publications.next_id`` lies what is taken and not committed yet, which
 counts already against the log's quota and those of endpoints.
+
+``Origins`` knows who published what, for consumers that do not want what their own connection sent.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.counting import BacklogCounts
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.log.policy import LogPolicy
-from gateway.core.log.retention import Retention
-from gateway.core.model import ID, UNROUTED, LogState, Row
-from gateway.core.publishing.fitting import first_larger, first_not_larger, fitting
-from gateway.core.publishing.router import FanOut, Router
-from gateway.core.publishing.routes import Put, Route, RouteTable
+from gateway.core.log import LogPolicy, Retention
+from gateway.core.model import ID, UNROUTED, LogState, Row, stored_bytes
+from gateway.core.router import BacklogCounts, FanOut, Put, Route, Router, RouteTable
 from gateway.core.trimming import Trimming
 
 
@@ -279,3 +277,61 @@ def _ranked_parts(
     numbers = [routes[priority].definition.number for priority in priorities]
     parts = [(routes[priority], len(sizes), sum(sizes)) for priority, sizes in found.items()]
     return numbers, tuple(parts)
+
+
+def first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:
+    return next((i for i, content in enumerate(contents) if len(content) > limit_bytes), len(contents))
+
+
+def first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -> int:
+    return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
+
+
+def fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
+    for count, size in enumerate(sizes):
+        room_bytes -= stored_bytes(topic, (size,))
+        if room_bytes < 0:
+            return count
+    return len(sizes)
+
+
+MAX_RANGES: Final = 65_536
+"""Runs of ids of one origin that are remembered, some 10 MB; beyond, the older half is forgotten."""
+
+
+class Origins:
+    def __init__(self) -> None:
+        self.watchers: dict[Any, None] = {}
+        """Who asked; while there is nobody, publications need not be told of."""
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._origins: list[str] = []
+
+    def watch(self, watcher: Any) -> None:
+        """Remember origins from now on, until ``forget`` is told of the last watcher."""
+        self.watchers[watcher] = None
+
+    def forget(self, watcher: Any) -> None:
+        """It is gone, whether it had asked or not."""
+        self.watchers.pop(watcher, None)
+        if not self.watchers:
+            self._starts.clear()
+            self._stops.clear()
+            self._origins.clear()
+
+    def add(self, first: int, stop: int, origin: str) -> None:
+        """Messages with ids from ``first`` below ``stop``, above all before, came from ``origin``."""
+        if self._stops and self._stops[-1] == first and self._origins[-1] == origin:
+            self._stops[-1] = stop
+            return
+        if len(self._starts) >= MAX_RANGES:
+            for kept in (self._starts, self._stops, self._origins):
+                del kept[: MAX_RANGES // 2]
+        self._starts.append(first)
+        self._stops.append(stop)
+        self._origins.append(origin)
+
+    def of(self, message_id: int) -> str:
+        """Where a message came from; empty when that is not known."""
+        index = bisect_right(self._starts, message_id) - 1
+        return self._origins[index] if index >= 0 and message_id < self._stops[index] else ""

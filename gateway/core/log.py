@@ -1,26 +1,260 @@
 """
-Retention by topic: which rule holds for a topic, what the log has of its topics, and what rules took out of it.
+The replay log as rules: what it takes, what it keeps of some topics, which ids it and its archive have, and the places
+in it that have names.
 
-What a rule takes out lies between messages that stay, so the log's own beginning does not say that it is missing. Two
-things are known of it instead. A mark, which is durable, says below which id, and before which time, the log may lack
-messages of the rule's topics: a start there is refused, a rule that is no more included. And while the gateway runs,
-``is_gone`` says of a row that was read earlier whether it has left since.
+Policy. Whoever asks for what the log would give, while it gives nothing, is told so in the same words.
 
-Invariant: once ``is_counted``, ``messages`` and ``size_bytes`` of a rule are what the log has of the topics for which
-it holds, what is on its way into the store included.
+History is the replay log, and before that what the log's archive has, as one run of ids without a gap. Of an archive it
+takes the ids without a gap up to the archive's end, and takes them only while they reach to where the log begins: as
+long as every id is archived before it is trimmed, that is always so. What lies before a gap is no part of it, and
+whoever asks for that is told so.
+
+Retention by topic takes messages out of the log between others that stay, so the log's own beginning does not say that
+they are missing. Two things are known of it instead. A mark, which is durable, says below which id, and before which
+time, the log may lack messages of the rule's topics: a start there is refused, a rule that is no more included. And
+while the gateway runs, ``Retention.is_gone`` says of a row that was read earlier whether it has left since.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from amqp_ext.addresses.rule_topics import may_hold_for
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.log.retention_rule import RetentionRule
-from gateway.core.model import HELD, ID, TOPIC, LogState, Row
+from gateway.core.effects import DeletePoint, Effect, SavePoint
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import HELD, ID, TOPIC, LogState, Point, Row, check_name
+
+
+@dataclass(slots=True)
+class LogPolicy:
+    """What the replay log of a VPN takes. A quota of 0 is none; in bytes of content."""
+
+    writes: bool = True
+    """Messages are logged."""
+    reads: bool = True
+    """What is logged can be replayed and read."""
+    quota_bytes: int = 0
+    filter: TopicFilter | None = None
+    """None when every topic is logged."""
+    promote_direct: bool = False
+    replay_temporary: bool = True
+    max_replays: int = 1000
+    max_age_hours: int = 0
+    """What is older is trimmed; 0 for no bound."""
+    retention: tuple[RetentionRule, ...] = ()
+    """What is kept of some topics, in their order."""
+    keep_until_archived: bool = False
+    """Nothing is trimmed that is not in an archive."""
+
+    def takes(self, topic: str) -> bool:
+        return self.writes and (self.filter is None or self.filter.matches(topic))
+
+    def check_reads(self, without: str) -> None:
+        """
+        That what is logged can be read; ``without`` says what is not there as long as it cannot.
+
+        Raises:
+            Refused: REPLAY_DISABLED.
+        """
+        if not self.reads:
+            raise log_is_off(without)
+
+    def check_can_be_viewed(self) -> None:
+        """
+        That there is a log a stream can show, if only later.
+
+        Raises:
+            Refused: REPLAY_DISABLED.
+        """
+        if not (self.writes or self.reads):
+            raise log_is_off("a stream would be a view of nothing")
+
+
+def log_is_off(without: str) -> Refused:
+    """The refusal of what needs the replay log; ``without`` says what is not there while it is off."""
+    return Refused(ErrorCode.REPLAY_DISABLED, f"the replay log of this Message VPN is off: {without}")
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """Of rules that match a topic the first one holds; what none matches is under the log's own bounds alone."""
+
+    topics: tuple[str, ...]
+    """Topic subscriptions, ``!`` before an exception; one at least is none."""
+    max_age_hours: int = 0
+    """What is older leaves the log; 0 for no bound."""
+    quota_bytes: int = 0
+    """What all of it may take of the disk; 0 for no bound."""
+
+
+class RetentionMark(NamedTuple):
+    """What a retention rule has taken out of the log, as the store keeps it."""
+
+    rule: str
+    """Key of the rule: its topics as JSON."""
+    below: int
+    """Of the rule's topics the log may lack messages with ids below this."""
+    whole_ms: int
+    """From this time on nothing of them is missing, ms since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRun:
+    """The ids that an archive has without a gap, up to its end; it is empty where ``last_id`` is below ``first_id``."""
+
+    generation: int | None
+    """Of the log that was archived; None when nothing was yet."""
+    first_id: int
+    last_id: int
+    first_ms: int
+    """When the first of its messages arrived, ms since the epoch."""
+    last_before: int = 0
+    """The last id that the archive has before the gap in front of the run; 0 when there is none."""
+
+
+class History:
+    """
+    Which ids lie in the log, and which in its archive alone.
+
+    Args:
+        log: As the store has it.
+    """
+
+    def __init__(self, log: LogState) -> None:
+        self.log = log
+        self.has_archive = False
+        """The log has an archive that is read; it may be empty."""
+        self.archived: ArchivedRun | None = None
+        """As it was looked at last; None when it never was, or cannot be read."""
+
+    @property
+    def is_joined(self) -> bool:
+        """The archive has what the log no longer has, up to where the log begins."""
+        archived, log = self.archived, self.log
+        return (
+            archived is not None
+            and archived.generation == log.generation
+            and archived.first_id < log.first_id <= archived.last_id + 1
+            and archived.last_id < log.next_id
+        )
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that may be read."""
+        return self.archived.first_id if self.is_joined and self.archived else self.log.first_id
+
+    @property
+    def floor_ms(self) -> int:
+        """From this time on nothing is missing, ms since the epoch."""
+        if not self.is_joined or self.archived is None:
+            return self.log.floor_ms
+        # Others of that millisecond may have been trimmed before the archive began.
+        return self.archived.first_ms + (self.archived.first_id > 1)
+
+    @property
+    def archived_below(self) -> int:
+        """Ids below this are in the log's archive, as far as is known; all that are given out, where it has none."""
+        if not self.has_archive:
+            return self.log.next_id
+        archived, log = self.archived, self.log
+        is_of_log = archived is not None and archived.generation == log.generation
+        return max(log.archived_id, archived.last_id if archived is not None and is_of_log else 0) + 1
+
+    def is_archived(self, message_id: int) -> bool:
+        """Whether the archive is known to have an id."""
+        archived = self.archived
+        return (
+            archived is not None
+            and archived.generation == self.log.generation
+            and archived.first_id <= message_id <= archived.last_id
+        )
+
+    @property
+    def says(self) -> str:
+        """What the archive has, as a refusal says it behind what the log holds; empty where there is none."""
+        if not self.has_archive:
+            return ""
+        archived, log = self.archived, self.log
+        if archived is None:
+            return "; its archive cannot be read"
+        if archived.generation is None:
+            return "; its archive is empty"
+        if archived.generation != log.generation:
+            return f"; its archive is of generation {archived.generation}, another log"
+        before = f", and up to {archived.last_before} before a gap" if archived.last_before else ""
+        has = f"its archive has ids {archived.first_id} to {archived.last_id}{before}"
+        if archived.last_id >= log.next_id:
+            return f"; {has}, more than the log ever had"
+        if archived.last_id + 1 < log.first_id:
+            return f"; {has}, and what lies between is in neither"
+        return f"; {has}"
+
+
+class Points(dict[str, Point]):
+    """Commands come from the broker."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+
+    def replace(self, points: Iterable[Point]) -> None:
+        """These are all there are."""
+        points = list(points)
+        self.clear()
+        self.update((point.name, point) for point in points)
+
+    def check(self, name: str) -> None:
+        """
+        Whether a point of this name may be made.
+
+        Raises:
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
+        """
+        check_name("a point", name)
+        if name in self:
+            raise Refused(ErrorCode.ALREADY_EXISTS, f"a point named {name!r} exists already; delete it first")
+
+    def create(self, name: str, position: int, time_ms: int, now_ms: int) -> tuple[Point, list[Effect]]:
+        """
+        Give a place in the log a name.
+
+        Args:
+            position: The first id behind it.
+            time_ms: When that message arrived.
+
+        Raises:
+            Refused: As ``check`` has it.
+        """
+        self.check(name)
+        point = Point(name, position, time_ms, now_ms)
+        self[name] = point
+        return point, [SavePoint(point)]
+
+    def delete(self, name: str) -> tuple[Point, list[Effect]]:
+        """
+        The point goes; once that is committed, tell ``deleted``. Replays that began at it go on.
+
+        Raises:
+            Refused: NOT_FOUND, there is none of this name.
+        """
+        point = self.get(name)
+        if point is None:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no point named {name!r}")
+        return point, [DeletePoint(name)]
+
+    def deleted(self, point: Point) -> None:
+        """The point is gone, or came to nothing; another that has its name since stays."""
+        if self.get(point.name) is point:
+            del self[point.name]
+
+    def is_trimmed(self, point: Point) -> bool:
+        """Whether neither the log nor its archive reaches back to the point."""
+        return point.position < self._history.first_id
+
 
 CACHED_TOPICS: Final = 10_000
 """Topics of which it is remembered which rule holds for them; then that starts anew."""

@@ -1,0 +1,261 @@
+"""
+How the replay log is read: what a reader selects, where it stands, and how fast it goes.
+
+A ``LogCursor`` is the position of a log reader: a consumer that reads the log from its own start, in order, and slides
+into live traffic. It keeps nothing but a position. History comes as pages from the store, then as slices of the message
+cache; both are offered here in id order, without a gap, and each id is offered once: that is all there is to "no gap
+and no duplicate". While it is behind, the last match is held back until the next one, or the end of the log, is known,
+so that exactly the last message before live is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from amqp_ext.codec import CodecError, Symbol
+from amqp_ext.filters.filter_set import Filters
+from amqp_ext.filters.property_filter import (
+    PropertyFilterError,
+    compile_application_properties_filter,
+    compile_properties_filter,
+)
+from amqp_ext.message.annotations import REPLAY_NAME
+from amqp_ext.message.sections import MessageView
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import BARE, CONTENT, HELD, HELD_OF, ID, TIME_MS, TOPIC, TOPIC_OF, Row
+
+
+@dataclass(slots=True)
+class ReplayMark:
+    """The mark on the history that a reader is given."""
+
+    name: str
+    below: int | None = None
+    """Ids from this one on are not history; None while that is not known, and all are."""
+
+
+class _MarkedView(MessageView):
+    """A message as a reader is given it, who named his replay."""
+
+    def __init__(self, content: bytes, bare: int, replay_name: str) -> None:
+        super().__init__(content, bare)
+        self._replay_name = replay_name
+
+    @cached_property
+    def message_annotations(self) -> dict[Any, Any]:
+        return {**super().message_annotations, REPLAY_NAME: self._replay_name}
+
+
+def compile_filters(
+    filters: Filters, too_costly: Callable[[Row], None] | None = None, mark: ReplayMark | None = None
+) -> Callable[[Row], bool] | None:
+    """
+    The filters of a source that look at messages, compiled; None when everything passes. A message has to pass every
+    one (AMQP 1.0 section 3.5.8); one whose sections cannot be read passes none.
+
+    Args:
+        too_costly: Is told once, at the first message for which an answer would have taken too long: the filters are
+            unknown of it, and it does not pass.
+        mark: What messages are given that they were not published with; None for nothing.
+
+    Raises:
+        Refused: INVALID_FIELD, with the place in the selector and the reason.
+    """
+    tests: list[Callable[[MessageView], bool]] = []
+    try:
+        if filters.selector is not None:
+            tests.append(compile_selector(filters.selector).matches)
+        if filters.sql is not None:
+            tests.append(compile_sql_filter(filters.sql).matches)
+        if filters.properties is not None:
+            tests.append(compile_properties_filter(filters.properties).matches)
+        if filters.application_properties is not None:
+            tests.append(compile_application_properties_filter(filters.application_properties).matches)
+        tests += [own.compile() for own in filters.message_filters]
+    except (SelectorError, PropertyFilterError) as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
+    if not tests:
+        return None
+
+    untold = too_costly
+
+    def passes(row: Row) -> bool:
+        nonlocal untold
+        if mark is None or (mark.below is not None and row[ID] >= mark.below):
+            view: Any = MessageView(row[CONTENT], row[BARE])
+        else:
+            view = _MarkedView(row[CONTENT], row[BARE], mark.name)
+        try:
+            return all(test(view) for test in tests)
+        except CodecError:
+            return False
+        finally:
+            if untold is not None and view.is_exhausted:
+                told, untold = untold, None
+                told(row)
+
+    return passes
+
+
+class LogCursor:
+    __slots__ = ("caught_up", "held_back", "last", "matches", "position", "selects")
+
+    def __init__(
+        self,
+        position: int,
+        last: int | None,
+        matches: Callable[[str], bool] | None,
+        *,
+        is_live: bool,
+        selects: Callable[[Row], bool] | None = None,
+    ) -> None:
+        self.position = position
+        """The next id to be considered."""
+        self.last = last
+        """The last id to be delivered, of a bounded replay."""
+        self.matches = matches
+        """Whether a topic is subscribed to; None when every topic is."""
+        self.selects = selects
+        """The reader's selector and filters; None when it has none."""
+        self.held_back: Row | None = None
+        self.caught_up = is_live
+
+    @property
+    def is_finished(self) -> bool:
+        """A bounded replay has considered its last id and holds nothing back."""
+        return self.last is not None and self.position > self.last and self.held_back is None
+
+    def offer(self, rows: Sequence[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
+        """The same as ``offer_logged``, of messages among which there may be some that the log does not hold."""
+        return self.offer_logged(logged(rows), position, end, limit)
+
+    def offer_logged(
+        self, rows: list[Row], position: int, end: int, limit: int, topics: Collection[str] | None = None
+    ) -> tuple[list[Row], bool]:
+        """
+        Consider all that the log has from ``self.position`` to ``position`` (excluded).
+
+        Args:
+            rows: Those messages, rising, at most ``limit``; ones that the reader does not subscribe to may be among
+                them. The caller's no longer.
+            position: The next id to be considered afterwards.
+            end: One past the last committed id: whether live is reached.
+            limit: How many rows may be delivered. Where one too many is at hand, it is held back: offer no rows at
+                the same position to have it.
+            topics: Theirs, each once, where that is known.
+
+        Returns:
+            The rows to deliver now, in order, and whether the last of them is the last before live (or the last of
+            a bounded replay).
+        """
+        self.position = position
+        last = self.last
+        if last is not None and rows and rows[-1][ID] > last:
+            rows = [row for row in rows if row[ID] <= last]
+        chosen = self.choose(rows, topics)
+        if self.caught_up and last is None:
+            return chosen, False
+        if self.held_back is not None:
+            chosen.insert(0, self.held_back)
+            self.held_back = None
+        if len(chosen) <= limit and (position >= end or (last is not None and position > last)):
+            self.caught_up = True
+            return chosen, bool(chosen) and (last is None or position > last)
+        if chosen:
+            self.held_back = chosen.pop()
+        return chosen, False
+
+    def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
+        """Those of these logged messages that the reader is to have; ``topics`` are theirs, where that is known."""
+        chosen = rows
+        if self.matches is not None:
+            chosen = of_topics(chosen, self.matches, topics)
+        return chosen if self.selects is None else list(filter(self.selects, chosen))
+
+
+def logged(rows: Sequence[Row]) -> list[Row]:
+    """Those of these messages that the log holds, in a new list."""
+    are_all = list(map(HELD_OF, rows)).count(None) == len(rows)
+    return list(rows) if are_all else [row for row in rows if row[HELD] is None]
+
+
+def of_topics(
+    rows: list[Row], matches: Callable[[str], bool], topics: Collection[str] | None = None
+) -> list[Row]:
+    """
+    Those of these messages whose topics are wanted. Topics repeat: each is looked at once.
+
+    Args:
+        topics: Theirs, each once, where that is known.
+    """
+    if topics is None:
+        topics = set(map(TOPIC_OF, rows))
+    wanted = set(filter(matches, topics))
+    return rows if len(wanted) == len(topics) else [row for row in rows if row[TOPIC] in wanted]
+
+
+def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic is one of those a log reader subscribes to; None when all are."""
+    is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
+    return None if is_whole else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+
+
+CATCH_UP_MS: Final = 100
+"""So much of what a late timer, a commit or a busy machine held up is made up for; the rest of a pause is not, so that
+a consumer that was slow gets no burst."""
+
+SHORTEST_WAIT_MS: Final = 5
+"""What is due within it goes together: a timer, and a commit, for each message are slower than a high rate."""
+
+
+class Pacer:
+    """
+    Args:
+        speed: Factor of the original pace, 1.0 being that; None to leave it out.
+        rate: Messages a second at most; None for no bound.
+        catch_up_ms: What is made up for, in milliseconds.
+    """
+
+    def __init__(self, speed: float | None, rate: float | None, catch_up_ms: float = CATCH_UP_MS) -> None:
+        self._speed = speed
+        self._interval_ms = None if rate is None else 1_000 / rate
+        self._catch_up_ms = catch_up_ms
+        self._began: tuple[int, int] | None = None
+        self._free_ms = 0.0
+
+    def due(self, rows: Sequence[Row], now_ms: int) -> int:
+        """How many of ``rows``, from the first on, may go now; they are taken to go."""
+        self._forget_pause(now_ms)
+        for count, row in enumerate(rows):
+            if self.due_ms(row, now_ms) > now_ms:
+                return count
+            if self._interval_ms is not None:
+                self._free_ms += self._interval_ms
+        return len(rows)
+
+    def wait_s(self, row: Row, now_ms: int) -> float:
+        """After how many seconds to ask again, for a message that is not due now."""
+        return max(self.due_ms(row, now_ms) - now_ms, SHORTEST_WAIT_MS) / 1_000
+
+    def due_ms(self, row: Row, now_ms: int) -> float:
+        """When a message may go, in ms since the epoch."""
+        due = 0.0
+        if self._speed is not None:
+            if self._began is None:
+                self._began = (row[TIME_MS], now_ms)
+            first_ms, started_ms = self._began
+            due = started_ms + (row[TIME_MS] - first_ms) / self._speed
+        return max(due, self._free_ms)
+
+    def _forget_pause(self, now_ms: int) -> None:
+        interval_ms = self._interval_ms
+        if interval_ms is None or now_ms - self._free_ms < interval_ms:
+            return
+        made_up_ms = max(self._catch_up_ms - interval_ms, 0.0) if self._free_ms else 0.0
+        self._free_ms = max(self._free_ms, now_ms - made_up_ms)
