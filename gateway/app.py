@@ -44,12 +44,10 @@ from gateway.engines import ChosenStores, engine_of, files_in
 from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
-from gateway.vpn.clock import Clock
-from gateway.vpn.hosted.message_vpns import MessageVpns
-from gateway.vpn.hosted.vpn_factory import OpenArchive
-from gateway.vpn.jobs.ports import JobPorts
-from gateway.vpn.telemetry.span import SpanExport
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.hosted import MessageVpns, OpenArchive
+from gateway.vpn.jobs.jobs import JobPorts
+from gateway.vpn.runtime import Clock, Tuning
+from gateway.vpn.tracing import SpanExport
 from store.data_folder import DataFolder
 from store.errors import StoreError
 from store.following import FollowableStores

@@ -26,7 +26,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from amqp_ext.message.trace_context import TraceContext
 from gateway import log_keys
-from gateway.vpn.telemetry.span import Span, SpanKind
+from gateway.vpn.tracing import Span, SpanKind
 
 MOST_QUEUED: Final = 10_000
 """Spans that wait to be sent: some megabytes."""

@@ -11,7 +11,7 @@ from gateway.core.errors import Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
 from gateway.vpn.clients import ClientIdentity, SeenLinks
-from gateway.vpn.hosted.message_vpns import MessageVpns
+from gateway.vpn.hosted import MessageVpns
 
 
 class Health(Protocol):

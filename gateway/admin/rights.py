@@ -28,7 +28,7 @@ from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.permissions import Action
-from gateway.vpn.jobs.rights import Demand, to_copy, to_return
+from gateway.vpn.jobs.jobs import Demand, to_copy, to_return
 
 MOST_PATTERNS: Final = 16
 """Topic patterns that one request may read."""

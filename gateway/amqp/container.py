@@ -32,7 +32,7 @@ from gateway.peer_lines import PeerLines
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.role.waiting_vpn import WaitingVpn
+from gateway.vpn.role import WaitingVpn
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class Guest:
 
 
 class ServedVpns(Protocol):
-    """The Message VPNs of the gateway (``gateway.vpn.hosted.message_vpns.MessageVpns``)."""
+    """The Message VPNs of the gateway (``gateway.vpn.hosted.MessageVpns``)."""
 
     def get(self, name: str, /) -> MessageVpn | None:
         """One that is active here."""

@@ -53,7 +53,7 @@ class _CannotPublish(Exception):
 
 class CopyPublisher:
     """
-    See ``gateway.vpn.jobs.remote_target.RemotePublisher``.
+    See ``gateway.vpn.jobs.copies.RemotePublisher``.
 
     Args:
         address: Where to publish, as the peer's addresses are.

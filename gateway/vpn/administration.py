@@ -19,10 +19,9 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, TOPIC, ReplayRequest
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.log import LoggedMessages, Order, Wanted
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.replay.log_listing import LoggedMessages, Order, Wanted
-from gateway.vpn.replay.unlogged import unlogged_on
-from gateway.vpn.replay_preview import Preview, check_guard, preview
+from gateway.vpn.replay_preview import Preview, check_guard, preview, unlogged_on
 from store.errors import WriteFailed
 
 START_TRIES: Final = 3

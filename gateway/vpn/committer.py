@@ -20,8 +20,7 @@ from gateway.core.effects import Effect, Publication, SaveArchived
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID
-from gateway.vpn.counters import Counters
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Counters, Runtime
 from store.errors import Deposed, WriteFailed
 from store.histogram import Histogram
 from store.ports import Batch, Store

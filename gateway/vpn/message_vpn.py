@@ -33,46 +33,28 @@ from gateway.core.errors import Refused
 from gateway.core.message_cache import CacheBudget, MessageCache
 from gateway.core.publications import Origins
 from gateway.vpn.committer import Committer
-from gateway.vpn.counters import REFUSALS, Counters
-from gateway.vpn.declared import check_declared, declare
-from gateway.vpn.delivery.consumers import Consumers
-from gateway.vpn.delivery.endpoint_listing import EndpointListing
-from gateway.vpn.delivery.feeds import Feeds
-from gateway.vpn.delivery.history_pace import HistoryPace
-from gateway.vpn.delivery.log_feed import LogFeedShared
-from gateway.vpn.delivery.readers import Readers
-from gateway.vpn.delivery.selection_turns import SelectionTurns
-from gateway.vpn.delivery.streams import Streams
-from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.erasing.erasing import Erasing
+from gateway.vpn.consumers import Consumers, Streams
+from gateway.vpn.endpoints import Endpoints, check_declared, declare
+from gateway.vpn.erasing import Erasing
+from gateway.vpn.feeds.browse_feed import EndpointListing
+from gateway.vpn.feeds.endpoint_feed import Feeds
+from gateway.vpn.feeds.log_feed import LogFeedShared, Readers
+from gateway.vpn.history import LogHistory
 from gateway.vpn.jobs.job import JobShared
-from gateway.vpn.jobs.jobs import Jobs
-from gateway.vpn.jobs.ports import JobPorts
-from gateway.vpn.log import MessageLog
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.jobs.jobs import JobPorts, Jobs
+from gateway.vpn.log import MessageLog, SearchShared
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.replay.log_search import SearchShared
-from gateway.vpn.replay.pump import PumpShared
-from gateway.vpn.replay.runner import ReplayRunner
-from gateway.vpn.role.lease import Lease
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.settings import CurrentSettings, log_policy
-from gateway.vpn.telemetry.message_tracing import MessageTracing
-from gateway.vpn.telemetry.span import SpanSink
-from gateway.vpn.trends.depths import Depths
-from gateway.vpn.trends.rates import Rates
-from gateway.vpn.upkeep.ageing import Ageing
-from gateway.vpn.upkeep.alarms import AlarmWatch
-from gateway.vpn.upkeep.archive_watch import ArchiveWatch
-from gateway.vpn.upkeep.counting import Counting
+from gateway.vpn.replays import PumpShared, ReplayRunner
+from gateway.vpn.role import Lease
+from gateway.vpn.runtime import REFUSALS, Counters, CurrentSettings, Runtime, log_policy
+from gateway.vpn.tracing import MessageTracing, SpanSink
+from gateway.vpn.turns import HistoryPace, SelectionTurns, UserTurns
+from gateway.vpn.upkeep.alarms import AlarmWatch, ArchiveWatch, DurabilityWatch
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
-from gateway.vpn.upkeep.durability import DurabilityWatch
-from gateway.vpn.upkeep.expiry import Expiry
-from gateway.vpn.upkeep.sizing import Sizing
-from gateway.vpn.upkeep.topic_retention import TopicRetention
-from gateway.vpn.upkeep.trimmer import Trimmer
-from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
-from gateway.vpn.user_turns import UserTurns
+from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
+from gateway.vpn.upkeep.sizing import Counting, Sizing
+from gateway.vpn.upkeep.trends import Depths, Rates
+from gateway.vpn.upkeep.trimming import Ageing, TopicRetention, Trimmer
 from store.ports import Archive, Durability, Store
 
 CLOSE_SECONDS: Final = 3.0

@@ -22,7 +22,7 @@ from playwright.sync_api import (
 )
 
 from gateway.config import AdminListener
-from gateway.vpn.counters import REFUSALS
+from gateway.vpn.runtime import REFUSALS
 from tests.console import npm
 from tests.support.client import Client
 from tests.support.ports import free_port

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from amqp_ext.codec import Symbol
 from gateway.config import AdminListener, Vpn
-from gateway.vpn.clock import SystemClock
+from gateway.vpn.runtime import SystemClock
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
 from tests.support.ports import free_port

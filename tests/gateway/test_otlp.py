@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from amqp_ext.message.trace_context import TraceContext
 from gateway.config import Telemetry
 from gateway.otlp import OtlpExport, read_headers
-from gateway.vpn.telemetry.span import Span, SpanKind
+from gateway.vpn.tracing import Span, SpanKind
 from tests.support.client import Client, texts
 from tests.support.running import RunningGateway, settings_for
 from tests.support.trades import trade

@@ -17,7 +17,7 @@ from proton import Described, byte, int32, short, symbol, timestamp, ubyte, uint
 
 from amqp_ext.replay_id import format_replay_id
 from gateway.config import Vpn
-from gateway.vpn.clock import SystemClock
+from gateway.vpn.runtime import SystemClock
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for

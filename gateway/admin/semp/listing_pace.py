@@ -28,7 +28,7 @@ WINDOW_S: Final = 0.02
 class ListingPace:
     """
     Args:
-        activity: Rises with what is published and settled (``gateway.vpn.counters.Counters.activity``).
+        activity: Rises with what is published and settled (``gateway.vpn.runtime.Counters.activity``).
         seconds: A clock that only goes forward.
         sleep: Returns after so many seconds.
     """

@@ -18,7 +18,7 @@ from gateway.admin.semp.documented import resource
 from gateway.admin.semp.envelope import SempError
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
-from gateway.vpn.replay.log_listing import LoggedMessage, Wanted
+from gateway.vpn.log import LoggedMessage, Wanted
 
 MOST_PATTERNS: Final = 100
 """Topic patterns of a list of messages: each topic is held against all of them."""

@@ -22,8 +22,8 @@ from gateway.ledger import Ledger
 from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
-from gateway.vpn.hosted.message_vpns import MessageVpns
-from gateway.vpn.role.waiting_vpn import WaitingVpn
+from gateway.vpn.hosted import MessageVpns
+from gateway.vpn.role import WaitingVpn
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""

@@ -21,9 +21,9 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
-from gateway.vpn.clock import Clock
-from gateway.vpn.delivery.selection_turns import RowsAtOnce
-from gateway.vpn.role.lease import Lease
+from gateway.vpn.role import Lease
+from gateway.vpn.runtime import Clock
+from gateway.vpn.turns import RowsAtOnce
 
 PIECE_BYTES: Final = 256 * 1024
 """Bytes that are made before they are written: large enough that what a write costs does not show."""
@@ -42,7 +42,7 @@ HEARTBEAT_S: Final = 15.0
 
 
 class Feed(Protocol):
-    """Where the messages come from (``gateway.vpn.delivery.log_feed.LogFeed``)."""
+    """Where the messages come from (``gateway.vpn.feeds.log_feed.LogFeed``)."""
 
     @property
     def position(self) -> int:

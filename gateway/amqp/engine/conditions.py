@@ -12,7 +12,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Int, Symbol
 from gateway.amqp.engine.native import describe_condition
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.counters import REFUSALS
+from gateway.vpn.runtime import REFUSALS
 
 UNBOUNDED: Final = 0xFFFF_FFFF
 """The ``max-frame-size`` of a peer that takes any frame."""

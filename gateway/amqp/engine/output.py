@@ -17,7 +17,7 @@ from gateway.amqp.engine.loops import LOOPS
 
 
 class DeliveryGate(Protocol):
-    """Whether messages may go out (``gateway.vpn.role.lease.Lease``)."""
+    """Whether messages may go out (``gateway.vpn.role.Lease``)."""
 
     def holds(self) -> bool:
         """They may, now."""

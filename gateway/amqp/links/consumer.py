@@ -23,7 +23,7 @@ from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
-from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.consumers import Consumers
 
 FAILED: Final = Outcome(MODIFIED, failed=True)
 """What a delivery has come to where nothing is said of it: nothing is lost, and the next consumer knows."""

@@ -30,7 +30,7 @@ from gateway.amqp.links.answer_link import AnswerLink
 from gateway.amqp.links.base_link import BaseLink
 from gateway.amqp.refusals import rule_of
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.counters import REFUSALS
+from gateway.vpn.runtime import REFUSALS
 
 WINDOW: Final = 8
 """Requests of one link that may wait for their answers; as many as RabbitMQ takes."""

@@ -1,35 +1,34 @@
 """
-Dead letters sent back to where they died, or elsewhere: each batch leaves the dead message queue in the commit that
-publishes it.
+Dead letters sent back to where they died, or elsewhere; and dead letters counted by why and where they died.
 
-The job is a consumer of the queue: what another one has in delivery is left alone. It takes what lay there when it
-began, so that a message that dies again is not returned again. On the way the ``x-opt-dead-…`` annotations are taken
-off, and ``x-opt-replay-source-id`` says which message died; the bare message stays as it was. What died on a topic
-endpoint goes there alone, and not to others that subscribe to its topic. A message that has nowhere to go back to
-stays, and is counted.
+Each batch leaves the dead message queue in the commit that publishes it. The job is a consumer of the queue: what
+another one has in delivery is left alone. It takes what lay there when it began, so that a message that dies again is
+not returned again. On the way the ``x-opt-dead-…`` annotations are taken off, and ``x-opt-replay-source-id`` says which
+message died; the bare message stays as it was. What died on a topic endpoint goes there alone, and not to others that
+subscribe to its topic. A message that has nowhere to go back to stays, and is counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from amqp_ext.addresses.queue_names import queue_topic, topic_endpoint_of_topic, topic_endpoint_topic
 from amqp_ext.codec import CodecError, Long
 from amqp_ext.message.annotations import annotated, without_annotations
 from amqp_ext.message.copies import SOURCE_ID, origin_of
 from amqp_ext.message.sections import MessageView, message_annotations
-from gateway.core.endpoint.endpoint import Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, ID, ReplayRecord, Row
 from gateway.core.settlements import PendingSettlement
-from gateway.vpn.jobs.job import RUNNING, Job, JobShared
-from gateway.vpn.jobs.selection import selector_of
-from gateway.vpn.jobs.target import check_leads_somewhere
+from gateway.vpn.feeds.log_feed import Readers
+from gateway.vpn.jobs.job import RUNNING, Job, JobShared, check_leads_somewhere, selector_of
 from store.errors import WriteFailed
 
 DEAD_ENDPOINT: Final = "x-opt-dead-endpoint"
@@ -312,3 +311,109 @@ class DeadReturn(Job):
         said = f"{self.record.sent} messages returned{self._unknown_said}"
         stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
         return "; ".join([said, *stay])
+
+
+AT_ONCE: Final = 256
+"""Messages looked at in one turn of the loop."""
+
+MOST_GROUPS: Final = 1_000
+"""Groups that are told apart; what belongs to further ones is counted as one, without names."""
+
+MOST_CHARACTERS: Final = 200
+"""Of a reason or a name, which whoever published the message may have written."""
+
+Key: TypeAlias = "tuple[str, str]"
+"""Why, and where; empty where a message does not say, or where that is not asked."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Messages that are alike."""
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+class _Counting:
+    """The link of a browser that counts."""
+
+    client = JobClient("rewind: counting", "")
+
+    def __init__(self, by: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._by_reason = by != "endpoint"
+        self._by_endpoint = by != "reason"
+        self._loop = loop
+        self._left = AT_ONCE
+        self.groups: dict[Key, Group] = {}
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.more = asyncio.Event()
+
+    def room(self) -> int:
+        return self._left
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        groups = self.groups
+        for row in rows:
+            key = (
+                annotation_of(row, DEAD_REASON)[:MOST_CHARACTERS] if self._by_reason else "",
+                annotation_of(row, DEAD_ENDPOINT)[:MOST_CHARACTERS] if self._by_endpoint else "",
+            )
+            group = groups.get(key)
+            if group is None:
+                group = groups.setdefault(key if len(groups) < MOST_GROUPS else ("", ""), Group())
+            group.messages += 1
+            group.size_bytes += len(row[CONTENT])
+        self._left -= len(rows)
+        if self._left <= 0:
+            self.more.set()
+
+    def go_on(self) -> None:
+        """It can take as many again."""
+        self.more.clear()
+        self._left = AT_ONCE
+
+    def nothing_to_send(self) -> None:
+        self._end(None)
+
+    def finish(self) -> None:
+        self._end(None)
+
+    def refuse(self, refused: Refused) -> None:
+        self._end(refused)
+
+    def _end(self, refused: Refused | None) -> None:
+        if not self.done.done():
+            if refused is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(refused)
+        self.more.set()
+
+
+async def count_dead(
+    readers: Readers,
+    endpoint: Endpoint,
+    by: Literal["reason", "endpoint", "both"],
+    loop: asyncio.AbstractEventLoop,
+) -> dict[Key, Group]:
+    """
+    The messages on a queue by why and where they died; the largest groups first.
+
+    Raises:
+        Refused: It was emptied meanwhile, or could not be read.
+    """
+    link = _Counting(by, loop)
+    feed = readers.browse(endpoint, link, None)
+    try:
+        feed.run()
+        while not link.done.done():
+            await link.more.wait()
+            if link.done.done():
+                break
+            await asyncio.sleep(0)
+            link.go_on()
+            feed.run()
+        await link.done
+    finally:
+        feed.close()
+    return dict(sorted(link.groups.items(), key=lambda item: (-item[1].messages, item[0])))

@@ -11,27 +11,148 @@ States: ``running``, ``paused``, ``complete``, ``cancelled``, ``failed``.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from amqp_ext.addresses.address import AddressKind, parse_target
+from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.texts import AddressError
+from amqp_ext.filters.filter_set import Filters
+from amqp_ext.topics import TopicSyntaxError
 from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
+from gateway.core.replay.reading import compile_filters
 from gateway.vpn.committer import Committer
-from gateway.vpn.counters import Counters
-from gateway.vpn.delivery.consumers import Consumers
-from gateway.vpn.delivery.history_pace import HistoryPace
-from gateway.vpn.delivery.selection_turns import SelectionTurns
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.consumers import Consumers
+from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.history import LogHistory
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.turns import HistoryPace, RowsAtOnce, SelectionTurns
 from store.errors import WriteFailed
+
+
+def selector_of(text: str, too_costly: Callable[[Row], None] | None = None) -> Callable[[Row], bool] | None:
+    """
+    What a selector takes; None where it is empty, and everything is taken. A message that cannot be read is not taken.
+
+    Args:
+        too_costly: See ``compile_filters``.
+
+    Raises:
+        Refused: INVALID_FIELD, it is none; the text says where.
+    """
+    return compile_filters(Filters(selector=text), too_costly) if text else None
+
+
+class Choosing:
+    """
+    A job's selector over pages of messages.
+
+    Args:
+        takes: None takes everything.
+    """
+
+    def __init__(
+        self, takes: Callable[[Row], bool] | None, turns: SelectionTurns, runtime: Runtime, most_rows: int
+    ) -> None:
+        self._takes = takes
+        self._turns = turns
+        self._loop = runtime.loop
+        self._at_once = RowsAtOnce(runtime.clock.seconds, most_rows)
+
+    async def among(self, rows: list[Row]) -> list[Row]:
+        """Those of these messages that the job takes."""
+        takes = self._takes
+        if takes is None:
+            return rows
+        chosen: list[Row] = []
+        looked_at = 0
+        while looked_at < len(rows):
+            while self._turns.is_over():
+                await self._next_turn()
+            part: Sequence[Row] = rows[looked_at : looked_at + self._at_once.count]
+            with self._at_once:
+                chosen += filter(takes, part)
+            looked_at += len(part)
+        return chosen
+
+    async def _next_turn(self) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        waiting = self._turns.wait(lambda: None if turn.done() else turn.set_result(None))
+        try:
+            await turn
+        finally:
+            waiting.cancel()
+
+
+_HOST: Final = re.compile(r"amqps?://", re.IGNORECASE)
+
+
+def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
+    """
+    The topic that an address publishes to; a queue that it names is made where that is allowed.
+
+    Raises:
+        Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
+    """
+    check_no_host(address)
+    try:
+        parsed = parse_target(address)
+        if parsed.kind is AddressKind.TOPIC:
+            topic = publishing.check_topic(parsed.name)
+            check_leads_somewhere(topic, endpoints)
+            return topic
+    except (AddressError, TopicSyntaxError) as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    if parsed.kind is not AddressKind.QUEUE:
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:80]!r}; name a queue or a topic"
+        )
+    kind = parsed.options.get("kind")
+    queue = endpoints.queue_for(
+        parsed.name,
+        kind=None if kind is None else EndpointKind(kind),
+        may_create=parsed.options.get("create") != "never",
+    )
+    return queue_topic(queue.name)
+
+
+def check_no_host(address: str) -> None:
+    """
+    That an address names no host: where that is, the configuration alone says.
+
+    Raises:
+        Refused: INVALID_FIELD.
+    """
+    if _HOST.match(address.lstrip()):
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
+            "another host, which is for the configuration to name (replay_target)",
+        )
+
+
+def check_leads_somewhere(topic: str, endpoints: Endpoints | Broker) -> None:
+    """
+    That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
+
+    Raises:
+        Refused: NOT_FOUND.
+    """
+    queue = queue_of_topic(topic)
+    if queue is not None and endpoints.find(queue) is None:
+        raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
+
 
 RUNNING: Final = "running"
 PAUSED: Final = "paused"
@@ -111,7 +232,7 @@ class Job(ABC):
 
     @abstractmethod
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.erasing.Holder``)."""
+        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
 
     def _said(self) -> str:
         """What became of it, once it is complete."""

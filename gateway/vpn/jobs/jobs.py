@@ -1,31 +1,186 @@
 """
 The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and taken up after a stop.
+
+What a user needs to be permitted for a job is asked when it begins, and as long as it goes on (``to_copy``,
+``to_return``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeAlias
 
-from amqp_ext.replay_start import StartKind
+from amqp_ext.addresses.address import AddressKind, parse_target
+from amqp_ext.addresses.texts import AddressError
+from amqp_ext.replay_start import ReplayStart, StartKind
+from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway import log_keys
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import COPY, DEAD_RETURN, FAILED, ReplayRecord, Row
+from gateway.core.permissions import OPEN, Action, Permissions
 from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.jobs.copy_job import CopyJob
+from gateway.vpn.jobs.copies import CopyJob, OpenRemote, RemoteCopyJob, checked, positive
 from gateway.vpn.jobs.dead_return import DeadReturn
-from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress
-from gateway.vpn.jobs.remote_copy_job import RemoteCopyJob
-from gateway.vpn.jobs.remote_target import OpenRemote
-from gateway.vpn.jobs.requests import CopyRequest, ReturnRequest
-from gateway.vpn.jobs.selection import selector_of
-from gateway.vpn.jobs.target import check_no_host, topic_of
-from gateway.vpn.jobs.topics import checked, positive
+from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress, check_no_host, selector_of, topic_of
 from gateway.vpn.log import MessageLog
-from gateway.vpn.settings import CurrentSettings
+from gateway.vpn.runtime import CurrentSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """
+    Attributes:
+        place: Where it starts, and where it ends if not at the end of the log as it is then.
+        subscriptions: Topic patterns; none for all. A ``!`` in front leaves out what the others match.
+        target: An address.
+        rate: Messages a second, at most.
+        speed: A factor of the original pace.
+        name: Empty for one that is made of who asks and when.
+        remote: The label of the peer that ``target`` is an address of; empty for this Message VPN.
+    """
+
+    place: ReplayStart
+    target: str
+    requester: str = ""
+    start: str = "beginning"
+    until: str = ""
+    subscriptions: tuple[str, ...] = ()
+    selector: str = ""
+    rate: float | None = None
+    speed: float | None = None
+    name: str = ""
+    remote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnRequest:
+    """
+    Attributes:
+        queue: Where the dead letters lie.
+        target: An address; empty for where each message died.
+        limit: At most so many messages; 0 for all.
+    """
+
+    queue: str
+    target: str = ""
+    requester: str = ""
+    selector: str = ""
+    rate: float | None = None
+    limit: int = 0
+    name: str = ""
+
+
+PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
+"""Called with the name of a user and of a Message VPN: what the user may do there, as the directory has it now."""
+
+
+class Demand(NamedTuple):
+    """Something that one of several rules has to permit."""
+
+    what: str
+    """For a sentence, behind "may not"."""
+    rules: tuple[tuple[Action, AddressKind, str], ...]
+
+    def is_met(self, permissions: Permissions) -> bool:
+        """Whether a user with these permissions may do it."""
+        return any(permissions.decide(*rule).is_allowed for rule in self.rules)
+
+
+WHOLE_LOG: Final = Demand("administer log://>", ((Action.ADMINISTER, AddressKind.LOG, ">"),))
+
+
+def to_copy(patterns: Sequence[str], target: object, *, is_remote: bool) -> list[Demand]:
+    """
+    What a copy demands.
+
+    Args:
+        patterns: Its subscriptions, exceptions among them; none for all.
+        target: Its address; what is none is said to be by the operation.
+        is_remote: The address is one of another gateway.
+    """
+    if is_remote:
+        # What goes to another gateway goes there as the configuration's user: that is no user's own to send.
+        return [WHOLE_LOG]
+    positive = [pattern for pattern in patterns if not pattern.startswith("!")] or [">"]
+    return [*map(_to_read, positive), to_publish(target)]
+
+
+def to_return(queue: str, target: object) -> list[Demand]:
+    """
+    What sending dead letters back demands.
+
+    Args:
+        queue: Where they lie.
+        target: An address; empty for where each message died.
+    """
+    administered = Demand(
+        f"administer queue://{queue[:250]}", ((Action.ADMINISTER, AddressKind.QUEUE, queue),)
+    )
+    # Where each goes is said in the message, by whoever could publish to the queue.
+    return [administered, to_publish(target) if target else WHOLE_LOG]
+
+
+def _to_read(pattern: str) -> Demand:
+    """What is copied is read, as by ``log://``."""
+    try:
+        TopicPattern.parse(pattern)
+    except TopicSyntaxError:
+        return WHOLE_LOG
+    return Demand(
+        f"read log://{pattern}: it takes the right to consume it, or to administer it",
+        ((Action.CONSUME, AddressKind.LOG, pattern), (Action.ADMINISTER, AddressKind.LOG, pattern)),
+    )
+
+
+def to_publish(address: object) -> Demand:
+    """What publishing to an address demands."""
+    try:
+        target = parse_target(address) if isinstance(address, str) else None
+    except AddressError:
+        target = None
+    if target is None or target.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
+        return WHOLE_LOG
+    return Demand(
+        f"publish to {target.kind.value}://{target.name}: it takes the right to publish to it, or to administer it",
+        ((Action.PUBLISH, target.kind, target.name), (Action.ADMINISTER, target.kind, target.name)),
+    )
+
+
+def why_not(record: ReplayRecord, permissions: Permissions) -> str:
+    """Why a job may not go on in its requester's name; empty where it may."""
+    demands = (
+        to_copy(record.subscriptions, record.target, is_remote=bool(record.remote))
+        if record.kind == COPY
+        else to_return(record.source, record.target)
+    )
+    for demand in demands:
+        if not demand.is_met(permissions):
+            return f"user {record.requester!r}, who began it, may no longer {demand.what}"
+    return ""
+
+
+def _everything(user: str, vpn: str) -> Permissions:
+    return OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class JobPorts:
+    """
+    Attributes:
+        open_remote: Publishes copies at other gateways; where there is none, nobody does.
+        permissions: What a user may do in a Message VPN now; everything, where nobody says.
+    """
+
+    open_remote: OpenRemote | None = None
+    permissions: PermissionsOf = _everything
+
+    def why_not(self, vpn: str, record: ReplayRecord) -> str:
+        """Why a job of a Message VPN may not go on in its requester's name; empty where it may."""
+        return why_not(record, self.permissions(record.requester, vpn))
 
 
 class Jobs:
@@ -84,7 +239,7 @@ class Jobs:
             job.close()
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.erasing.Holder``)."""
+        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
         for job in self._jobs.values():
             job.erased(markers)
 

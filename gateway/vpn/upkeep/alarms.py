@@ -1,6 +1,6 @@
 """
-Watches what alarms are about: once a second the use of quotas and the clock, and at once whether the store can be
-written; while it cannot, it is tried again every second.
+Watches what alarms are about: quotas and the clock once a second, whether the store can be written at once, what
+commits survive every few seconds, and the log's archive once a minute.
 
 Nothing is looked at for a message. Each alarm is one log line when it is raised and one when it is cleared.
 """
@@ -8,6 +8,9 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from gateway import log_keys
@@ -15,14 +18,113 @@ from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.sizing import LogPlan
 from gateway.vpn.committer import Committer
-from gateway.vpn.role.lease import Lease
+from gateway.vpn.history import LogHistory
+from gateway.vpn.role import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.upkeep.dead_letters import Discarded
-from gateway.vpn.upkeep.durability import DurabilityWatch
-from store.ports import Archive, Reader
+from store.errors import ReadFailed
+from store.ports import Archive, Durability, Reader
+
+ASK_SECONDS: Final = 2.0
+"""From an answer to the next question: how late it is known that a standby is gone, about."""
+
+
+class DurabilityWatch:
+    """
+    Args:
+        ask: ``store.ports.Store.durability``.
+        first: What it said when the store was opened; None if it could not.
+        requires_standby: Whether messages are to be refused while one machine alone has them.
+        name: The Message VPN's.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], Durability],
+        first: Durability | None,
+        requires_standby: Callable[[], bool],
+        runtime: Runtime,
+        name: str,
+    ) -> None:
+        self.found = first
+        """What commits survive, as far as it is known; None while the engine does not say."""
+        self._ask = ask
+        self._requires_standby = requires_standby
+        self._loop = runtime.loop
+        self._ended = threading.Event()
+        self._name = name
+
+    def start(self) -> None:
+        """Ask again and again, of an engine whose answer can change."""
+        if self.found is not Durability.DISK:
+            threading.Thread(target=self._run, name=f"durability {self._name}", daemon=True).start()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+
+    def problem(self) -> str | None:
+        """What an administrator should know of; None where it is as it should be."""
+        if self.found is not Durability.ONE_MACHINE:
+            return None
+        refused = ", and messages are refused" if self._requires_standby() else ""
+        return f"no synchronous standby answers: what is accepted is on one machine only{refused}"
+
+    def refusal(self) -> Refused | None:
+        """Why no message is taken now; None when it is. Asked once a batch."""
+        if self.found is not Durability.ONE_MACHINE or not self._requires_standby():
+            return None
+        return Refused(
+            ErrorCode.ONE_MACHINE,
+            "no synchronous standby answers, so the message would be on one machine only (require_standby); try again",
+        )
+
+    def _run(self) -> None:
+        while not self._ended.wait(ASK_SECONDS):
+            found: Durability | None = None
+            with suppress(ReadFailed):
+                found = self._ask()
+            with suppress(RuntimeError):  # the loop is closed: the gateway ends
+                self._loop.call_soon_threadsafe(self._told, found)
+
+    def _told(self, found: Durability | None) -> None:
+        self.found = found
+
+
+class ArchiveWatch:
+    def __init__(self, history: LogHistory, runtime: Runtime) -> None:
+        self._history = history
+        self._runtime = runtime
+        self._task: asyncio.Task[None] | None = None
+        self._is_due = asyncio.Event()
+
+    def start(self) -> None:
+        """Look now, and again and again, where there is an archive."""
+        if self._history.archive is not None:
+            self._task = self._runtime.loop.create_task(self._watch())
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def archived(self) -> None:
+        """An archiver has told of more."""
+        self._is_due.set()
+
+    async def _watch(self) -> None:
+        while True:
+            self._is_due.clear()
+            with suppress(ReadFailed):  # The archive says so itself, and that is an alarm.
+                await self._history.look(anew=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._runtime.tuning.archive_look_seconds):
+                    await self._is_due.wait()
+
 
 LOOK_SECONDS: Final = 1.0
 """From one look to the next: how late an alarm may be, about."""

@@ -30,11 +30,10 @@ from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
 from gateway.core.settlements import PendingSettlement
 from gateway.vpn.committer import Committer
-from gateway.vpn.counters import Counters
-from gateway.vpn.delivery.consumers import Consumers
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.consumers import Consumers
+from gateway.vpn.history import LogHistory
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Counters, Runtime
 from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S: Final = 1.0

@@ -1,10 +1,10 @@
 """
-Takes what has expired off the heads of endpoints, where no consumer asks for it.
+Takes expired messages off the heads of endpoints where no consumer asks for them, and deletes unused subscriptions.
 
-A delivery is checked when it is made; this is for messages that nobody takes. Once a second each endpoint's head is
-looked at: the message that would be delivered next. Where only the store knows which one that is, this one message is
-read from disk. A head that expires later, or never, is remembered and costs a comparison from then on. What is not
-swept, and expires when it is about to be delivered, or when it gets to the head:
+A delivery is checked when it is made; the sweep is for messages that nobody takes. Once a second it looks at the head
+of each endpoint: the message that would be delivered next. Where only the store knows which one that is, it reads this
+one message. A head that expires later, or never, is remembered and costs a comparison from then on. Not swept, and
+expired when they are about to be delivered, or get to the head, are:
 
 - messages behind one that lives longer (RabbitMQ's queues do the same);
 - what a consumer has unsettled;
@@ -15,14 +15,17 @@ swept, and expires when it is about to be delivered, or when it gets to the head
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from amqp_ext.message.ttl import ttl_of
+from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import BARE, CONTENT, ID, Row
-from gateway.vpn.delivery.feeds import Feeds
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.feeds.endpoint_feed import Feeds
+from gateway.vpn.runtime import CurrentSettings, Runtime
 
 READ_SECONDS: Final = 0.02
 """Until an endpoint whose head is being read from disk is looked at again."""
@@ -137,3 +140,61 @@ class Expiry:
 def _has_ttl(row: Row | None) -> bool:
     """A head that is at hand says in its header how long it lives."""
     return row is not None and bool(row[BARE]) and ttl_of(row[CONTENT]) is not None
+
+
+LOOK_SECONDS: Final = 60.0
+"""From one look to the next."""
+
+HOUR_SECONDS: Final = 3_600
+
+
+class UnusedSubscriptions:
+    """
+    Deletes topic endpoints that have had no consumer for as long as the settings say (``subscription_expiry_hours``).
+
+    Args:
+        delete: Deletes an endpoint with what lies on it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        delete: Callable[[Endpoint], None],
+        settings: CurrentSettings,
+        runtime: Runtime,
+    ) -> None:
+        self._broker = broker
+        self._delete = delete
+        self._settings = settings
+        self._runtime = runtime
+        self._unused_since: dict[Endpoint, float] = {}
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        self._look()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._runtime.loop.call_later(LOOK_SECONDS, self._look)
+        hours = self._settings.vpn.subscription_expiry_hours
+        if not hours:
+            self._unused_since.clear()
+            return
+        now = self._runtime.clock.seconds()
+        before, self._unused_since = self._unused_since, {}
+        for endpoint in list(self._broker.endpoints.values()):
+            if not _can_be_unused(endpoint) or endpoint.flows or endpoint.waiting_flows:
+                continue
+            since = self._unused_since[endpoint] = before.get(endpoint, now)
+            if now - since >= hours * HOUR_SECONDS:
+                del self._unused_since[endpoint]
+                self._runtime.log.info("subscription_expired", **{log_keys.ENDPOINT: endpoint.name})
+                self._delete(endpoint)
+
+
+def _can_be_unused(endpoint: Endpoint) -> bool:
+    settings = endpoint.settings
+    return endpoint.kind is EndpointKind.TOPIC_ENDPOINT and not settings.temporary and not settings.declared

@@ -1,9 +1,10 @@
 """
-Measures how quickly the log grows and what the disk has left, once a minute: for whoever plans its size, and for alarms
-by the time that is left.
+How much there is: the depths of endpoints, saved once a second, and the growth of the log, measured once a minute.
 
-Nothing is done for a message: the counters are read. What came before the gateway's start is taken from the log itself,
-by the ids that it had given out at times of the past and what its messages take on average.
+Nothing is done for a message. The store learns an endpoint's depth with its cursor, as of some id, and a start counts
+what came after: at most what one count leaves out. The log's growth is for whoever plans its size, and for alarms by
+the time that is left; what came before the gateway's start is taken from the log itself, by the ids that it had given
+out at times of the past and what its messages take on average.
 """
 
 from __future__ import annotations
@@ -28,12 +29,48 @@ from gateway.core.sizing import (
     plan,
     plan_of_topics,
 )
-from gateway.vpn.counters import Counters
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.committer import Committer
+from gateway.vpn.runtime import Counters, Runtime
 from gateway.vpn.upkeep.alarms import AlarmWatch
-from gateway.vpn.upkeep.trimmer import TRIM_AT, TRIM_TO
+from gateway.vpn.upkeep.trimming import TRIM_AT, TRIM_TO
 from store.errors import ReadFailed
 from store.ports import DiskUse, Reader
+
+COUNT_SECONDS: Final = 1.0
+"""From one count to the next: what came within is counted by a start, some hundred thousand messages at most."""
+
+SWEEP_COUNTS: Final = 10
+"""Counts from one sweep for routes that nobody needs to the next."""
+
+
+class Counting:
+    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._loop = runtime.loop
+        self._counts = 0
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(COUNT_SECONDS, self._count)
+
+    def close(self) -> None:
+        """Count what there is, as the last thing that is written."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._save()
+
+    def _count(self) -> None:
+        self._save()
+        self._counts += 1
+        if self._counts % SWEEP_COUNTS == 0:
+            self._broker.publications.sweep_routes()
+        self.start()
+
+    def _save(self) -> None:
+        for effect in self._broker.counts.effects():
+            self._committer.commit_when_convenient(effect)
+
 
 LEAST_MS: Final = 10 * MINUTE_MS
 """A rate that was measured over less is no reason for an alarm."""

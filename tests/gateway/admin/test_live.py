@@ -17,7 +17,7 @@ from gateway.admin.semp.message_attributes import ListedRows, listed_message
 from gateway.admin.v1 import log_stream
 from gateway.admin.v1.log_forms import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
 from gateway.core.model import Row
-from gateway.vpn.replay.log_listing import summary
+from gateway.vpn.log import summary
 from tests.amqp_ext.message.test_json import contents
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client

@@ -155,7 +155,7 @@ def test_by_priority(api: Api, client: Client) -> None:
 
 def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a bound on it: nothing is done."""
-    monkeypatch.setattr("gateway.vpn.replay.unlogged.MOST_MESSAGES", 1)
+    monkeypatch.setattr("gateway.vpn.replay_preview.MOST_MESSAGES", 1)
     fill(api, client)
     error = api.refused("PUT", "action", START, KEEP)
     assert "more than 1 messages lie" in error["description"]

@@ -13,7 +13,7 @@ from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.operations import rights_needed
 from gateway.config import Settings
 from gateway.users import Users
-from gateway.vpn.hosted.message_vpns import MessageVpns
+from gateway.vpn.hosted import MessageVpns
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/session"}
 """What anybody may ask."""

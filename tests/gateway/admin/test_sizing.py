@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.app import Gateway
 from gateway.cli import main
 from gateway.config import AlarmThresholds, ReplayLog, Vpn
-from gateway.vpn.clock import SystemClock
+from gateway.vpn.runtime import SystemClock
 from store.ports import DiskUse
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.runtime import Tuning
 from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data

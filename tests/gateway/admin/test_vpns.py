@@ -146,7 +146,7 @@ def test_a_change_that_cannot_be_stored_has_no_effect(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gateway.vpn.hosted.message_vpns.write_administered", full)
+    monkeypatch.setattr("gateway.vpn.hosted.write_administered", full)
     answer = of(api, "PATCH", "default", {"enabled": False})
     assert (answer.status_code, "No space left" in answer.text) == (503, True)
     assert made(api, "trading").status_code == 503

@@ -14,7 +14,7 @@ from fastapi import HTTPException, Request
 
 from gateway.admin.waiting import while_waiting
 from gateway.vpn.administration import Administration
-from gateway.vpn.replay.log_listing import LoggedMessages
+from gateway.vpn.log import LoggedMessages
 from store.ports import LogPage
 from store.sqlite.reader import SqliteReader
 from tests.gateway.admin.conftest import Api

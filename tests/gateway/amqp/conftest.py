@@ -12,7 +12,7 @@ import pytest
 
 from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
-from gateway.vpn.clock import SystemClock
+from gateway.vpn.runtime import SystemClock
 from store.errors import WriteFailed
 from store.ports import Batch, OnCommit, StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores

@@ -28,8 +28,7 @@ from websockets.typing import Subprotocol
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
 from gateway.config import Limits, Listener, Tls, WebSocket
-from gateway.vpn.delivery.endpoint_feed import EndpointFeed
-from gateway.vpn.delivery.kept_rows import KeptRows
+from gateway.vpn.feeds.endpoint_feed import EndpointFeed, KeptRows
 from store.ports import StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.gateway.amqp.conftest import Start, Telling
@@ -54,7 +53,9 @@ from tests.support.running import RunningGateway
 
 OURS = (
     "gateway.amqp.",
-    "gateway.vpn.delivery.",
+    "gateway.vpn.feeds.",
+    "gateway.vpn.consumers.StreamFeed",
+    "gateway.vpn.history.LogSource",
     "gateway.core.replay.reading",
     "amqp_ext.message.annotations",
     "amqp_ext.sasl.",

@@ -13,7 +13,7 @@ import structlog
 from gateway.core.log import ArchivedRun, History
 from gateway.core.model import LogState, Row
 from gateway.core.replay.search import Search
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.history import LogHistory
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import MAX_ID, Archive, LogPage, Reader, RoutedPage, SearchPage, TallyPage, TopicPage

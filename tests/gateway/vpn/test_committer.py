@@ -12,8 +12,7 @@ import pytest
 from gateway.core.effects import CountedUpTo, Effect, Publication
 from gateway.core.errors import Refused
 from gateway.vpn.committer import LINGER_SECONDS, LINGERING_EFFECTS, Committer
-from gateway.vpn.counters import Counters
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Counters, Runtime
 from store.errors import WriteFailed
 from store.ports import Batch, OnCommit
 from tests.gateway.core.machines.step_loop import StepLoop

@@ -9,11 +9,9 @@ import pytest
 import structlog
 
 from gateway.core.log import History
-from gateway.vpn.counters import Counters
-from gateway.vpn.replay.log_histogram import Histogram, LogHistogram
-from gateway.vpn.replay.log_search import SearchShared
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.user_turns import UserTurns
+from gateway.vpn.log import Histogram, LogHistogram, SearchShared
+from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.turns import UserTurns
 from store.ports import Reader
 from tests.gateway.vpn.changing_log import COUNT, ChangingStore, World, history_of
 

@@ -14,7 +14,7 @@ from amqp_ext.replay_start import parse_text
 from gateway.core.model import Row
 from gateway.core.replay.search import search_for
 from gateway.core.replay.starts import LogProbe
-from gateway.vpn.log_history import HeldMessages, LogHistory
+from gateway.vpn.history import HeldMessages, LogHistory
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import LogPage
 from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of

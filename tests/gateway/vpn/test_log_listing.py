@@ -9,11 +9,9 @@ import pytest
 
 from amqp_ext.selector.selector import compile_selector
 from gateway.core.replay.search import Search
-from gateway.vpn.counters import Counters
-from gateway.vpn.replay.log_listing import LoggedMessages, LogListing, Wanted
-from gateway.vpn.replay.log_search import SearchShared
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.user_turns import UserTurns
+from gateway.vpn.log import LoggedMessages, LogListing, SearchShared, Wanted
+from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.turns import UserTurns
 from store.ports import Reader
 from tests.gateway.vpn.changing_log import COUNT, ChangingStore, World, history_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.vpn.user_turns import UserTurns
+from gateway.vpn.turns import UserTurns
 
 
 def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozenset()) -> list[str]:

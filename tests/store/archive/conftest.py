@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.runtime import Tuning
 from tests.gateway.amqp.conftest import Start, clock, connect, start, telling
 from tests.gateway.conftest import _ending, _quiet
 from tests.store.archive.begun import Begin

@@ -16,7 +16,7 @@ from gateway.admin.semp.routes.messages import WHOLE_MESSAGE, MessageId, whole_m
 from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.vpn.replay.log_listing import summary
+from gateway.vpn.log import summary
 
 
 class _OnEndpoint(TypedDict):

@@ -21,8 +21,7 @@ from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
-from gateway.vpn.erasing.copies import Copies
-from gateway.vpn.erasing.erasing import MOST_IDS, Erased
+from gateway.vpn.erasing import MOST_IDS, Copies, Erased
 
 MOST_PATTERNS: Final = 100
 

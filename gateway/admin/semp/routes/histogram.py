@@ -13,7 +13,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
-from gateway.vpn.replay.log_histogram import Histogram
+from gateway.vpn.log import Histogram
 
 MOST_BUCKETS: Final = 1_000
 """Of a histogram: more than a screen has columns for."""

@@ -19,9 +19,9 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, Name, check_log, endpoint_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
-from gateway.vpn.jobs.dead_letters import count_dead
+from gateway.vpn.jobs.dead_return import count_dead
 from gateway.vpn.jobs.job import Job
-from gateway.vpn.jobs.requests import CopyRequest, ReturnRequest
+from gateway.vpn.jobs.jobs import CopyRequest, ReturnRequest
 
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=10_000)]

@@ -15,7 +15,7 @@ from gateway.admin.semp.tree import Tree
 from gateway.core.sizing import HOUR_MS, Rate
 from gateway.vpn.administration import Administration
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.settings import MEGABYTE
+from gateway.vpn.runtime import MEGABYTE
 
 
 class _Rate(TypedDict):

@@ -28,7 +28,7 @@ from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.model import BARE, CONTENT, Row
 from gateway.vpn.administration import Administration
-from gateway.vpn.replay.log_listing import Order, summary
+from gateway.vpn.log import Order, summary
 
 
 class _Body(TypedDict):

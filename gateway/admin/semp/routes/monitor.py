@@ -32,7 +32,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.role.waiting_vpn import WaitingVpn
+from gateway.vpn.role import WaitingVpn
 from store.errors import ReadFailed
 
 

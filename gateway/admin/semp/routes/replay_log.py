@@ -21,7 +21,7 @@ from gateway.config import Vpn
 from gateway.config.administered import Changes
 from gateway.core.broker import Broker
 from gateway.vpn.administration import Administration
-from gateway.vpn.settings import MEGABYTE
+from gateway.vpn.runtime import MEGABYTE
 
 
 def _topic(text: str) -> str:

@@ -13,7 +13,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.vpn.counters import REFUSALS
+from gateway.vpn.runtime import REFUSALS
 
 
 class _Sampled(InVpn):

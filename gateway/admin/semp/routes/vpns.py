@@ -15,7 +15,7 @@ from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.config import ConfigError
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.role.waiting_vpn import WaitingVpn
+from gateway.vpn.role import WaitingVpn
 
 
 class VpnBody(BaseModel):

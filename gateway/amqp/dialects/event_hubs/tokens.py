@@ -19,7 +19,7 @@ from amqp_ext.event_hubs.shared_access import Token, TokenError, read_token
 from gateway.amqp.dialects.hooks import DialectClient
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
-from gateway.vpn.clock import SystemClock
+from gateway.vpn.runtime import SystemClock
 
 MAX_RESOURCES: Final = 1_000
 """Entities that one connection may have tokens for."""

@@ -12,9 +12,8 @@ from structlog.testing import capture_logs
 
 from amqp_ext.message.sections import MessageView
 from gateway.core.replay import reading
-from gateway.vpn.clock import SystemClock
-from gateway.vpn.delivery.selection_turns import SelectionTurns
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Runtime, SystemClock
+from gateway.vpn.turns import SelectionTurns
 from tests.gateway.amqp.attach.test_selection import SELECTOR, browser, numbered
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.gateway.core.machines.step_loop import StepLoop

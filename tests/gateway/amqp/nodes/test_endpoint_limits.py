@@ -9,8 +9,8 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config import Vpn
-from gateway.vpn.clock import SystemClock
-from gateway.vpn.upkeep import unused_subscriptions
+from gateway.vpn.runtime import SystemClock
+from gateway.vpn.upkeep import expiry
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Refused
 from tests.support.messages import data
@@ -49,7 +49,7 @@ def test_a_subscription_that_nobody_uses_expires(
     start: Start, connect: Connect, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the hours that the settings say it is gone with what lies on it; one that has a consumer stays."""
-    monkeypatch.setattr(unused_subscriptions, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(expiry, "LOOK_SECONDS", 0.01)
     clock = given["clock"] = FarClock()
     gateway = start(vpn=Vpn(subscription_expiry_hours=2))
     client = connect(gateway)

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
-from gateway.vpn.replay.pump import ReplayPump
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.replays import ReplayPump
+from gateway.vpn.runtime import Tuning
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import Client, texts
 from tests.support.messages import APPLICATION_PROPERTIES, data, section

@@ -7,7 +7,7 @@ from proton import Delivery
 
 from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
-from gateway.vpn.replay.pump import STEP_ROWS
+from gateway.vpn.replays import STEP_ROWS
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data

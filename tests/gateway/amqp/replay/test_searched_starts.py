@@ -21,7 +21,7 @@ from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.model import ListedPoint, Point
 from gateway.core.replay.search import Search
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.runtime import Tuning
 from store.sqlite.reader import SqliteReader
 from store.sqlite.reading.search import SearchPage
 from store.sqlite.transaction import Transaction

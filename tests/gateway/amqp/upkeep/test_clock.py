@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.app import Gateway
-from gateway.vpn.clock import SteadyClock, SystemClock
+from gateway.vpn.runtime import SteadyClock, SystemClock
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.gateway.amqp.upkeep.test_expiry import with_ttl
 from tests.support.client import texts

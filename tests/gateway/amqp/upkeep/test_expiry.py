@@ -9,7 +9,7 @@ from proton import Delivery
 
 from amqp_ext.codec import UByte, UInt
 from gateway.config import Limits, Queue, Vpn
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.runtime import Tuning
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, texts
 from tests.support.messages import HEADER, data, section

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Retention
-from gateway.vpn.tuning import Tuning
+from gateway.vpn.runtime import Tuning
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Clock, Start
 from tests.support.client import MESSAGE_UNAVAILABLE, Client, Refused, texts

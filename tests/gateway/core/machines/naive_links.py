@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import HELD, Row
-from gateway.vpn.delivery.log_feed import LogFeed
+from gateway.vpn.feeds.log_feed import LogFeed
 from tests.gateway.core.machines.model import Content, is_expired, matches
 
 if TYPE_CHECKING:

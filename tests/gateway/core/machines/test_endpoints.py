@@ -15,7 +15,7 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay.states import ReplayState
-from gateway.vpn.replay.unlogged import unlogged_on
+from gateway.vpn.replay_preview import unlogged_on
 from tests.gateway.core.machines.naive_links import Consumer
 from tests.gateway.core.machines.naive_transactions import TransactingMachine
 from tests.gateway.core.machines.vpn_machine import TOPICS, few, mostly, picks, starts

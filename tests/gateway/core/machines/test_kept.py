@@ -9,7 +9,7 @@ import pytest
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.replay.unlogged import unlogged_on
+from gateway.vpn.replay_preview import unlogged_on
 from tests.gateway.core.machines.test_endpoints import EndpointMachine
 from tests.gateway.core.machines.world import UNLOGGED, Sizes
 

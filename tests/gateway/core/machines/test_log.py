@@ -19,7 +19,7 @@ from gateway.core.errors import Refused
 from gateway.core.log import RetentionRule
 from gateway.core.model import CONTENT, HELD, Point
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.upkeep.ageing import HOUR_MS
+from gateway.vpn.upkeep.trimming import HOUR_MS
 from tests.gateway.core.machines.naive_links import LogConsumer, takes
 from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks, sizes
 from tests.gateway.core.machines.world import UNLOGGED, Sizes

@@ -33,10 +33,9 @@ from gateway.core.replay.states import ReplayState
 from gateway.core.settlements import PendingSettlement
 from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.tuning import Tuning
-from gateway.vpn.upkeep.ageing import HOUR_MS
+from gateway.vpn.runtime import Runtime, Tuning
 from gateway.vpn.upkeep.dead_letters import DeadLetters
+from gateway.vpn.upkeep.trimming import HOUR_MS
 from store.errors import WriteFailed
 from store.ports import MAX_ID, Durability, OnCommit
 from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.vpn.clock import SystemClock
-from gateway.vpn.counters import Counters
-from gateway.vpn.delivery import history_pace
-from gateway.vpn.delivery.history_pace import HistoryPace
-from gateway.vpn.tuning import Tuning
+from gateway.vpn import turns
+from gateway.vpn.runtime import Counters, SystemClock, Tuning
+from gateway.vpn.turns import HistoryPace
 
 ROWS = 128
 
@@ -110,7 +108,7 @@ def test_readers_go_on_at_once_where_live_traffic_has_ended(readers: int) -> Non
     loop.reading = 0.004
     loop.share(readers, 1.0)
     loop.live_per_second = 0
-    loop.share(readers, 4 * history_pace.WINDOW_SECONDS)
+    loop.share(readers, 4 * turns.WINDOW_SECONDS)
     assert loop.share(readers, 0.5) == pytest.approx(1, abs=0.02)
 
 
@@ -118,7 +116,7 @@ def test_a_reader_that_comes_after_live_traffic_does_not_wait_for_it() -> None:
     """What came while nobody read is no measure of what comes now."""
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
-    loop.now += 2 * history_pace.STALE_SECONDS
+    loop.now += 2 * turns.STALE_SECONDS
     loop.counters.published_messages += 1_000_000
     started = loop.now
     loop.now += ROWS * loop.row_seconds
@@ -157,4 +155,4 @@ def test_a_turn_that_was_interrupted_is_not_waited_for_long() -> None:
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     loop.now += 1.0
-    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 16.01 * history_pace.LONGEST_TURN
+    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 16.01 * turns.LONGEST_TURN

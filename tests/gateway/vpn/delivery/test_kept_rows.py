@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.core.model import CONTENT, Row
-from gateway.vpn.delivery.kept_rows import KeptRows
+from gateway.vpn.feeds.endpoint_feed import KeptRows
 
 IDS = st.sets(st.integers(1, 12)).map(sorted)
 

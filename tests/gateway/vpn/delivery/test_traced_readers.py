@@ -11,10 +11,9 @@ from proton import Link, Terminus
 from gateway import app
 from gateway.config import Queue, Vpn
 from gateway.config.settings import Telemetry
-from gateway.vpn.delivery.browse_feed import BrowseFeed
-from gateway.vpn.delivery.log_feed import LogFeed
-from gateway.vpn.delivery.traced_link import TracedLink
-from gateway.vpn.telemetry.span import Span
+from gateway.vpn.feeds.browse_feed import BrowseFeed
+from gateway.vpn.feeds.log_feed import LogFeed
+from gateway.vpn.tracing import Span, TracedLink
 from tests.support.client import Client, texts
 from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.delivery.history_pace import HistoryPace
-from gateway.vpn.delivery.log_feed import LogFeed
+from gateway.vpn.feeds.log_feed import LogFeed
+from gateway.vpn.turns import HistoryPace
 from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.vpn.role.lease import LOOK_SECONDS, Lease
+from gateway.vpn.role import LOOK_SECONDS, Lease
 
 
 class World:

@@ -13,8 +13,8 @@ import structlog
 
 from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
-from gateway.vpn.role import standby_reads
-from gateway.vpn.role.standby_reads import StandbyReads
+from gateway.vpn import standby
+from gateway.vpn.standby import StandbyReads
 from store.errors import LogTrimmed, ReadFailed
 from store.following import FollowedStore, ToldDefinitions, ToldLog
 from store.ports import LogPage
@@ -126,9 +126,9 @@ class Scene:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes as long as in life."""
     for name in ("LOOK_SECONDS", "RETRY_SECONDS"):
-        monkeypatch.setattr(standby_reads, name, 0.002)
-    monkeypatch.setattr(standby_reads, "LOST_SECONDS", 0.05)
-    monkeypatch.setattr(standby_reads, "STALE_SECONDS", 0.2)
+        monkeypatch.setattr(standby, name, 0.002)
+    monkeypatch.setattr(standby, "LOST_SECONDS", 0.05)
+    monkeypatch.setattr(standby, "STALE_SECONDS", 0.2)
 
 
 def follow(standby: Standby, play: Any) -> Scene:
@@ -173,7 +173,7 @@ def test_pages_are_held_against_what_readers_were_told_rules_took_out() -> None:
 
 def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers read it for themselves then."""
-    monkeypatch.setattr(standby_reads, "PAGES_AT_ONCE", 2)
+    monkeypatch.setattr(standby, "PAGES_AT_ONCE", 2)
 
     async def play(scene: Scene) -> None:
         scene.standby.next_id = 1_000

@@ -10,15 +10,8 @@ import pytest
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import Row
-from gateway.vpn.telemetry import message_tracing
-from gateway.vpn.telemetry.message_tracing import (
-    MOST_A_SECOND,
-    MOST_KNOWN,
-    MOST_LINKS,
-    SECOND_NS,
-    MessageTracing,
-)
-from gateway.vpn.telemetry.span import Span
+from gateway.vpn import tracing
+from gateway.vpn.tracing import MOST_A_SECOND, MOST_KNOWN, MOST_LINKS, SECOND_NS, MessageTracing, Span
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 
 SAMPLED = section(APPLICATION_PROPERTIES, {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}) + data("x")
@@ -112,13 +105,13 @@ def test_a_share_of_the_others_is_traced(ratio: float) -> None:
 def test_a_publisher_cannot_make_the_gateway_read_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many say that they are sampled, so many are read in a second, and no more."""
     read: list[Any] = []
-    context_of = message_tracing.context_of
+    context_of = tracing.context_of
 
     def counted(content: bytes, bare: int) -> Any:
         read.append(content)
         return context_of(content, bare)
 
-    monkeypatch.setattr(message_tracing, "context_of", counted)
+    monkeypatch.setattr(tracing, "context_of", counted)
     world = World()
     world.publish(SAMPLED, 1, 5 * MOST_A_SECOND)
     assert len(read) == MOST_A_SECOND
@@ -129,7 +122,7 @@ def test_a_publisher_cannot_make_the_gateway_read_every_message(monkeypatch: pyt
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of messages that nobody consumes, the newest are known, and the oldest are forgotten without a fault."""
-    monkeypatch.setattr(message_tracing, "MOST_KNOWN", 10)
+    monkeypatch.setattr(tracing, "MOST_KNOWN", 10)
     world = World()
     rows = world.publish(SAMPLED, 1, 100)
     world.commit(101)

@@ -11,11 +11,9 @@ from typing import Any, cast
 import structlog
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.vpn.clock import Clock
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.trends import depths, rates
-from gateway.vpn.trends.depths import Depths
-from gateway.vpn.trends.rates import Rates
+from gateway.vpn.runtime import Clock, Runtime
+from gateway.vpn.upkeep import trends
+from gateway.vpn.upkeep.trends import Depths, Rates
 
 BEGAN_MS = 1_800_000_000_000
 
@@ -109,12 +107,12 @@ def test_an_hour_is_kept() -> None:
     time, counted = Time(), {"n": 0}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
     found.sampler.start()
-    for _ in range(rates.SLOTS + 10):
+    for _ in range(trends.RATE_SLOTS + 10):
         counted["n"] += 1
         time.move(5)
-    assert found.counts("n") == [1] * rates.SLOTS
+    assert found.counts("n") == [1] * trends.RATE_SLOTS
     time.move(3 * 3_600, late=True)
-    assert len(found.counts("n")) == rates.SLOTS
+    assert len(found.counts("n")) == trends.RATE_SLOTS
     found.sampler.close()
     counted["n"] += 1
     before = found.counts("n")
@@ -146,10 +144,10 @@ def test_depths_are_those_at_the_end_of_each_minute() -> None:
     assert found.counts("q") == [5, 9, 0, 0, 0, 0, 0, 2]
     for _ in range(70):
         time.move(60)
-    assert found.counts("q") == [2] * depths.SLOTS
+    assert found.counts("q") == [2] * trends.DEPTH_SLOTS
     found.close()
     time.move(600)
-    assert found.counts("q") == [2] * depths.SLOTS
+    assert found.counts("q") == [2] * trends.DEPTH_SLOTS
 
 
 def test_many_endpoints_are_little_memory_and_many_turns() -> None:
@@ -167,13 +165,13 @@ def test_many_endpoints_are_little_memory_and_many_turns() -> None:
             endpoint.depth = 1
         turns = time.turns
         time.move(61)
-        assert time.turns - turns >= count / depths.AT_ONCE
+        assert time.turns - turns >= count / trends.AT_ONCE
         assert tracemalloc.get_traced_memory()[0] < 500 * count
     finally:
         tracemalloc.stop()
     assert found.counts("q0") == found.counts(f"q{count - 1}") == [0, 0, 1]
     for endpoint in endpoints.values():
         endpoint.depth = 0
-    for _ in range(depths.SLOTS + 1):
+    for _ in range(trends.DEPTH_SLOTS + 1):
         time.move(60)
     assert found._kept == {}

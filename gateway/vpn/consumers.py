@@ -1,0 +1,384 @@
+"""
+Consumers of endpoints and readers of streams: bound and unbound, what they can take, what becomes of messages.
+
+A reader of a stream is a flow bound to it, so that exclusivity, limits and deletion are those of every endpoint.
+Nothing is ever handed to that flow: its link is fed from the log, from where its start was resolved at the attach,
+however long it had to wait for its turn. Invariant: reading a stream and acknowledging lead to no effect, so nothing is
+written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from gateway.core.broker import Broker
+from gateway.core.effects import CountAttempts
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import Exclusivity
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
+from gateway.core.replay.reading import Pacer
+from gateway.core.replay.starts import Resolved
+from gateway.core.settlements import PendingSettlement
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.committer import Committer
+from gateway.vpn.feeds.endpoint_feed import Feeds
+from gateway.vpn.feeds.log_feed import LogFeed, Readers
+from gateway.vpn.runtime import Counters
+from gateway.vpn.tracing import MessageTracing
+
+
+class ReplayListener(Protocol):
+    """Replays onto endpoints, as far as consumers concern them."""
+
+    def consumer_bound(self, endpoint: Endpoint) -> None:
+        """A consumer came: more may lie ahead of it than of nobody."""
+
+    def acknowledged(self, endpoint: Endpoint) -> None:
+        """Messages left an endpoint whose replay was under way."""
+
+
+class RejectedMessages(Protocol):
+    """Where messages go that a consumer rejected."""
+
+    def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = ...) -> None:
+        """They leave the endpoint for good; ``done`` is called once none of them is the flow's any more."""
+
+
+class Consumers:
+    def __init__(
+        self,
+        broker: Broker,
+        feeds: Feeds,
+        committer: Committer,
+        counters: Counters,
+        tracing: MessageTracing | None = None,
+    ) -> None:
+        """
+        Args:
+            tracing: Is told what becomes of deliveries; None where nothing is traced.
+        """
+        self._broker = broker
+        self._feeds = feeds
+        self._committer = committer
+        self._counters = counters
+        self._tracing = tracing
+        self._replays: ReplayListener
+        self._dead_letters: RejectedMessages
+
+    def connect(self, dead_letters: RejectedMessages, replays: ReplayListener) -> None:
+        """Name those that consumers speak to and that speak to consumers; once, before the first of these."""
+        self._dead_letters = dead_letters
+        self._replays = replays
+
+    # --- who consumes ---------------------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        endpoint: Endpoint,
+        client: ConsumerLink,
+        epoch: int | None = None,
+        selects: Callable[[Row], bool] | None = None,
+        priority: int = 0,
+    ) -> Flow:
+        """
+        Bind a consumer to an endpoint.
+
+        Args:
+            epoch: Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal has it.
+            selects: The consumer's selector and filters, if it has any.
+            priority: While it can take messages, consumers of a lower one get none.
+
+        Raises:
+            Refused: The endpoint's exclusivity or its limits say so.
+        """
+        flow = Flow(endpoint, client, epoch, selects, priority)
+        displaced = endpoint.bind(flow)
+        if endpoint.settings.exclusive is not Exclusivity.NONE:
+            # It is for one at a time: what a detached consumer has kept is the next one's, as by a resumed link.
+            for suspended in list(endpoint.suspended):
+                self._displace(
+                    suspended, Refused(ErrorCode.STOLEN, f"a consumer took {endpoint.name!r} over")
+                )
+        self._feeds.of(endpoint)
+        self._replays.consumer_bound(endpoint)
+        if displaced is not None:
+            who = "a consumer" if epoch is None else f"a consumer of epoch {epoch}"
+            self._displace(displaced, Refused(ErrorCode.STOLEN, f"{who} took {endpoint.name!r} over"))
+        return flow
+
+    def unbind(self, flow: Flow, *, failed: bool = True) -> None:
+        """
+        The consumer is gone; what it had not settled is ready for others.
+
+        Args:
+            failed: This counts as a failed delivery.
+        """
+        self._take_back(flow, failed=failed)
+        self._feeds.deliver(flow.endpoint)
+
+    def unbind_settling(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is consumed."""
+        flow.demand = 0
+        self.settle(flow, list(flow.unsettled))
+        self.unbind(flow)
+
+    def unbind_rejecting(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is rejected, and nobody is given it meanwhile."""
+        flow.endpoint.suspended.suspend(flow)
+        self._dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
+
+    def suspend(self, flow: Flow) -> None:
+        """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
+        flow.endpoint.suspended.suspend(flow)
+        self._feeds.deliver(flow.endpoint)
+
+    def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
+        """Detach the endpoint's consumers, each told why."""
+        for flow in list(endpoint.flows):
+            if flow is not but:
+                self._displace(flow, refused)
+
+    def _displace(self, flow: Flow, refused: Refused) -> None:
+        self._take_back(flow)
+        flow.link.refuse(refused)
+
+    @staticmethod
+    def _take_back(flow: Flow, *, failed: bool = True) -> None:
+        # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
+        flow.endpoint.release(flow, list(flow.unsettled), failed=failed)
+        flow.endpoint.unbind(flow)
+        flow.endpoint.suspended.end(flow)
+
+    def set_demand(self, flow: Flow, room: int) -> None:
+        """The consumer can take ``room`` messages now."""
+        flow.demand = room
+        if room > 0:
+            self._feeds.deliver(flow.endpoint)
+
+    @staticmethod
+    def lower_demand(flow: Flow, room: int) -> None:
+        """The consumer was given what there is, and can take ``room`` messages from now on."""
+        flow.demand = room
+
+    # --- what becomes of messages ---------------------------------------------------------------------------------
+
+    def settle(self, flow: Flow, ids: list[int]) -> None:
+        """Messages consumed for good."""
+        endpoint = flow.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        gone, effects = self._broker.settlements.settle(flow, ids)
+        self._counters.activity += 1
+        self._counters.settled_messages += len(gone)
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, ids, "accepted")
+        for effect in effects:
+            self._committer.commit_when_convenient(effect)
+        if is_replaying:
+            self._replays.acknowledged(endpoint)
+
+    def settled_by_transaction(self, settlement: PendingSettlement) -> None:
+        """Messages that a transaction took off an endpoint are gone for good: it is durable."""
+        endpoint = settlement.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        for effect in self._broker.settlements.committed(settlement):
+            self._committer.commit_when_convenient(effect)
+        self._counters.settled_messages += len(settlement.messages)
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, settlement.messages, "accepted")
+        if is_replaying:
+            self._replays.acknowledged(endpoint)
+
+    def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
+        """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
+        endpoint = flow.endpoint
+        back = endpoint.release(flow, ids, failed=failed)
+        if not back:
+            return
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, back, "modified" if failed else "released")
+        if failed:
+            # Of what the log's archive alone has, nothing is kept: to the store it is no message.
+            archived = endpoint.backlog.put.archived
+            attempts = [(i, endpoint.attempts[i]) for i in back if i not in archived]
+            if attempts:
+                self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))
+        self._feeds.deliver(endpoint)
+
+    def reject(self, flow: Flow, ids: list[int]) -> None:
+        """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
+        if self._tracing is not None:
+            self._tracing.settled(flow.endpoint.name, ids, "rejected")
+        self._dead_letters.reject(flow, ids)
+
+    def exclude(self, flow: Flow, ids: Sequence[int]) -> None:
+        """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
+        flow.endpoint.select(flow, flow.exclude(ids))
+
+    def deliver(self, endpoint: Endpoint) -> None:
+        """Something of the endpoint's changed: perhaps a consumer can be given more."""
+        self._feeds.deliver(endpoint)
+
+
+class StreamFeed:
+    """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        resolved: Resolved,
+        begin: Callable[[Resolved], LogFeed],
+        closed: Callable[[Flow], None],
+    ) -> None:
+        self.flow = flow
+        self._resolved = resolved
+        self._tell_closed = closed
+        self._begin = begin
+        self._reading: LogFeed | None = None
+        self._is_closed = False
+
+    @property
+    def is_reading(self) -> bool:
+        """Its turn has come."""
+        return self._reading is not None
+
+    @property
+    def position(self) -> int:
+        """The first id that may not have been sent."""
+        return self._resolved.first if self._reading is None else self._reading.position
+
+    def run(self) -> None:
+        """Send what the link takes. Called when credit or room came, or its turn."""
+        if self._is_closed:
+            return
+        if self._reading is None:
+            if self.flow not in self.flow.endpoint.active_flows:
+                # Nothing is for it until the active one is gone: credit that is to be drained can be used up.
+                self.flow.link.nothing_to_send()
+                return
+            self._reading = self._begin(self._resolved)
+        self._reading.run()
+
+    def read_anew(self) -> None:
+        """The stream shows other topics from now on: those are read from where the reader is."""
+        reading = self._reading
+        if reading is None or reading.cursor.is_finished:
+            return
+        self._resolved = replace(self._resolved, first=reading.position, is_live=reading.cursor.caught_up)
+        reading.close()
+        self._reading = self._begin(self._resolved)
+        self._reading.run()
+
+    def close(self) -> None:
+        """The link is gone; the next reader in line has its turn."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._reading is not None:
+            self._reading.close()
+        self._tell_closed(self.flow)
+
+
+class Streams:
+    def __init__(
+        self,
+        broker: Broker,
+        consumers: Consumers,
+        readers: Readers,
+        committer: Committer,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._broker = broker
+        self._consumers = consumers
+        self._readers = readers
+        self._committer = committer
+        self._loop = loop
+        self._feeds: dict[Flow, StreamFeed] = {}
+
+    def read(
+        self,
+        endpoint: Endpoint,
+        client: ConsumerLink,
+        resolved: Resolved,
+        *,
+        epoch: int | None = None,
+        selects: Callable[[Row], bool] | None = None,
+        pacer: Pacer | None = None,
+    ) -> StreamFeed:
+        """
+        One more reader of a stream. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
+
+        Args:
+            resolved: Where it starts, at once or when its turn comes.
+            epoch: Of two readers of a stream that is exclusive=steal, the one with the higher or an equal epoch has it.
+            selects: The reader's selector and filters, if it has any.
+            pacer: Its pace, if one was asked for; it counts from the reader's first message.
+
+        Raises:
+            Refused: The stream's exclusivity or its limits say so; REPLAY_MESSAGE_UNAVAILABLE, it was purged meanwhile.
+        """
+        readers = self._readers
+        if resolved.first < endpoint.settings.purged_below:
+            raise _purged(endpoint)
+
+        def begin(resolved: Resolved) -> LogFeed:
+            patterns, matches = endpoint.topics.patterns, endpoint.topics.matches
+            return readers.read_log(
+                resolved, patterns, client, selects, pacer, matches=matches, stream=endpoint.name
+            )
+
+        flow = self._consumers.bind(endpoint, client, epoch)
+        feed = self._feeds[flow] = StreamFeed(flow, resolved, begin, self._left)
+        return feed
+
+    def _left(self, flow: Flow) -> None:
+        """A reader is gone."""
+        self._feeds.pop(flow, None)
+        self._consumers.unbind(flow)
+        if flow.endpoint.settings.exclusive is not Exclusivity.NONE:
+            # In the next turn: of a stream that is being deleted, all readers are gone by then.
+            self._loop.call_soon(self.settings_changed, flow.endpoint)
+
+    def settings_changed(self, endpoint: Endpoint) -> None:
+        """Readers, or the exclusivity, of a stream have changed: it may be somebody's turn now."""
+        for flow in list(endpoint.active_flows):
+            feed = self._feeds.get(flow)
+            if feed is not None and not feed.is_reading:
+                feed.run()
+
+    def subscriptions_changed(self, endpoint: Endpoint) -> None:
+        """Readers go on by the new ones, each from where it is, as a queue's consumers would."""
+        for flow in list(endpoint.flows):
+            feed = self._feeds.get(flow)
+            if feed is not None:
+                feed.read_anew()
+
+    async def purge(self, endpoint: Endpoint) -> None:
+        """
+        Take all that a stream shows out of its view, as an administrator; returns when that is durable. Readers that
+        were not through with it are detached and told. Neither the log nor any other endpoint loses anything.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        before = endpoint.settings
+        effects = self._broker.purge_stream(endpoint)
+        first_id = endpoint.settings.purged_below
+        try:
+            await self._committer.committed(effects)
+        except Refused:
+            endpoint.change_settings(before)
+            raise
+        for feed in list(self._feeds.values()):
+            if feed.flow.endpoint is endpoint and feed.position < first_id:
+                feed.flow.link.refuse(_purged(endpoint))
+
+
+def _purged(endpoint: Endpoint) -> Refused:
+    return Refused(
+        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+        f"{endpoint.name!r} was purged: it begins at id {endpoint.settings.purged_below} now; attach again",
+    )

@@ -1,1 +1,0 @@
-"""Carries messages from a Message VPN to the links that take them."""

@@ -1,0 +1,623 @@
+"""
+Erasing messages of a Message VPN: the content is no more, in the log, on queues and in memory; slot, id, time and topic
+stay.
+
+All of a call is one transaction: it has happened, or it has not. Rows that were read before and are held in memory are
+exchanged for the markers before the caller is told; from then on nobody is given the content. The log's archive is
+another place than the store: it is told before the transaction that this begins, and after it that this is done. A
+gateway that ended in between carries it out when it starts.
+
+Copies (``CopySearch``) are found in the log by the marks on them: a copy for a dead message queue names the message
+that died; one that a job made names the job, and the message that it all began with (``amqp_ext.message.copies``).
+Which jobs there were is on record: where none can have copied a message, nothing is looked for; where records were
+dropped, every mark counts that fits. Marks are the word of whoever published the message that has them, so they lead
+from a message to its copies, and not back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.codec import Long, Symbol, encode
+from amqp_ext.message.annotations import REPLAY_NAME
+from amqp_ext.message.copies import SOURCE_ID, SOURCE_TOPIC, origin_of
+from amqp_ext.message.sections import MessageView, message_annotations
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway import log_keys
+from gateway.core.broker import Broker
+from gateway.core.erasing import Erasure, erased_row
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord, Row
+from gateway.core.replay.reading import topic_matcher
+from gateway.core.replay.search import Search, search_for
+from gateway.vpn.committer import Committer
+from gateway.vpn.history import LogHistory
+from gateway.vpn.log import MessageLog
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.turns import ADMINISTRATION, UserTurns
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
+from store.ports import BegunErasure, Reader, Store
+
+
+class StoredMessages:
+    """
+    Args:
+        turns: Of searches.
+    """
+
+    def __init__(
+        self, broker: Broker, history: LogHistory, reader: Reader, turns: UserTurns, runtime: Runtime
+    ) -> None:
+        self._broker = broker
+        self._history = history
+        self._reader = reader
+        self._turns = turns
+        self._runtime = runtime
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that a search may begin at."""
+        return self._history.first_id
+
+    @property
+    def next_id(self) -> int:
+        """One past the newest id."""
+        return self._broker.log.next_id
+
+    async def matching(
+        self, search: Search, patterns: Sequence[str], first: int, stop: int, most: int
+    ) -> list[int]:
+        """
+        The ids of logged messages from ``first`` on, below ``stop``, that a search takes.
+
+        Args:
+            patterns: Topics that it looks at; none for all.
+            most: It is not looked for more than so many.
+
+        Raises:
+            Refused: INTERNAL, the log cannot be read.
+        """
+        found: list[int] = []
+        position, end = first, min(stop, self.next_id)
+        while position < end and len(found) < most:
+            try:
+                async with self._turns.turn(ADMINISTRATION):
+                    page = await self._history.search_page(search, patterns, position, end, ADMINISTRATION)
+            except LogTrimmed as trimmed:
+                position = max(trimmed.first_id, position + 1)
+                continue
+            except ReadFailed as error:
+                raise self._not_read(error) from None
+            if page.found is not None:
+                found.append(page.found)
+                position = page.found + 1
+            else:
+                position = page.position
+        return found
+
+    async def rows(self, ids: Sequence[int]) -> AsyncIterator[Row]:
+        """
+        Those of some messages (rising ids) that are stored or archived.
+
+        Raises:
+            Refused: As ``matching`` has it.
+        """
+        reader, history = self._reader, self._history
+        first_id, next_id = history.first_id, self.next_id
+        # What the log begins behind may lie on an endpoint still.
+        held = [i for i in ids if i < first_id]
+        rest = [i for i in ids if first_id <= i < next_id]
+        while held or rest:
+            try:
+                async with self._turns.turn(ADMINISTRATION):
+                    asked = reader.submit(partial(reader.messages, held)) if held else history.messages(rest)
+                    rows = await asyncio.wrap_future(asked)
+            except ReadFailed as error:
+                raise self._not_read(error) from None
+            for row in rows:
+                yield row
+            last = rows[-1][ID] if rows else next_id
+            if held:
+                held = [i for i in held if i > last]
+            else:
+                rest = [i for i in rest if i > last]
+
+    def _not_read(self, error: ReadFailed) -> Refused:
+        self._runtime.report("log_read_failed", error)
+        return Refused(
+            ErrorCode.INTERNAL,
+            "the replay log could not be read; the gateway's log says why; nothing was erased",
+        )
+
+
+MOST_COPIES: Final = 1_001
+"""Of each kind: one more than are erased at once."""
+
+MOST_NEEDLES: Final = 4
+"""Messages of which copies are looked for by bytes that name them; of more, by what all copies have."""
+
+MOST_ELSEWHERE: Final = 20
+"""Replays into other gateways that are named."""
+
+DEAD_ID: Final = Symbol("x-opt-dead-sequence-number")
+
+_LONG: Final = struct.Struct(">q").pack
+
+
+class Copies(NamedTuple):
+    """Ids, rising."""
+
+    dead: list[int]
+    """Copies for dead message queues, and copies of those."""
+    others: list[int]
+    """Copies that jobs made, and copies of those, for dead message queues, too."""
+    origins: list[int]
+    """What some of the messages are copies of, as jobs of this Message VPN say."""
+    elsewhere: list[str]
+    """Replays that may have copied one of the messages into other gateways: ``name: peer address``."""
+
+    def later(self, found: Copies) -> Copies:
+        """With what was found later."""
+        return self._replace(
+            dead=sorted({*self.dead, *found.dead}), others=sorted({*self.others, *found.others})
+        )
+
+
+@dataclass(slots=True)
+class _Jobs:
+    """Those on record that may have copied messages."""
+
+    names: set[str] = field(default_factory=set)
+    """Of all there were."""
+    has_returns: bool = False
+    """Dead letters were sent back: they need not name the job."""
+    first: int | None = None
+    """Their copies have no lower id; None where there was no job."""
+    is_whole: bool = True
+    """No record was dropped."""
+    elsewhere: list[ReplayRecord] = field(default_factory=list)
+
+
+class CopySearch:
+    def __init__(self, broker: Broker, messages: StoredMessages) -> None:
+        self._broker = broker
+        self._messages = messages
+
+    async def of(self, ids: Collection[int], since: int = 0) -> Copies:
+        """
+        Copies of some messages that the log holds; ``MOST_COPIES`` of a kind at most.
+
+        Args:
+            since: The first id that is looked at.
+
+        Raises:
+            Refused: INTERNAL, the log cannot be read.
+        """
+        if not ids:
+            return Copies([], [], [], [])
+        jobs = self._jobs(min(ids))
+        topics: dict[int, str] = {}
+        origins: set[int] = set()
+        if jobs.first is not None or jobs.names or jobs.elsewhere:
+            async for row in self._messages.rows(sorted(ids)):
+                topics[row[ID]] = row[TOPIC]
+                origin, _ = origin_of(row[CONTENT])
+                if origin and _is_of(message_annotations(row[CONTENT]), jobs):
+                    origins.add(origin)
+        dead = await self._dead(ids, since)
+        others = [] if jobs.first is None else await self._others(topics, {*ids, *dead}, jobs, since)
+        elsewhere = [
+            f"{record.name}: {record.remote} {record.target}"
+            for record in jobs.elsewhere
+            if any(i < record.position and _takes(record, topic) for i, topic in topics.items())
+        ]
+        return Copies(dead, others, sorted(origins - set(ids)), elsewhere[-MOST_ELSEWHERE:])
+
+    def _jobs(self, first: int) -> _Jobs:
+        """Those that may have copied messages from an id on."""
+        found = _Jobs()
+        records = self._broker.replay_records
+        number = 0
+        for record in records:
+            number += 1
+            found.is_whole = found.is_whole and record.number == number
+            if record.kind not in {COPY, DEAD_RETURN}:
+                continue
+            is_later = record.end > first
+            if not record.remote:
+                found.names.add(record.name)
+            elif is_later and record.sent:
+                found.elsewhere.append(record)
+            if is_later and not record.remote:
+                found.has_returns = found.has_returns or record.kind == DEAD_RETURN
+                found.first = record.end if found.first is None else min(found.first, record.end)
+        if not found.is_whole:
+            found.first = first
+        return found
+
+    async def _dead(self, ids: Collection[int], since: int) -> list[int]:
+        queues = {endpoint.settings.dead_message_queue for endpoint in self._broker.endpoints.values()}
+        topics = {queue_topic(queue) for queue in queues if queue}
+        if not topics:
+            return []
+        return await self._all(ids, since, sorted(topics), lambda wanted: _dead_search(wanted, topics))
+
+    async def _others(
+        self, topics: Mapping[int, str], known: Collection[int], jobs: _Jobs, since: int
+    ) -> list[int]:
+        assert jobs.first is not None
+        return await self._all(
+            known, max(since, jobs.first), (), lambda wanted: _copy_search(topics, wanted, jobs)
+        )
+
+    async def _all(
+        self,
+        known: Collection[int],
+        since: int,
+        patterns: Collection[str],
+        search_for: Callable[[Collection[int]], Search],
+    ) -> list[int]:
+        """What searches find for some messages, and for what was found, until that is all."""
+        messages = self._messages
+        found: set[int] = set()
+        wanted = set(known)
+        while wanted and len(found) < MOST_COPIES:
+            # A copy is newer than what it is of.
+            first = max(min(wanted) + 1, messages.first_id, since)
+            there = await messages.matching(
+                search_for(wanted), list(patterns), first, messages.next_id, MOST_COPIES
+            )
+            wanted = set(there) - found - set(known)
+            found |= wanted
+        return sorted(found)
+
+
+def _takes(record: ReplayRecord, topic: str) -> bool:
+    """Whether a job was after messages of a topic."""
+    matches = topic_matcher(record.subscriptions)
+    return matches is None or matches(topic)
+
+
+def _dead_search(ids: Collection[int], topics: Collection[str]) -> Search:
+    """What finds the copies for dead message queues of some messages."""
+
+    def accepts(message: MessageView) -> bool:
+        return _id_in(message.message_annotations, DEAD_ID) in ids
+
+    return Search(accepts, lambda topic: topic in topics, needles=_dead_needles(ids))
+
+
+def _copy_search(topics: Mapping[int, str], ids: Collection[int], jobs: _Jobs) -> Search:
+    """
+    What finds the copies that jobs made of some messages, and those for dead message queues of others.
+
+    Args:
+        topics: By the ids of the messages that all began with.
+        ids: Of which copies for dead message queues are looked for.
+    """
+
+    def accepts(message: MessageView) -> bool:
+        annotations = message.message_annotations
+        if _id_in(annotations, DEAD_ID) in ids:
+            return True
+        topic = topics.get(_id_in(annotations, SOURCE_ID))
+        if topic is None:
+            return False
+        source_topic = annotations.get(SOURCE_TOPIC)
+        if source_topic is None:
+            return jobs.has_returns or not jobs.is_whole
+        return source_topic == topic and (not jobs.is_whole or _is_of(annotations, jobs))
+
+    key = encode(Symbol(SOURCE_ID))
+    needles: tuple[bytes, ...] = (key,)
+    if len(topics) <= MOST_NEEDLES:
+        needles = tuple({key + said for i in topics for said in (encode(Long(i)), b"\x81" + _LONG(i))})
+    return Search(accepts, needles=(*needles, *_dead_needles(ids)))
+
+
+def _id_in(annotations: Mapping[str, Any], key: str) -> int:
+    """An id that an annotation says; 0 where it says none, which is nobody's."""
+    found = annotations.get(key)
+    return int(found) if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def _is_of(annotations: Mapping[str, Any], jobs: _Jobs) -> bool:
+    """Whether a copy says that one of these jobs made it."""
+    name = annotations.get(REPLAY_NAME)
+    return isinstance(name, str) and name in jobs.names
+
+
+def _dead_needles(ids: Collection[int]) -> tuple[bytes, ...]:
+    key = encode(DEAD_ID)
+    return tuple(key + encode(Long(i)) for i in ids) if len(ids) <= MOST_NEEDLES else (key,)
+
+
+MOST_IDS: Final = 1_000
+"""Messages that one call erases: a transaction of a tenth of a second, and a loop that is busy for as long."""
+
+DOUBT_TRIES: Final = 200
+DOUBT_SECONDS: Final = 0.02
+"""How often, and how long, it waits for transactions that are about to settle, or to copy, what is to be erased."""
+
+SCRUB_SECONDS: Final = 5.0
+"""For which it waits for those who read what was there before."""
+
+NOTED_IDS: Final = 50
+"""Ids that go into a line of the gateway's log; of more, the first and the last are named."""
+
+
+class Holder(Protocol):
+    """Who has messages in memory that were read and not sent yet."""
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these are no more: what is held of them is exchanged for the markers."""
+
+
+class Erased(NamedTuple):
+    """What came of it."""
+
+    ids: list[int]
+    """Whose content is no more, rising."""
+    missing: list[int]
+    """Of those asked for, what is neither stored nor archived."""
+    is_scrubbed: bool
+    """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
+
+
+class Erasing:
+    def __init__(
+        self,
+        broker: Broker,
+        log: MessageLog,
+        committer: Committer,
+        cache: MessageCache,
+        history: LogHistory,
+        reader: Reader,
+        store: Store,
+        turns: UserTurns,
+        runtime: Runtime,
+        is_moving: Callable[[Collection[int]], bool],
+    ) -> None:
+        """
+        Args:
+            turns: Of searches.
+            is_moving: Whether one of these messages is on its way to a dead message queue.
+        """
+        self._broker = broker
+        self._log = log
+        self._committer = committer
+        self._cache = cache
+        self._history = history
+        self._store = store
+        self._runtime = runtime
+        self._is_moving = is_moving
+        self._messages = messages = StoredMessages(broker, history, reader, turns, runtime)
+        self.copies = CopySearch(broker, messages)
+        self._holders: list[Holder] = []
+        self._lock = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
+        self._unended: dict[str, tuple[BegunErasure, bool]] = {}
+        """What is begun in the archive, and whether it is to be carried out; by its name."""
+        self._tasks: set[asyncio.Task[Erased]] = set()
+
+    def tell(self, *holders: Holder) -> None:
+        """These have messages in memory."""
+        self._holders += holders
+
+    # --- what is to be erased -------------------------------------------------------------------------------------
+
+    async def found(self, ids: Collection[int]) -> list[int]:
+        """
+        Those of some messages that are stored or archived, rising.
+
+        Raises:
+            Refused: INTERNAL, the log cannot be read.
+        """
+        return sorted((await self._markers(sorted(set(ids)), 0, ""))[0])
+
+    async def selected(self, selector: str, patterns: Sequence[str], start: ReplayStart) -> list[int]:
+        """
+        The ids of logged messages that a selector matches; one more than may be erased at once at most.
+
+        Args:
+            start: And where it ends.
+
+        Raises:
+            Refused: The selector is none; the log has no such place; INTERNAL, it cannot be read.
+        """
+        matches = topic_matcher(patterns)
+        search = search_for(ReplayStart(StartKind.MATCH, selector), matches)
+        assert search is not None
+        resolved = await self._log.resolve_start(start, patterns)
+        stop = self._broker.log.next_id if resolved.last is None else resolved.last + 1
+        return await self._messages.matching(search, patterns, resolved.first, stop, MOST_IDS + 1)
+
+    # --- erased ---------------------------------------------------------------------------------------------------
+
+    async def erase(self, ids: Collection[int], reason: str) -> Erased:
+        """
+        Erase messages, wherever they are; returns when that is durable, and nobody is given the contents any more.
+        Whoever waits for it may leave: it goes on.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, more than ``MOST_IDS``; RESOURCE_LOCKED, transactions that are about to settle one
+                of them do not end; INTERNAL, the store could not be read or written.
+        """
+        wanted = sorted(set(ids))
+        if len(wanted) > MOST_IDS:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"at most {MOST_IDS:,} messages are erased at once, copies among them, and these are "
+                "more; name fewer",
+            )
+        task = self._runtime.loop.create_task(self._erase(wanted, reason))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _erase(self, wanted: Sequence[int], reason: str) -> Erased:
+        async with self._lock:
+            await self._committer.committed()
+            now_ms = self._runtime.clock.now_ms()
+            markers, sizes = await self._markers(wanted, now_ms, reason)
+            missing = [i for i in wanted if i not in markers]
+            if not markers:
+                return Erased([], missing, is_scrubbed=True)
+            begun = await self._begun(markers, now_ms, reason)
+            is_scrubbed = await self._carry_out(begun, markers, sizes, reason)
+        return Erased(sorted(markers), missing, is_scrubbed)
+
+    async def _carry_out(
+        self,
+        begun: BegunErasure | None,
+        markers: Mapping[int, Row],
+        sizes: Mapping[int, int],
+        reason: str,
+    ) -> bool:
+        """Exchange messages for markers, everywhere; whether nothing is left in the store's own files."""
+        try:
+            erasure = await self._written(markers, sizes)
+        except Refused:
+            await self._abandon(begun)
+            raise
+        unwritten: Exception | None = None
+        try:
+            try:
+                await self._history.end_erasure(begun, is_done=True)
+            except (ReadFailed, WriteFailed) as error:
+                unwritten = error
+            is_scrubbed = await self._scrubbed()
+        finally:
+            for holder in self._holders:
+                holder.erased(markers)
+            erasure.end()
+        done = sorted(markers)
+        self._runtime.log.info(
+            "messages_erased",
+            **{
+                log_keys.MESSAGES: len(done),
+                log_keys.IDS: done if len(done) <= NOTED_IDS else [done[0], done[-1]],
+                log_keys.REASON: reason,
+            },
+        )
+        if begun is not None and unwritten is not None:
+            self._end_later(begun, is_wanted=True)
+            raise self._not_archived(
+                unwritten, "the messages are erased everywhere else, and there as soon as it can be written"
+            )
+        return is_scrubbed
+
+    async def _abandon(self, begun: BegunErasure | None) -> None:
+        if begun is None:
+            return
+        try:
+            await self._history.end_erasure(begun, is_done=False)
+        except (ReadFailed, WriteFailed):
+            # Should the gateway end before that can be written, the next one carries it out.
+            self._end_later(begun, is_wanted=False)
+
+    async def _begun(self, markers: Mapping[int, Row], now_ms: int, reason: str) -> BegunErasure | None:
+        """Have the archive know first: what it cannot be told of, is not erased."""
+        try:
+            return await self._history.begin_erasure(list(markers), now_ms, reason)
+        except (ReadFailed, WriteFailed) as error:
+            raise self._not_archived(error, "nothing was erased") from None
+
+    def _not_archived(self, error: Exception, consequence: str) -> Refused:
+        self._runtime.report("archive_read_failed", error)
+        return Refused(
+            ErrorCode.INTERNAL,
+            f"the log's archive could not be written; the gateway's log says why; {consequence}",
+        )
+
+    async def _markers(
+        self, ids: Sequence[int], now_ms: int, reason: str
+    ) -> tuple[dict[int, Row], dict[int, int]]:
+        """What is to stand in the place of messages, and the sizes of their contents."""
+        markers: dict[int, Row] = {}
+        sizes: dict[int, int] = {}
+        async for row in self._messages.rows(ids):
+            markers[row[ID]] = erased_row(row, now_ms, reason)
+            sizes[row[ID]] = len(row[CONTENT])
+        return markers, sizes
+
+    # --- begun, and not ended -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """End what is begun in the log's archive, now, or as soon as that can be read and written."""
+        if self._history.archive is not None and (self._ending is None or self._ending.done()):
+            self._ending = self._runtime.loop.create_task(self._end_begun())
+
+    def close(self) -> None:
+        """Leave what is begun to the next start."""
+        if self._ending is not None:
+            self._ending.cancel()
+
+    def _end_later(self, begun: BegunErasure, *, is_wanted: bool) -> None:
+        self._unended[begun.name] = begun, is_wanted
+        self.start()
+
+    async def _end_begun(self) -> None:
+        unended = self._unended
+        while True:
+            try:
+                async with self._lock:
+                    for begun in await self._history.begun_erasures():
+                        unended.setdefault(begun.name, (begun, True))
+                    for begun, is_wanted in list(unended.values()):
+                        await self._end(begun, is_wanted=is_wanted)
+                        del unended[begun.name]
+                return
+            except (ReadFailed, Refused):
+                pass  # That is said already: an archive that cannot be read is an alarm.
+            except WriteFailed as error:
+                self._runtime.report("archive_read_failed", error)
+            await asyncio.sleep(self._runtime.tuning.archive_look_seconds)
+
+    async def _end(self, begun: BegunErasure, *, is_wanted: bool) -> None:
+        """Carry out what a gateway was at when it ended; where the store has it already, that is as it was."""
+        markers, sizes = await self._markers(begun.ids if is_wanted else (), begun.time_ms, begun.reason)
+        if markers:
+            await self._carry_out(begun, markers, sizes, begun.reason)
+        else:
+            await self._history.end_erasure(begun, is_done=is_wanted)
+
+    async def _written(self, markers: Mapping[int, Row], sizes: Mapping[int, int]) -> Erasure:
+        """The erasure, once it is durable."""
+        for _ in range(DOUBT_TRIES):
+            if not (self._broker.erasing.is_in_doubt(markers) or self._is_moving(markers)):
+                break
+            await asyncio.sleep(DOUBT_SECONDS)
+            await self._committer.committed()
+        else:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                "transactions are about to settle some of these messages, and do not end; try again",
+            )
+        erasure = self._broker.erasing.begin(list(markers.values()), sizes)
+        try:
+            await self._committer.committed(erasure.effects)
+        except Refused:
+            erasure.failed()
+            raise
+        erasure.committed()
+        self._cache.erased(markers)
+        return erasure
+
+    async def _scrubbed(self) -> bool:
+        """
+        Wait until nothing is left in the store's own files, and whoever was reading has what was read; whether nothing
+        is left.
+        """
+        is_scrubbed = await self._runtime.loop.run_in_executor(None, self._store.scrub, SCRUB_SECONDS)
+        await self._history.drained()
+        # Whoever had asked for it has had a turn of the loop.
+        await self._committer.committed()
+        return is_scrubbed

@@ -1,1 +1,0 @@
-"""Erasing messages: the content is no more, and slot, id, time and topic stay."""

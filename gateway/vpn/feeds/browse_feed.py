@@ -1,0 +1,332 @@
+"""
+What lies on an endpoint, shown and not taken away: to a browser's link, and as a list for people.
+
+A browser sees each message once, in order, unsettled ones too, and waits at the end for more. Where the endpoint
+delivers by priority, so does a browser see it: of what lies there when a page is read, the highest first. A list has
+the order of ids, page by page; nothing is watched for it, and what comes while a page is made is for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from amqp_ext.message.priority import HIGHEST, LOWEST
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.erasing import with_markers
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, TIME_MS, WHOLE, Row
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.history import LogHistory
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.turns import ADMINISTRATION, SelectionTurns, UserTurns, WaitingTurn
+from store.ports import Reader
+
+Page: TypeAlias = "tuple[int, int, list[Row]]"
+"""The part of the endpoint's cursor that was read, up to where, and what was found."""
+
+PUT: Final = -2
+"""Stands for what lies on an endpoint by priorities though no route led it there: that is shown first."""
+
+
+class BrowseFeed:
+    """
+    Goes over what lies on an endpoint in pages from the store. What is unsettled at a consumer still lies there
+    and is shown, too; at the end it waits for more.
+
+    Args:
+        matches: The browser's selector; None shows everything.
+        selection: How long it may take of a turn of the loop.
+        closed: Is told once this feed shows nothing any more; more than once does no harm.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: ConsumerLink,
+        matches: Callable[[Row], bool] | None,
+        reader: Reader,
+        cache: MessageCache,
+        runtime: Runtime,
+        selection: SelectionTurns,
+        closed: Callable[[BrowseFeed], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self._link = client
+        self._reader = reader
+        self._cache = cache
+        self._runtime = runtime
+        self._tell_closed = closed
+        self._matches = matches
+        self._number = endpoint.cursor_number
+        self._shown_up_to: dict[int, int] = {WHOLE: 0}
+        """How far it has read, of each part of the endpoint's cursor; in the order of their turns."""
+        if endpoint.settings.priorities:
+            self._shown_up_to = dict.fromkeys((PUT, *range(HIGHEST, LOWEST - 1, -1)), 0)
+        self._end = 0
+        """One past the last id that the page under way, or the last one, could hold."""
+        self._rows: Sequence[Row] = ()
+        """What is to be shown next."""
+        self._page: Sequence[Row] = ()
+        """What was read and not yet chosen from."""
+        self._selection = selection
+        self._turn: WaitingTurn | None = None
+        self._is_reading = False
+        self._is_closed = False
+
+    def run(self) -> None:
+        """Send what the link takes. Called when credit, room or messages came."""
+        link = self._link
+        while not self._is_closed and not self._is_reading:
+            if self.endpoint.cursor_number != self._number:
+                self.close()
+                link.refuse(
+                    Refused(ErrorCode.REPLAY_STARTED, f"{self.endpoint.name!r} was emptied; attach again")
+                )
+                return
+            room = link.room()
+            if room <= 0:
+                return
+            if not self._rows:
+                if not self._page:
+                    self._read()
+                    return
+                if self._turn is not None:
+                    return
+                self._choose()
+                continue
+            now, self._rows = self._rows[:room], self._rows[room:]
+            link.send(now, self.endpoint.attempts, None)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._page, self._rows = with_markers(self._page, markers), with_markers(self._rows, markers)
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        self._is_closed = True
+        self._rows = self._page = ()
+        if self._turn is not None:
+            self._turn.cancel()
+        self._tell_closed(self)
+
+    def _read(self) -> None:
+        self._is_reading = True
+        self._end = self._cache.next_id
+        end, reader, backlog = self._end, self._reader, self.endpoint.backlog
+        put = backlog.put.ids
+        turns = [
+            (part, [] if part == PUT else backlog.route_numbers(part), after)
+            for part, after in self._shown_up_to.items()
+        ]
+        loop = self._runtime.loop
+
+        def read() -> Page:
+            for part, routes, after in turns:
+                position, rows = end, []
+                if part != PUT:
+                    page = reader.routed_page(routes, after, end)
+                    position, rows = page.position, page.rows
+                if part in (PUT, WHOLE):
+                    rows = sorted([*rows, *_messages(reader, [i for i in put if after < i < position])])
+                if rows or position < end:
+                    return part, position, rows
+            return WHOLE, end, []
+
+        reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(self._arrived, future))
+
+    def _arrived(self, future: Future[Page]) -> None:
+        self._is_reading = False
+        if self._is_closed or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._runtime.report("endpoint_read_failed", error)
+            self.close()
+            self._link.refuse(
+                Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
+            )
+            return
+        part, position, rows = future.result()
+        if not rows and position >= self._end:
+            if self._end < self._cache.next_id:
+                # Told of while the page was being read: nobody comes to wake us for it.
+                self.run()
+            else:
+                self._link.nothing_to_send()
+            return
+        self._shown_up_to[part] = position - 1
+        self._page = rows
+        self.run()
+
+    def _choose(self) -> None:
+        """Those of the page that the browser wants, as far as this turn of the loop goes."""
+        page, matches, lies_here = self._page, self._matches, self.endpoint.backlog.has
+        if matches is None:
+            self._page, self._rows = (), [row for row in page if lies_here(row)]
+            return
+        chosen: list[Row] = []
+        looked_at = 0
+        is_over = self._selection.is_over
+        for row in page:
+            if is_over():
+                self._turn = self._selection.wait(self._run_again)
+                break
+            looked_at += 1
+            if lies_here(row) and matches(row):
+                chosen.append(row)
+        self._page, self._rows = page[looked_at:], chosen
+
+    def _run_again(self) -> None:
+        self._turn = None
+        self.run()
+
+
+def _messages(reader: Reader, ids: Sequence[int]) -> list[Row]:
+    """Messages by their ids, however many pages that takes."""
+    found: list[Row] = []
+    while ids:
+        page = reader.messages(ids)
+        if not page:
+            break
+        found += page
+        ids = [i for i in ids if i > page[-1][ID]]
+    return found
+
+
+MOST_ROWS: Final = 1_000
+"""Messages that are read at once: settled ones may lie between those that are shown."""
+
+FIRST_ROWS: Final = 8
+"""Messages behind what is settled that are looked at for the oldest."""
+
+FLOWS_AT_ONCE: Final = 16
+"""Consumers whose unsettled messages are looked through in one turn of the loop."""
+
+
+class LyingMessage(NamedTuple):
+    """A message that lies on an endpoint."""
+
+    row: Row
+    attempts: int
+    """Deliveries that failed."""
+    is_unsettled: bool
+    """A consumer has it."""
+
+
+class LyingMessages(NamedTuple):
+    """A page of the list."""
+
+    messages: list[LyingMessage]
+    position: int | None
+    """The id from which on to look next; None at the end."""
+
+
+class EndpointListing:
+    """
+    Lists of one Message VPN's endpoints.
+
+    Args:
+        next_id: One past the last committed id.
+        turns: Held while a page is read.
+    """
+
+    def __init__(
+        self, reader: Reader, history: LogHistory, turns: UserTurns, next_id: Callable[[], int]
+    ) -> None:
+        self._reader = reader
+        self._history = history
+        self._turns = turns
+        self._next_id = next_id
+
+    async def page(self, endpoint: Endpoint, position: int, count: int) -> LyingMessages:
+        """
+        What lies there from an id on; at most ``count``. An endpoint that is emptied meanwhile has no more.
+
+        Raises:
+            store.errors.ReadFailed: It cannot be read.
+        """
+        end, number, most = self._next_id(), endpoint.cursor_number, count + 1
+        floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
+        put = [i for i in endpoint.backlog.put.ids if position <= i < end]
+        # Up to its floors it is done with all that came by routes.
+        position = max(position, min([*(floor + 1 for floor in floors), *put[:1]]))
+        found: list[Row] = []
+        while position < end and len(found) <= count and endpoint.cursor_number == number:
+            async with self._turns.turn(ADMINISTRATION):
+                rows, position = await self._read(endpoint, position, end, put, most)
+            put = [i for i in put if i >= position]
+            if endpoint.cursor_number == number:
+                found += filter(endpoint.backlog.has, rows)
+            most = min(most * 2, MOST_ROWS)
+        more = found[count][ID] if len(found) > count else None
+        return LyingMessages(await self._described(endpoint, found[:count]), more)
+
+    async def one(self, endpoint: Endpoint, message_id: int) -> Row | None:
+        """A message that lies there; None where it does not."""
+        found = await self.page(endpoint, message_id, 1)
+        row = found.messages[0].row if found.messages else None
+        return row if row is not None and row[ID] == message_id else None
+
+    async def oldest_ms(self, endpoint: Endpoint) -> int | None:
+        """
+        When the oldest message that lies there arrived, ms since the epoch; None where there is none, or none of the
+        first that were looked at lies there any more. One short read.
+
+        Raises:
+            store.errors.ReadFailed: It cannot be read.
+        """
+        backlog, reader, end = endpoint.backlog, self._reader, self._next_id()
+        if not backlog.messages:
+            return None
+        parts = [(backlog.route_numbers(part), cursor.floor) for part, cursor in backlog.parts.items()]
+        put = backlog.put.ids[:FIRST_ROWS]
+
+        def read() -> list[Row]:
+            rows = reader.messages(put) if put else []
+            for routes, floor in parts:
+                if routes:
+                    rows += reader.routed_page(routes, floor, end, FIRST_ROWS).rows
+            return rows
+
+        rows = await asyncio.wrap_future(reader.submit(read))
+        return min((row[TIME_MS] for row in rows if backlog.has(row)), default=None)
+
+    async def _read(
+        self, endpoint: Endpoint, position: int, end: int, put: Sequence[int], most: int
+    ) -> tuple[list[Row], int]:
+        """Messages that may lie there, in order, and the id from which on to read next."""
+        backlog, reader = endpoint.backlog, self._reader
+        routes = sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
+        routed = partial(reader.routed_page, routes, position - 1, end, most)
+        page = await asyncio.wrap_future(reader.submit(routed))
+        rows, stop = list(page.rows), page.position
+        wanted = [i for i in put if i < stop][:most]
+        while wanted:
+            others = await asyncio.wrap_future(self._history.messages(wanted))
+            if not others:
+                break
+            rows += others
+            wanted = [i for i in wanted if i > others[-1][ID]]
+        if len(left := [i for i in put if i < stop]) > most:
+            stop = left[most]
+        by_id = {row[ID]: row for row in rows if row[ID] < stop}
+        return [by_id[i] for i in sorted(by_id)], stop
+
+    async def _described(self, endpoint: Endpoint, rows: Sequence[Row]) -> list[LyingMessage]:
+        if not rows:
+            return []
+        asked = partial(self._reader.attempts, endpoint.cursor_number, rows[0][ID], rows[-1][ID])
+        attempts = dict(await asyncio.wrap_future(self._reader.submit(asked))) | endpoint.attempts
+        wanted = {row[ID] for row in rows}
+        unsettled: set[int] = set()
+        flows: Iterable[Iterable[int]] = [flow.unsettled for flow in (*endpoint.flows, *endpoint.suspended)]
+        for count, ids in enumerate(flows):
+            if count % FLOWS_AT_ONCE == FLOWS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            unsettled |= wanted.intersection(iter(ids))
+        return [LyingMessage(row, attempts.get(row[ID], 0), row[ID] in unsettled) for row in rows]

@@ -1,0 +1,660 @@
+"""
+Carries ready messages of endpoints to their consumers: contents out of the message cache, else in pages from the store.
+
+Each endpoint that messages are, or were, delivered from has one ``EndpointFeed``; ``Feeds`` has all of a Message VPN's.
+Rows that were read and are wanted soon are kept until they are handed out (``KeptRows``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from amqp_ext.message.ttl import ttl_of
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.flow import Sizes
+from gateway.core.endpoint.ready_queue import ReadyQueue
+from gateway.core.erasing import with_markers
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
+from gateway.vpn.history import LogHistory
+from gateway.vpn.role import Lease
+from gateway.vpn.runtime import CurrentSettings, Runtime
+from gateway.vpn.tracing import MessageTracing
+from gateway.vpn.turns import SelectionTurns
+from store.ports import Reader, RoutedPage
+
+
+class KeptRows:
+    """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
+
+    __slots__ = ("_by_id", "_ids", "_rows", "_sizes")
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._rows: list[Row] = []
+        self._sizes: list[int] = []
+        """Of their contents, in bytes."""
+        self._by_id: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids) or len(self._by_id)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content; each is looked at."""
+        return sum(self._sizes or sizes_of(list(self._by_id.values())))
+
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sequence[int]) -> None:
+        """
+        Take these.
+
+        Args:
+            ids: Of ``rows``, rising.
+            sizes: Of their contents, in bytes.
+        """
+        if not ids:
+            return
+        if self._by_id or (self._ids and ids[0] <= self._ids[-1]):
+            self._mix()
+            self._by_id.update(zip(ids, rows, strict=True))
+        else:
+            self._ids += ids
+            self._rows += rows
+            self._sizes += sizes
+
+    def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
+        """
+        The rows of these, rising, as many from the first on as are here, and the sizes of their contents; they are
+        wanted no more.
+        """
+        there = self._ids
+        count = len(ids)
+        if there and there[:count] == ids:
+            rows, sizes = self._rows[:count], self._sizes[:count]
+            del there[:count], self._rows[:count], self._sizes[:count]
+            return rows, sizes
+        rows = self.first_of(ids)
+        self.forget(ids[: len(rows)])
+        return rows, sizes_of(rows)
+
+    def first_of(self, ids: list[int]) -> list[Row]:
+        """The rows of these, rising, as many from the first on as are here."""
+        there = self._ids
+        count = len(ids)
+        if there:
+            if self._begins_with(ids):
+                return self._rows[:count]
+            self._mix()
+        found: list[Row] = []
+        for i in ids:
+            row = self._by_id.get(i)
+            if row is None:
+                break
+            found.append(row)
+        return found
+
+    def forget(self, ids: list[int]) -> None:
+        """These, rising, are wanted no more, whether they are here or not."""
+        there = self._ids
+        count = len(ids)
+        if there and self._begins_with(ids):
+            del there[:count], self._rows[:count], self._sizes[:count]
+            return
+        if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
+            self._mix()
+        if self._by_id:
+            for i in ids:
+                self._by_id.pop(i, None)
+
+    def _begins_with(self, ids: list[int]) -> bool:
+        """What is kept in order begins with these, or is what they begin with."""
+        there = self._ids
+        return there[: len(ids)] == ids[: len(there)]
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are what is kept."""
+        self._rows = with_markers(self._rows, markers)
+        self._sizes = sizes_of(self._rows)
+        self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
+
+    def _found(self, ids: Iterable[int]) -> list[Row]:
+        return [row for i in ids if (row := self._by_id.get(i)) is not None]
+
+    def clear(self) -> None:
+        """Nothing of this is wanted any more."""
+        self._ids.clear()
+        self._rows.clear()
+        self._sizes.clear()
+        self._by_id.clear()
+
+    def _mix(self) -> None:
+        """They are taken by id from now on, until all are gone."""
+        self._by_id.update(zip(self._ids, self._rows, strict=True))
+        self._ids.clear()
+        self._rows.clear()
+        self._sizes.clear()
+
+
+T = TypeVar("T")
+
+Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
+"""Messages, and the failed deliveries of those that have any."""
+
+NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
+
+
+class DeadLetterOffice(Protocol):
+    """Where messages go that nobody is to have."""
+
+    def holds_up(self, endpoint: Endpoint) -> bool:
+        """Whether so many of the endpoint's messages are on their way there that no more are to be looked at."""
+
+    def is_dead_message_queue(self, name: str) -> bool:
+        """Whether some endpoint's dead messages come to this queue."""
+
+    def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
+        """Messages that a flow has unsettled leave the endpoint for good."""
+
+
+class BlockedReplays(Protocol):
+    """Who should know of a replay that waits for what no consumer wants."""
+
+    def put_more(self, endpoint: Endpoint) -> None:
+        """What the endpoint's replay has put may be running low."""
+
+    def check_blocked(self, endpoint: Endpoint) -> None:
+        """The endpoint's consumers with selectors have looked at all that is there."""
+
+    def is_hungry(self, endpoint: Endpoint) -> None:
+        """The endpoint's consumers can take more than a replay has put there."""
+
+
+class BeingErased(Protocol):
+    """What is being erased."""
+
+    def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Messages as they count."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedShared:
+    """What all feeds of a Message VPN have in common."""
+
+    reader: Reader
+    history: LogHistory
+    cache: MessageCache
+    runtime: Runtime
+    erasing: BeingErased
+    dead_letters: DeadLetterOffice
+    replays: BlockedReplays
+    selection: SelectionTurns
+    lease: Lease | None
+    """Whether something may be delivered; None where that is always so."""
+    tracing: MessageTracing | None = None
+    """Is told of deliveries; None where nothing is traced."""
+
+
+def no_ttl(content: bytes) -> None:
+    """For messages whose header has had its say."""
+
+
+class EndpointFeed:
+    """
+    Args:
+        page_rows: Rows of a page: the next one is asked for when fewer are ready.
+    """
+
+    def __init__(self, endpoint: Endpoint, shared: FeedShared, page_rows: int) -> None:
+        self.endpoint = endpoint
+        self._reader = shared.reader
+        self._history = shared.history
+        self._cache = shared.cache
+        self._runtime = shared.runtime
+        self._loop = shared.runtime.loop
+        self._now_ms = shared.runtime.clock.now_ms
+        self._tuning = shared.runtime.tuning
+        self._erasing = shared.erasing
+        self._dead_letters = shared.dead_letters
+        self._replays = shared.replays
+        self._selection = shared.selection
+        self._lease = shared.lease
+        self._tracing = shared.tracing
+        self._page_rows = page_rows
+        self._kept = KeptRows()
+        self.is_reading = False
+        """A page, or some messages, are on their way from the store."""
+        self._is_scheduled = False
+        self._is_running = False
+        """Something is being handed out: what changes by that, as with a dead message that made room, waits."""
+        self._is_changed = False
+
+    @property
+    def kept(self) -> KeptRows:
+        """Contents that are here, for what is to be handed out."""
+        return self._kept
+
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
+        """
+        Contents that are at hand and will be wanted soon.
+
+        Args:
+            ids: Of ``rows``, rising.
+            sizes: Of the contents, in bytes, where they are at hand.
+        """
+        self._kept.keep(ids, rows, sizes_of(rows) if sizes is None else sizes)
+
+    def run(self) -> None:
+        """Give ready messages to flows that can take them, in turns. Called when either side changed."""
+        if self._is_running:
+            self._is_changed = True
+            return
+        self._is_running = True
+        try:
+            self._is_changed = True
+            while self._is_changed:
+                self._is_changed = False
+                self._hand_out_ready()
+        finally:
+            self._is_running = False
+
+    def _hand_out_ready(self) -> None:
+        endpoint = self.endpoint
+        if self._is_scheduled or self._dead_letters.holds_up(endpoint):
+            return
+        if self._lease is not None and not self._lease.holds():
+            self._lease.wait(self.run)
+            return
+        for waiting in endpoint.waiting_flows:
+            # Nothing is for them until the active one is gone.
+            waiting.link.nothing_to_send()
+        left = self._tuning.endpoint_turn_rows
+        while (flow := endpoint.next_flow()) is not None:
+            if left <= 0:
+                self._is_scheduled = True
+                self._loop.call_soon(self._run_again)
+                return
+            if flow.candidates is not None:
+                if self._selection.is_over():
+                    self._is_scheduled = True
+                    self._selection.wait(self._run_again)
+                    return
+                looked_at = self._select(flow)
+                if looked_at == 0 and flow.candidates:
+                    # Their contents are on their way, or more of a higher priority is to come first.
+                    self._read_ahead()
+                    return
+                left -= looked_at
+                continue
+            ids = endpoint.peek(min(endpoint.share(flow), left))
+            if not ids:
+                if self._read_ahead():
+                    return
+                if endpoint.replay is not None and endpoint.replay.is_reading:
+                    self._replays.is_hungry(endpoint)
+                    return
+                for hungry in list(endpoint.flows):
+                    hungry.link.nothing_to_send()
+                return
+            rows, sizes = self._rows(ids)
+            if not rows:
+                self._read_rows(ids)
+                return
+            left -= len(rows)
+            self._hand_out(flow, ids if len(rows) == len(ids) else ids[: len(rows)], rows, sizes)
+        if endpoint.flows and self._read_ahead():
+            return
+        if endpoint.ready.selectable is not None:
+            for searching in list(endpoint.flows):
+                if searching.candidates is not None and not searching.candidates:
+                    searching.link.nothing_to_send()
+            self._replays.check_blocked(endpoint)
+
+    def _select(self, flow: Flow) -> int:
+        """
+        Give a flow with a selector what it wants of the next ready messages.
+
+        Returns:
+            How many were looked at; 0 while their contents are being read.
+        """
+        endpoint, matches = self.endpoint, flow.matches
+        assert matches is not None and flow.candidates is not None
+        ids = endpoint.candidates_of(flow, self._tuning.flow_quantum)
+        if not ids:
+            return 0
+        rows, _ = self._rows(ids)
+        if not rows:
+            flow.candidates.put_back(ids)
+            self._read_rows(ids)
+            return 0
+        chosen: list[Row] = []
+        looked_at = 0
+        is_over = self._selection.is_over
+        for row in rows:
+            if len(chosen) >= flow.demand or (looked_at and is_over()):
+                break
+            looked_at += 1
+            if matches(row):
+                chosen.append(row)
+        flow.candidates.put_back(ids[looked_at:])
+        if looked_at < len(rows) and rows[looked_at][ID] < self._cache.first_id:
+            self.keep(ids[looked_at : len(rows)], rows[looked_at:])
+        if chosen:
+            self._hand_out(flow, [row[ID] for row in chosen], chosen)
+        return looked_at
+
+    def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
+        """
+        Send messages to a flow, ``rows`` with these ids, and perhaps sizes; those that are dead go where the dead go.
+        """
+        endpoint = self.endpoint
+        counted = self._erasing.sized(rows)
+        endpoint.hand_out(flow, ids, counted, sizes if counted is rows else None)
+        dead = self._dead(rows)
+        if dead:
+            self._remove_dead(flow, rows, dead)
+            # With those out of its way a replay may have gone on, and failed: then the flow has them no longer.
+            rows = [row for row in rows if row[ID] not in dead and row[ID] in flow.unsettled]
+            ids = [row[ID] for row in rows]
+        if rows:
+            replay = endpoint.replay
+            if replay is not None and replay.is_under_way:
+                replay.transmit(ids, self._now_ms())
+            if self._tracing is not None:
+                # Before it: a delivery may be settled as it is sent.
+                self._tracing.delivered(endpoint, rows)
+            flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
+        flow.demand = flow.link.room()
+
+    def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
+        endpoint = self.endpoint
+        if not endpoint.attempts and rows[-1][ID] < endpoint.fresh_from:
+            return NOTHING_DEAD
+        now_ms = self._now_ms()
+        found = endpoint.dead(rows, now_ms, ttl_of)
+        if found and self._dead_letters.is_dead_message_queue(endpoint.name):
+            return endpoint.dead(rows, now_ms, no_ttl)
+        return found
+
+    def ttl_of(self, content: bytes) -> int | None:
+        """
+        How long a message lives here by its header, in ms. What is dead already does not expire by that once more;
+        whether it is, is asked only where a header says something: a queue can become, and cease to be, a dead one's.
+        """
+        lives_ms = ttl_of(content)
+        return (
+            None
+            if lives_ms is None or self._dead_letters.is_dead_message_queue(self.endpoint.name)
+            else lives_ms
+        )
+
+    def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
+        for reason in sorted(set(dead.values())):
+            # The flow may be gone with those before, and have given back what it had.
+            gone = [row for row in rows if dead.get(row[ID]) == reason and row[ID] in flow.unsettled]
+            if gone:
+                self._dead_letters.remove(flow, gone, reason)
+
+    def remove_dead_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
+        """
+        Take what is dead off the head of the endpoint, though no consumer asks for it.
+
+        Args:
+            limit: Messages to look at.
+            may_read: Whether they may be read from the store; it takes a moment, so call again.
+
+        Returns:
+            Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
+        """
+        endpoint = self.endpoint
+        if self._dead_letters.holds_up(endpoint):
+            return False, None
+        ids = endpoint.peek(limit)
+        rows = self._at_hand(ids) if ids else ()
+        if not rows:
+            if may_read and ids:
+                self._read_rows(ids)
+            elif may_read:
+                self._read_ahead()
+            return False, None
+        dead = self._dead(rows)
+        count = next((i for i, row in enumerate(rows) if row[ID] not in dead), len(rows))
+        if count:
+            flow = Flow(endpoint, None)
+            gone = rows[:count]
+            endpoint.hand_out(flow, ids[:count], self._erasing.sized(gone))
+            self._kept.forget(ids[:count])
+            self._remove_dead(flow, gone, dead)
+        return count == len(rows), rows[count] if count < len(rows) else None
+
+    def _run_again(self) -> None:
+        self._is_scheduled = False
+        self.run()
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._kept.erased(markers)
+
+    def clear(self) -> None:
+        """Nothing lies on the endpoint any more, and no replay is under way."""
+        self._kept.clear()
+
+    def _rows(self, ids: list[int]) -> tuple[Sequence[Row], Sizes]:
+        """
+        Rows of ``ids``, as many from the first on as are at hand, and perhaps the sizes of their contents; they are not
+        kept here any longer.
+        """
+        cache, kept = self._cache, self._kept
+        if ids[0] >= cache.first_id:
+            rows = cache.pick(ids)
+            if kept:
+                kept.forget(ids)
+            return rows, None
+        rows, sizes = kept.take(ids)
+        taken = len(rows)
+        if taken == len(ids):
+            return rows, sizes
+        rows = self._with_cached(rows, ids)
+        kept.forget(ids[taken : len(rows)])
+        return rows, None
+
+    def _at_hand(self, ids: list[int]) -> Sequence[Row]:
+        """The same for a look: they stay here."""
+        cache = self._cache
+        if ids[0] >= cache.first_id:
+            return cache.pick(ids)
+        return self._with_cached(self._kept.first_of(ids), ids)
+
+    def _with_cached(self, rows: list[Row], ids: list[int]) -> list[Row]:
+        """The first rows of ``ids``, and those behind them that are in the message cache."""
+        rest = ids[len(rows) :]
+        if rest and rest[0] >= self._cache.first_id:
+            rows += self._cache.pick(rest)
+        return rows
+
+    def _read_ahead(self) -> bool:
+        """Have more ready where a ready queue runs low; whether there is some, or is about to be."""
+        endpoint = self.endpoint
+        if endpoint.replay is not None and endpoint.replay.is_reading:
+            # What is ready is what it puts.
+            self._replays.put_more(endpoint)
+            return self._is_changed
+        queue = endpoint.queue_to_read(self._page_rows)
+        if queue is not None:
+            self._read_page(queue)
+        return queue is not None
+
+    def _read_page(self, queue: ReadyQueue, limit: int | None = None) -> None:
+        endpoint, reader = self.endpoint, self._reader
+        number, routes, read_up_to = (
+            endpoint.cursor_number,
+            endpoint.backlog.route_numbers(queue.part),
+            queue.read_up_to,
+        )
+        # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
+        after, until = queue.next_page(self._cache.next_id)
+        if after + 1 >= self._cache.first_id:
+            self._take(self._cached_page(routes, after, until, limit), queue, read_up_to)
+            return
+
+        def read() -> Page:
+            page = reader.routed_page(routes, after, until, limit)
+            rows = page.rows
+            return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
+
+        self._read(lambda: reader.submit(read), lambda page: self._add_page(queue, page, read_up_to))
+
+    def _cached_page(self, routes: list[int], after: int, until: int, limit: int | None) -> Page:
+        """
+        The same of messages that are in the message cache. What the store would know of failed deliveries is known
+        here: they were after the start, as the messages were.
+        """
+        count = self._page_rows if limit is None else min(limit, self._page_rows)
+        numbers, position = set(routes), min(after + 1 + self._page_rows, until)
+        rows = [row for row in self._cache.since(after + 1, position - after - 1) if row[ROUTE] in numbers]
+        if len(rows) > count:
+            rows, position = rows[:count], rows[count][ID]
+        return RoutedPage(rows, position), []
+
+    def _take(self, found: Page, queue: ReadyQueue, read_up_to: int) -> None:
+        """A page need not be read: it is there in the loop's next turn."""
+        if self.is_reading:
+            return
+        self.is_reading = True
+        number = self.endpoint.cursor_number
+
+        def done() -> None:
+            self.is_reading = False
+            if self.endpoint.cursor_number == number:
+                self._add_page(queue, found, read_up_to)
+            self.run()
+
+        self._loop.call_soon(done)
+
+    def read_head(self, limit: int) -> bool:
+        """Read the messages that would be delivered next, where only the store has them; whether that is so."""
+        queue = self.endpoint.queue_to_read(1)
+        if queue is not None:
+            self._read_page(queue, limit)
+        return queue is not None
+
+    def head(self, message_id: int) -> Row | None:
+        """The message that would be delivered next, if it is at hand."""
+        rows = self._at_hand([message_id])
+        return rows[0] if rows else None
+
+    def _read_rows(self, ids: Sequence[int]) -> None:
+        history = self._history
+        self._read(lambda: history.messages(ids), lambda rows: self.keep([row[ID] for row in rows], rows))
+
+    def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
+        page, attempts = found
+        if queue.read_up_to != read_up_to:
+            return  # What was in memory was let go of meanwhile, or was put there by another way.
+        rows, cursor, columns = page.rows, queue.cursor, page.columns
+        ids, sizes = (list(map(ID_OF, rows)), None) if columns is None else (columns.ids, columns.sizes)
+        self.endpoint.add_page(queue, ids, page.position, attempts)
+        if ids and cursor.has_done_after(ids[0]):
+            rows = [row for row in rows if not cursor.is_done(row[ID])]
+            ids, sizes = [row[ID] for row in rows], None
+        self.keep(ids, rows, sizes)
+
+    def _read(self, begin: Callable[[], Future[T]], use: Callable[[T], None]) -> None:
+        if self.is_reading:
+            return
+        self.is_reading = True
+        number = self.endpoint.cursor_number
+        loop = self._loop
+
+        def done(future: Future[T]) -> None:
+            self.is_reading = False
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._runtime.report("endpoint_read_failed", error)
+                loop.call_later(1.0, self.run)
+                return
+            if self.endpoint.cursor_number == number:
+                use(future.result())
+            self.run()
+
+        begin().add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
+
+
+class Feeds:
+    def __init__(
+        self,
+        settings: CurrentSettings,
+        reader: Reader,
+        history: LogHistory,
+        cache: MessageCache,
+        runtime: Runtime,
+        selection: SelectionTurns,
+        lease: Lease | None,
+        tracing: MessageTracing | None = None,
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._history = history
+        self._cache = cache
+        self._runtime = runtime
+        self._selection = selection
+        self._lease = lease
+        self._tracing = tracing
+        self._shared: FeedShared | None = None
+        self._feeds: dict[str, EndpointFeed] = {}
+
+    def connect(self, erasing: BeingErased, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
+        """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
+        self._shared = FeedShared(
+            self._reader,
+            self._history,
+            self._cache,
+            self._runtime,
+            erasing,
+            dead_letters,
+            replays,
+            self._selection,
+            self._lease,
+            self._tracing,
+        )
+
+    def of(self, endpoint: Endpoint) -> EndpointFeed:
+        """The endpoint's feed, made on first use."""
+        feed = self._feeds.get(endpoint.name)
+        if feed is None or feed.endpoint is not endpoint:
+            assert self._shared is not None
+            feed = self._feeds[endpoint.name] = EndpointFeed(
+                endpoint, self._shared, self._settings.limits.read_page_rows
+            )
+        return feed
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone."""
+        self._feeds.pop(endpoint.name, None)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for feed in self._feeds.values():
+            feed.erased(markers)
+
+    def deliver(self, endpoint: Endpoint) -> None:
+        """Something of the endpoint's changed: perhaps a consumer can be given more."""
+        feed = self._feeds.get(endpoint.name)
+        if feed is not None:
+            feed.run()
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """Messages became ready on these endpoints (``CommitListener``)."""
+        feeds = self._feeds
+        for name in endpoints:
+            feed = feeds.get(name)
+            if feed is not None:
+                feed.run()
+
+    def not_committed(self) -> None:
+        """What could not be written was never ready (``CommitListener``)."""

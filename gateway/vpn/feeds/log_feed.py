@@ -1,0 +1,562 @@
+"""
+Log readers: the log is carried to their links as much as they take, history first, then live.
+
+``Readers`` has all links of a Message VPN that read and take nothing away: readers of the log, of streams, and
+browsers. Nothing that they read is held, settled or written, and no endpoint notices.
+
+A reader that has sent all there is waits among those of its topics (``WaitingReaders``). Invariant: whoever waits there
+has been told of everything below ``next_id`` that may be for it. So a commit costs nothing for readers whose topics
+were not published to, however many they are, and whoever goes on, goes on behind all that was published meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from amqp_ext.topics import SubscriptionTrie, TopicPattern
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.erasing import with_markers
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log import RetentionMark, taken_by
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import Row
+from gateway.core.replay.reading import LogCursor, Pacer, topic_matcher
+from gateway.core.replay.starts import Resolved
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.feeds.browse_feed import BrowseFeed
+from gateway.vpn.history import LogHistory, LogSource
+from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.tracing import MessageTracing, TracedLink
+from gateway.vpn.turns import HistoryPace, RowsAtOnce, SelectionTurns, WaitingTurn
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import Reader
+
+
+class WaitingReader(Protocol):
+    """A log reader."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Patterns of what it waits for; none where whatever is published concerns it. They never change."""
+
+    def takes(self, topic: str) -> bool:
+        """Whether a topic that one of them matches is really one that it reads."""
+
+    def go_on_from(self, position: int) -> None:
+        """Nothing below ``position`` is for it, of what was published while it waited. It waits no more."""
+
+    def run(self) -> None:
+        """Send what the link takes."""
+
+
+class _Group:
+    """Readers of the same topics."""
+
+    __slots__ = ("size", "waiting")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Those that came and have not left, waiting or not."""
+        self.waiting: dict[WaitingReader, None] = {}
+
+
+class WaitingReaders:
+    """
+    Those of one Message VPN.
+
+    Args:
+        next_id: One past the last committed id.
+    """
+
+    def __init__(self, next_id: int) -> None:
+        self.next_id = next_id
+        """One past the last id that was looked up for all who wait."""
+        self._groups: dict[tuple[str, ...], _Group] = {}
+        self._index: SubscriptionTrie[_Group] = SubscriptionTrie()
+
+    def join(self, reader: WaitingReader) -> None:
+        """A reader has come; it does not wait yet."""
+        topics = reader.topics
+        group = self._groups.get(topics)
+        if group is None:
+            group = self._groups[topics] = _Group()
+            for pattern in map(TopicPattern.parse, topics):
+                # What is excepted is left to the reader.
+                if not pattern.is_exception:
+                    self._index.add(pattern, group)
+        group.size += 1
+
+    def leave(self, reader: WaitingReader) -> None:
+        """A reader that had come is gone."""
+        group = self._groups[reader.topics]
+        group.waiting.pop(reader, None)
+        group.size -= 1
+        if not group.size:
+            del self._groups[reader.topics]
+            self._index.remove_all(group)
+
+    def wait(self, reader: WaitingReader) -> None:
+        """A reader that has come has all there is below ``next_id``, and can take more."""
+        self._groups[reader.topics].waiting[reader] = None
+
+    def stop_waiting(self, reader: WaitingReader) -> None:
+        """It goes on by itself."""
+        self._groups[reader.topics].waiting.pop(reader, None)
+
+    def published(self, news: Mapping[str, int], next_id: int) -> None:
+        """
+        Messages were committed.
+
+        Args:
+            news: Their topics, each with the id of its first message.
+            next_id: One past the last of them.
+        """
+        self.next_id = next_id
+        if not self._groups:
+            return
+        concerned = dict.fromkeys(self._of_any, min(news.values(), default=next_id))
+        for topic, first_id in news.items():
+            for group in self._index.match(topic):
+                for reader in group.waiting:
+                    if first_id < concerned.get(reader, next_id) and reader.takes(topic):
+                        concerned[reader] = first_id
+        self._go_on(concerned)
+
+    def passed_over(self, next_id: int) -> None:
+        """There is something new below ``next_id``, for whomever it may be."""
+        before, self.next_id = self.next_id, next_id
+        waiting = [reader for group in self._groups.values() for reader in group.waiting]
+        self._go_on(dict.fromkeys(waiting, before))
+
+    def came_to_nothing(self, next_id: int) -> None:
+        """Ids below ``next_id`` that were not committed, never will be: a reader may end with one of them."""
+        self.next_id = next_id
+        self._go_on(dict.fromkeys(self._of_any, next_id))
+
+    @property
+    def _of_any(self) -> Mapping[WaitingReader, None]:
+        """Those whom everything concerns, and who wait."""
+        group = self._groups.get(())
+        return {} if group is None else group.waiting
+
+    def _go_on(self, concerned: Mapping[WaitingReader, int]) -> None:
+        # All of them first: what one of them does may have another look at the log, and that is to know where.
+        for reader, position in concerned.items():
+            self.stop_waiting(reader)
+            reader.go_on_from(position)
+        for reader in concerned:
+            reader.run()
+
+
+NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
+
+SHORTEST_WAIT = 0.001
+"""Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFeedShared:
+    """What all log feeds of a Message VPN have in common."""
+
+    history: LogHistory
+    cache: MessageCache
+    counters: Counters
+    pace: HistoryPace
+    selection: SelectionTurns
+    runtime: Runtime
+    tracing: MessageTracing | None = None
+    """Is told of what is read; None where nothing is traced."""
+
+
+class LogFeed:
+    def __init__(
+        self,
+        shared: LogFeedShared,
+        cursor: LogCursor,
+        client: ConsumerLink,
+        patterns: tuple[str, ...],
+        pacer: Pacer | None,
+        waiting: WaitingReaders,
+        closed: Callable[[LogFeed], None],
+        *,
+        gives_way: bool = False,
+    ) -> None:
+        """
+        Args:
+            patterns: What the store is asked for; none for all. The cursor decides what is sent.
+            pacer: The reader's pace, if it asked for one.
+            waiting: Knows when to go on with a reader that has all there is; it is one of them.
+            closed: Is told once this feed sends nothing any more; more than once does no harm.
+            gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
+        """
+        self.cursor = cursor
+        self._link = client
+        self._patterns = patterns
+        self.is_short = False
+        """Since its start was resolved rules of retention took messages out that it was to read."""
+        self._cache = shared.cache
+        self._counters = shared.counters
+        self._pace = shared.pace
+        self._runtime = shared.runtime
+        self._loop = shared.runtime.loop
+        self._seconds = shared.runtime.clock.seconds
+        self._tuning = shared.runtime.tuning
+        self._tell_closed = closed
+        # The end of a bounded replay may be any message.
+        self.topics = patterns if cursor.last is None else ()
+        """What it waits for, as patterns; none where that is whatever is published."""
+        self._waiting = waiting
+        self._is_waiting = False
+        """It has all there is, and its link takes more."""
+        self._source = LogSource(
+            shared.cache,
+            shared.history,
+            shared.runtime,
+            cursor.position,
+            patterns,
+            self._woken,
+            user=client.client.user,
+        )
+        self._gives_way = gives_way
+        self._closed = False
+        self._turn: asyncio.Handle | WaitingTurn | None = None
+        self._selection = shared.selection if cursor.selects is not None else None
+        self._chosen_from = RowsAtOnce(self._seconds, shared.runtime.tuning.log_slice_rows)
+        self._activity = 0
+        self._due = 0.0
+        """When the next turn may be taken."""
+        self._pacer = pacer
+        self._due_later: list[Row] = []
+        """What the pace holds back; the last of it may be the last before live."""
+        self._end_id: int | None = None
+
+    @property
+    def is_scheduled(self) -> bool:
+        """It goes on by itself, when it is its turn."""
+        return self._turn is not None
+
+    @property
+    def position(self) -> int:
+        """The first id that may not have been sent."""
+        if self._due_later:
+            return self._due_later[0][0]
+        held_back = self.cursor.held_back
+        if held_back is not None:
+            return held_back[0]
+        return max(self.cursor.position, self._waiting.next_id) if self._is_waiting else self.cursor.position
+
+    def takes(self, topic: str) -> bool:
+        """Whether it reads a topic."""
+        matches = self.cursor.matches
+        return matches is None or matches(topic)
+
+    def go_on_from(self, position: int) -> None:
+        """It waits no more, and nothing below ``position`` is for it."""
+        self._is_waiting = False
+        if position > self.cursor.position:
+            self._source.skip_to(position)
+            self.cursor.offer((), position, position, 0)
+
+    def run(self) -> None:
+        """Send while the link takes it and the log has more. Called when credit, room or messages for it came."""
+        if self._closed or self._turn is not None:
+            return
+        if self.is_short:
+            self._refuse_rest(self.position)
+            return
+        if self._is_waiting:
+            self._waiting.stop_waiting(self)
+            self.go_on_from(self._waiting.next_id)
+        if self.cursor.caught_up and not (
+            self._gives_way and self._source.is_behind(self._tuning.log_turn_rows)
+        ):
+            # It is live traffic itself.
+            if self._send(self._tuning.log_turn_rows) <= 0:
+                self._wait(0.0)
+            return
+        started = self._seconds()
+        wait = self._pace.wait(self._due)
+        if wait >= SHORTEST_WAIT:
+            self._wait(wait)
+            return
+        activity, self._activity = self._activity, self._counters.activity
+        tuning = self._tuning
+        turn = tuning.log_turn_rows if activity == self._activity else tuning.log_turn_rows_beside_live
+        left = self._send(turn)
+        self._due = self._pace.spent(started, turn - left, self._source.spent_reading())
+        if left <= 0 and not self._closed:
+            self._wait(self._pace.wait(self._due))
+
+    def _wait(self, delay: float) -> None:
+        """Go on after so many seconds."""
+        if delay >= SHORTEST_WAIT:
+            self._turn = self._loop.call_later(delay, self._run_again)
+        else:
+            self._turn = self._loop.call_soon(self._run_again)
+
+    def _send(self, left: int) -> int:
+        """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
+        cursor, link, source = self.cursor, self._link, self._source
+        cache, slice_rows, selection = self._cache, self._tuning.log_slice_rows, self._selection
+        while not cursor.is_finished or self._due_later:
+            room = link.room()
+            if room <= 0:
+                return max(left, 1)
+            if self._due_later:
+                if not self._send_due(room):
+                    return max(left, 1)
+                continue
+            if left <= 0:
+                return left
+            if selection is not None:
+                if selection.is_over():
+                    self._turn = selection.wait(self._run_again)
+                    return max(left, 1)
+                slice_rows = self._chosen_from.count
+            try:
+                found = source.read(min(room, left, slice_rows))
+            except (LogTrimmed, ReadFailed) as error:
+                self._woken(error)
+                return left
+            if found is None:
+                if not source.is_at_end:
+                    return left
+                if cursor.held_back is None:
+                    self._wait_for_news()
+                    return left
+                found = (), source.position
+            rows, position = found
+            left -= max(len(rows), 1)
+            if selection is None:
+                chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
+            else:
+                with self._chosen_from:
+                    chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
+            if is_end:
+                self._end_id = chosen[-1][0]
+            if chosen and self._pacer is not None:
+                self._due_later = chosen
+            elif chosen:
+                link.send(chosen, NO_ATTEMPTS, self._end_id if is_end else None)
+        self.close()
+        link.finish()
+        return max(left, 1)
+
+    def _wait_for_news(self) -> None:
+        """All there is was sent: it is live, and nobody need look at it until something is for it."""
+        self.cursor.offer((), self._source.position, self._cache.next_id, 0)
+        self._is_waiting = True
+        self._waiting.wait(self)
+        self._link.nothing_to_send()
+
+    def close(self) -> None:
+        """Send nothing any more, and hold no link for it."""
+        self._closed = True
+        self._is_waiting = False
+        self._source.close()
+        self._due_later = []
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        self._tell_closed(self)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._source.erased(markers)
+        self._due_later = with_markers(self._due_later, markers)
+        held_back = self.cursor.held_back
+        if held_back is not None:
+            (self.cursor.held_back,) = with_markers([held_back], markers)
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: one that is still to
+        read some of them is told.
+        """
+        position, last = self.position, self.cursor.last
+        if position > found[-1][0] or not any(
+            position <= message_id and (last is None or message_id <= last) and self.takes(topic)
+            for message_id, topic in found
+        ):
+            return
+        self._refuse_rest(position)
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """The same of messages that have left it; which they were, nobody knows."""
+        position = self.position
+        if position < taken_by(marks, self._patterns).below:
+            self._refuse_rest(position)
+
+    def _refuse_rest(self, position: int) -> None:
+        self.close()
+        self._link.refuse(
+            Refused(
+                ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+                f"the log was trimmed under the replay: from id {position} on a rule of retention took messages out",
+            )
+        )
+
+    def _send_due(self, room: int) -> bool:
+        """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""
+        pacer, rows, now_ms = self._pacer, self._due_later, self._runtime.clock.now_ms()
+        assert pacer is not None
+        count = pacer.due(rows[:room], now_ms)
+        if count:
+            self._link.send(rows[:count], NO_ATTEMPTS, self._end_id)
+            self._due_later = rows[count:]
+            return True
+        self._wait(pacer.wait_s(rows[0], now_ms))
+        return False
+
+    def _run_again(self) -> None:
+        self._turn = None
+        self.run()
+
+    def _woken(self, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        if error is not None:
+            self.close()
+            if isinstance(error, LogTrimmed):
+                self._link.refuse(
+                    Refused(
+                        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the replay: {error}"
+                    )
+                )
+                return
+            self._link.refuse(
+                Refused(ErrorCode.INTERNAL, "the replay log could not be read; the gateway's log says why")
+            )
+            self._runtime.report("log_read_failed", error)
+            return
+        self.run()
+
+
+class Readers:
+    """The feeds of one Message VPN that each commit of news is shown to."""
+
+    def __init__(self, shared: LogFeedShared, reader: Reader) -> None:
+        self.log_feeds: dict[LogFeed, None] = {}
+        """Links that read the log, or a stream."""
+        self._shared = shared
+        self._reader = reader
+        self._waiting = WaitingReaders(shared.cache.next_id)
+        self._browsers: dict[str, dict[BrowseFeed, None]] = {}
+        """By the endpoint's name; of those that have any."""
+
+    def read_log(
+        self,
+        resolved: Resolved,
+        patterns: Sequence[str],
+        client: ConsumerLink,
+        selects: Callable[[Row], bool] | None = None,
+        pacer: Pacer | None = None,
+        *,
+        matches: Callable[[str], bool] | None = None,
+        stream: str = "",
+        gives_way: bool = False,
+    ) -> LogFeed:
+        """
+        A log reader for a link. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
+
+        Args:
+            patterns: The topics that are read.
+            selects: The reader's selector and filters, if it has any.
+            pacer: The reader's pace, if one was asked for.
+            matches: Whether a topic is one of them, where that is not as the patterns alone say.
+            stream: The stream that is read; empty where it is the log.
+            gives_way: See ``LogFeed``.
+        """
+        tracing = self._shared.tracing
+        if tracing is not None:
+            client = TracedLink(client, tracing, "read", stream or f"log://{', '.join(patterns)}")
+        matches = matches or topic_matcher(patterns)
+        cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
+        feed = LogFeed(
+            self._shared,
+            cursor,
+            client,
+            () if matches is None else tuple(patterns),
+            pacer,
+            self._waiting,
+            self._log_feed_closed,
+            gives_way=gives_way,
+        )
+        taken_below = self._shared.history.taken_from(patterns).below
+        feed.is_short = resolved.first < taken_below and taken_below > resolved.without_below
+        self._waiting.join(feed)
+        self.log_feeds[feed] = None
+        return feed
+
+    def browse(
+        self, endpoint: Endpoint, client: ConsumerLink, selects: Callable[[Row], bool] | None
+    ) -> BrowseFeed:
+        """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
+        shared = self._shared
+        if shared.tracing is not None:
+            client = TracedLink(client, shared.tracing, "browse", endpoint.name)
+        feed = BrowseFeed(
+            endpoint,
+            client,
+            selects,
+            self._reader,
+            shared.cache,
+            shared.runtime,
+            shared.selection,
+            self._browser_closed,
+        )
+        endpoint.watch()
+        self._browsers.setdefault(endpoint.name, {})[feed] = None
+        return feed
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """These messages, (id, topic), are about to leave the log between others."""
+        for feed in list(self.log_feeds):
+            feed.leaving(found)
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """Messages that these marks tell of have left the log between others, at another gateway that writes it."""
+        for feed in list(self.log_feeds):
+            feed.taken_out(marks)
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """Messages became ready, and are in the log (``CommitListener``)."""
+        browsers = self._browsers
+        if browsers:
+            for name in endpoints:
+                for browser in list(browsers.get(name, ())):
+                    browser.run()
+        if news:
+            self._waiting.published(news, self._shared.cache.next_id)
+
+    def not_committed(self) -> None:
+        """Ids that readers may have waited for came to nothing (``CommitListener``)."""
+        self._waiting.came_to_nothing(self._shared.cache.next_id)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for feed in self.log_feeds:
+            feed.erased(markers)
+        for browsers in self._browsers.values():
+            for browser in browsers:
+                browser.erased(markers)
+
+    def all_new(self) -> None:
+        """The log has grown, and nobody says by what: all that wait go on from where they are."""
+        self._waiting.passed_over(self._shared.cache.next_id)
+
+    def _log_feed_closed(self, feed: LogFeed) -> None:
+        if feed in self.log_feeds:
+            del self.log_feeds[feed]
+            self._waiting.leave(feed)
+
+    def _browser_closed(self, feed: BrowseFeed) -> None:
+        browsers = self._browsers.get(feed.endpoint.name, {})
+        if browsers.pop(feed, feed) is None:
+            feed.endpoint.unwatch()
+        if not browsers:
+            self._browsers.pop(feed.endpoint.name, None)

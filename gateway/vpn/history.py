@@ -1,0 +1,691 @@
+"""
+The history of a Message VPN: the replay log, and before its beginning the log's archive, read as one.
+
+Whoever reads names a place and gets what is there; ``LogHistory`` decides at the moment of each read whether the store
+or the archive has it. Invariant: no gap and no duplicate where they meet, whatever is trimmed, archived or compacted
+meanwhile. It looks for an id in the store while the log has it, and where the log turns out to have dropped it, in the
+archive; what neither has fails the read.
+
+The archive has threads of its own, and users take turns at them, a page each: however slow it is, whoever reads the
+store does not wait for it. Without an archive all of this is the store's reader.
+
+``LogSource`` reads it in the order of ids: out of the message cache while that reaches back far enough, else in pages,
+one ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from gateway.core.erasing import with_markers
+from gateway.core.log import History, Retention
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, Columns, Row
+from gateway.core.replay.search import Search
+from gateway.core.replay.starts import LogProbe
+from gateway.vpn.runtime import ArchiveReads, Runtime
+from gateway.vpn.turns import ADMINISTRATION, UserTurns
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import Archive, BegunErasure, LogPage, Reader, SearchPage, TallyPage, TopicPage
+
+T = TypeVar("T")
+
+TimedPage: TypeAlias = "tuple[LogPage, float]"
+"""A page, and the seconds of a processor that it took."""
+
+PAGES_AT_ONCE: Final = 2
+"""Reads of the archive under way: as many as it has threads."""
+
+LOOK_SECONDS: Final = 1.0
+"""What the archive has is asked for again after this: an attach that came in between goes by what is known."""
+
+MOST_MESSAGES: Final = 512
+"""Messages that the store gives at once, by their ids (``Reader.messages``)."""
+
+
+class HeldMessages(NamedTuple):
+    """What an endpoint holds that a replay onto it does not put there."""
+
+    routes: Callable[[], Sequence[int]]
+    """Numbers of those by which it comes."""
+    has: Callable[[Row], bool]
+    """Whether a message is among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryProbe:
+    """Questions to log and archive that are answered on a thread of the archive's (``LogProbe``)."""
+
+    archive: Archive
+    store: Reader
+    last: int | None
+    """The last message on the topics asked for, which was looked for before."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        stored = self.store.submit(partial(self.store.first_since, time_ms)).result()
+        # After the store: what that had dropped already is there by now.
+        self.archive.look()
+        found = [stored, self.archive.first_since(time_ms)]
+        return min((i for i in found if i is not None), default=None)
+
+    def time_of(self, message_id: int) -> int | None:
+        found = self.store.submit(partial(self.store.time_of, message_id)).result()
+        return self.archive.time_of(message_id) if found is None else found
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        return self.last
+
+
+class LogHistory:
+    """
+    Args:
+        history: Which ids lie where; it is told here what the archive has.
+        below: The id below which everything is trimmed, or is about to be.
+        retention: Knows what rules have taken out of the log, or are about to.
+        archive: None where the log has none.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        below: Callable[[], int],
+        store: Reader,
+        archive: Archive | None,
+        runtime: Runtime,
+        retention: Retention | None = None,
+    ) -> None:
+        retention = retention or Retention(history.log)
+        self.left = retention.left
+        """Those of some rows that were read which the log still has, and those that it never had."""
+        self.taken_from = retention.taken_from
+        """What rules of retention took out of the topics of some subscriptions."""
+        self.archive_reads = ArchiveReads()
+        """What was read out of the archive since the start."""
+        self._history = history
+        self._below = below
+        self._store = store
+        self._archive = archive
+        self._runtime = runtime
+        self._turns = UserTurns(PAGES_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looked: float | None = None
+        history.has_archive = archive is not None
+
+    @property
+    def archive(self) -> Archive | None:
+        """The log's archive, where it has one."""
+        return self._archive
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that may be read."""
+        return self._history.first_id
+
+    def _is_stored(self, message_id: int) -> bool:
+        """Whether the log may still have an id, itself."""
+        return message_id >= max(self._history.log.first_id, self._below())
+
+    def is_archived(self, message_id: int) -> bool:
+        """Whether the archive is known to have an id."""
+        return self._history.is_archived(message_id)
+
+    async def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure | None:
+        """
+        Have the log's archive, where it has one, know that these messages are about to be erased; durable when it
+        returns.
+
+        Raises:
+            WriteFailed, ReadFailed: It cannot be written, or read.
+        """
+        archive = self._archive
+        if archive is None:
+            return None
+        return await asyncio.wrap_future(archive.submit(partial(archive.begin_erasure, ids, time_ms, reason)))
+
+    async def end_erasure(self, begun: BegunErasure | None, *, is_done: bool) -> None:
+        """
+        From now on the archive gives markers for these messages, or it is as if nothing had begun; durable when it
+        returns.
+
+        Raises:
+            WriteFailed, ReadFailed: It cannot be written, or read: it is begun still.
+        """
+        archive = self._archive
+        if archive is not None and begun is not None:
+            await asyncio.wrap_future(archive.submit(partial(archive.end_erasure, begun, is_done=is_done)))
+
+    async def begun_erasures(self) -> Sequence[BegunErasure]:
+        """
+        What was begun in the archive, and did not end.
+
+        Raises:
+            ReadFailed: It cannot be read.
+        """
+        archive = self._archive
+        return [] if archive is None else await asyncio.wrap_future(archive.submit(archive.begun_erasures))
+
+    async def drained(self) -> None:
+        """Wait until all that was being read when this was asked was given to whoever had asked for it."""
+        reading = list(self._tasks)
+        archive, executor = self._archive, self._runtime.loop.run_in_executor
+        await executor(None, self._store.drain)
+        if archive is not None:
+            await executor(None, archive.drain)
+        if reading:
+            await asyncio.wait(reading)
+
+    def close(self) -> None:
+        """Read no more."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._archive is not None:
+            self._archive.close()
+
+    # --- pages ------------------------------------------------------------------------------------------------
+
+    def page(
+        self,
+        position: int,
+        end: int,
+        patterns: Sequence[str],
+        user: str = ADMINISTRATION,
+        held: HeldMessages | None = None,
+    ) -> Future[TimedPage]:
+        """
+        Messages from ``position`` on, below ``end``; as ``Reader.log_page``.
+
+        Args:
+            user: Whose turn it takes at the archive.
+            held: With what an endpoint holds alone: of all topics in the store, of its routes where the log no longer
+                reaches.
+
+        Raises, by the future:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        stored = partial(self._stored_page, position, end, patterns, held is not None)
+        if self._archive is None:
+            return self._store.submit(stored)
+        return self._begun(partial(self._page, stored, self._archive, position, end, patterns, user, held))
+
+    def _stored_page(self, position: int, end: int, patterns: Sequence[str], held: bool) -> TimedPage:
+        processor_seconds = self._runtime.clock.processor_seconds
+        started = processor_seconds()
+        page = self._store.log_page(position, end, patterns, held=held)
+        return page, processor_seconds() - started
+
+    async def _page(
+        self,
+        stored: Callable[[], TimedPage],
+        archive: Archive,
+        position: int,
+        end: int,
+        patterns: Sequence[str],
+        user: str,
+        held: HeldMessages | None,
+    ) -> TimedPage:
+        if self._is_stored(position):
+            try:
+                return await asyncio.wrap_future(self._store.submit(stored))
+            except LogTrimmed:
+                pass  # It was archived before, or is lost.
+        processor_seconds = self._runtime.clock.processor_seconds
+
+        def read() -> TimedPage:
+            started = processor_seconds()
+            page = archive.log_page(position, end, patterns)
+            return page, processor_seconds() - started
+
+        page, taken = await self._from_archive(position, user, read)
+        self.archive_reads.messages += len(page.rows)
+        if held is not None:
+            numbers = held.routes()
+            found = await asyncio.wrap_future(
+                self._store.submit(partial(self._store.routed_page, numbers, position - 1, page.position))
+            )
+            page = _with_held(page, filter(held.has, found.rows), min(page.position, found.position))
+        return page, taken
+
+    async def _from_archive(self, position: int, user: str, read: Callable[[], T]) -> T:
+        archive = self._archive
+        assert archive is not None
+        try:
+            async with self._turns.turn(user):
+                return await self._read(archive, read)
+        except LogTrimmed:
+            raise LogTrimmed(position, self._history.log.first_id) from None
+        finally:
+            self._history.archived = archive.run
+
+    async def _read(self, archive: Archive, read: Callable[[], T]) -> T:
+        """One read of the archive, in its turn: for as many as have one, it has threads."""
+        reads, seconds = self.archive_reads, self._runtime.clock.seconds
+        started = seconds()
+        try:
+            return await asyncio.wrap_future(archive.submit(read))
+        except ReadFailed:
+            reads.failures += 1
+            raise
+        finally:
+            reads.seconds.add(seconds() - started)
+
+    def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
+        """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
+        if self._archive is None:
+            return self._store.submit(partial(self._store.messages, ids))
+        return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self._archive, user))
+
+    async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
+        rows = await asyncio.wrap_future(self._store.submit(partial(self._store.messages, ids)))
+        there = {row[ID] for row in rows}
+        # Behind the last one the store may have left some out for want of room.
+        last = rows[-1][ID] if rows else ids[-1]
+        missing = [i for i in ids if i <= last and not self._is_stored(i) and i not in there]
+        if not missing:
+            return rows
+        try:
+            found = await self._from_archive(missing[0], user, partial(archive.messages, missing))
+        except LogTrimmed as trimmed:
+            # Whoever has it to deliver, tries again.
+            raise ReadFailed(f"message {missing[0]} is in neither log nor archive: {trimmed}") from None
+        self.archive_reads.messages += len(found)
+        if len(found) < len(missing) and found:
+            last = min(last, found[-1][ID])
+        return sorted((row for row in [*rows, *found] if row[ID] <= last), key=lambda row: row[ID])
+
+    async def search_page(
+        self, search: Search, patterns: Sequence[str], position: int, end: int, user: str
+    ) -> SearchPage:
+        """
+        Look for a message from ``position`` on, below ``end``; as ``Reader.search_page``.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(position):
+            page = await asyncio.wrap_future(
+                store.submit(partial(store.search_page, search, patterns, position, end))
+            )
+            if archive is None or self._is_stored(position):
+                return page
+            # Some of it was trimmed before it was looked at, perhaps.
+        return await self._from_archive(position, user, partial(archive.search_page, search, position, end))
+
+    async def topics_below(
+        self, before: int, first: int, patterns: Sequence[str], user: str = ADMINISTRATION
+    ) -> TopicPage:
+        """
+        Logged messages below ``before``, down to ``first``, the newest first; as ``Reader.topics_below``.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has anything below ``before``.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(before - 1):
+            try:
+                return await asyncio.wrap_future(
+                    store.submit(partial(store.topics_below, before, first, patterns))
+                )
+            except LogTrimmed:
+                if archive is None:
+                    raise
+        return await self._from_archive(
+            before - 1, user, partial(archive.topics_below, before, first, patterns)
+        )
+
+    async def tally(self, position: int, end: int, patterns: Sequence[str], user: str) -> TallyPage:
+        """
+        Count the messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: Topics of interest; others may be counted, too.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(position):
+            found = await asyncio.wrap_future(store.submit(partial(store.tally, position, end, patterns)))
+            if archive is None or self._is_stored(position):
+                return TallyPage(found, end)
+        return await self._from_archive(position, user, partial(archive.tally, position, end))
+
+    async def archived(self, ids: Sequence[int], user: str = ADMINISTRATION) -> set[int]:
+        """
+        Which of some messages (rising ids) the archive has; of what lies before a gap in it, none.
+
+        Raises:
+            ReadFailed: It cannot be read.
+        """
+        archive = self._archive
+        found: set[int] = set()
+        if archive is None or not ids:
+            return found
+        await self.look(user)
+        rest = [i for i in ids if self.is_archived(i)]
+        while rest:
+            read = partial(archive.topics_below, rest[-1] + 1, rest[0], ())
+            try:
+                page = await self._from_archive(rest[-1], user, read)
+            except LogTrimmed:
+                break  # It is another archive than it was.
+            found.update(i for i, _ in page.found)
+            rest = [i for i in rest if i < page.position]
+        return found.intersection(ids)
+
+    # --- where things are -------------------------------------------------------------------------------------
+
+    async def look(self, user: str = ADMINISTRATION, *, anew: bool = False) -> None:
+        """
+        See what the archive has, unless that was seen a moment ago, and reaches to the log.
+
+        Raises:
+            ReadFailed: It cannot be read: until it can, nothing of it is part of the history.
+        """
+        archive = self._archive
+        if archive is None:
+            return
+        now = self._runtime.clock.seconds()
+        is_recent = self._looked is not None and now - self._looked < LOOK_SECONDS
+        if is_recent and self._history.is_joined and not anew:
+            return
+        try:
+            async with self._turns.turn(user):
+                self._history.archived = await self._read(archive, archive.look)
+        except ReadFailed:
+            self._history.archived = None
+            raise
+        self._looked = now
+
+    async def ask(
+        self,
+        question: Callable[[LogProbe], T],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        *,
+        last: bool,
+    ) -> T:
+        """
+        Have a question answered by log and archive together.
+
+        Args:
+            matches: The topics of whose last message is asked; None for all.
+            last: That is asked at all.
+        """
+        archive, store = self._archive, self._store
+        assert archive is not None
+        found = await self.last_matching(matches, user) if last else None
+        probe: LogProbe = HistoryProbe(archive, store, found)
+        return await self._from_archive(self._history.first_id, user, partial(question, probe))
+
+    async def last_matching(self, matches: Callable[[str], bool] | None, user: str) -> int | None:
+        """
+        The last message whose topic matches: in the log, or else in the newest file that has one.
+
+        Raises:
+            LogTrimmed, ReadFailed: The archive cannot be read.
+        """
+        store, history, archive = self._store, self._history, self._archive
+        found = await asyncio.wrap_future(store.submit(partial(store.last_matching, matches)))
+        if archive is None or (found is not None and found >= history.log.first_id):
+            return found
+        # The store has dropped no more than that.
+        below = max(history.log.first_id, self._below())
+        if archive.run is None or archive.run.last_id + 1 < below:
+            await self.look(user, anew=True)
+        run = archive.run
+        before, first = min(below, run.last_id + 1) if run is not None else 0, history.first_id
+        while before > first:
+            looked = partial(archive.last_page, matches, before)
+            found, before = await self._from_archive(before, user, looked)
+            if found is not None:
+                return found
+        return None
+
+    async def positions_since(self, times_ms: Sequence[int], user: str = ADMINISTRATION) -> list[int]:
+        """
+        Where times lie: for each the lowest id from which on all arrived then or later. Exact in the log, and evenly
+        within each file of the archive, where that has what was before; raises as ``last_matching``.
+        """
+        store, archive, first_id = self._store, self._archive, self._history.first_id
+        # With where the store itself begins: what is known of that here may be older.
+        looked = partial(store.positions_since, [0, *times_ms])
+        stored_from, *stored = await asyncio.wrap_future(store.submit(looked))
+        early = [time_ms for time_ms, found in zip(times_ms, stored, strict=True) if found <= stored_from]
+        if archive is None or first_id >= stored_from or not early:
+            return stored
+        archived = await self._from_archive(first_id, user, partial(archive.positions_since, early))
+        return [min(max(found, first_id), stored_from) for found in archived] + stored[len(early) :]
+
+    async def time_of(self, message_id: int, user: str) -> int | None:
+        """When a message arrived, if log or archive has it; raises as ``last_matching``."""
+        store, archive = self._store, self._archive
+        found = await asyncio.wrap_future(store.submit(partial(store.time_of, message_id)))
+        if found is not None or archive is None or self._is_stored(message_id):
+            return found
+        return await self._from_archive(message_id, user, partial(archive.time_of, message_id))
+
+    # --- futures that are tasks -------------------------------------------------------------------------------
+
+    def _begun(self, reading: Callable[[], Awaitable[T]]) -> Future[T]:
+        """A read that takes several steps, as what whoever reads the store alone is given."""
+        done: Future[T] = Future()
+        task = self._runtime.loop.create_task(_fulfil(done, reading))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Nobody waits for it any more: nor does it wait for its turn.
+        done.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
+        return done
+
+
+async def _fulfil(done: Future[T], reading: Callable[[], Awaitable[T]]) -> None:
+    try:
+        found = await reading()
+    except asyncio.CancelledError:
+        done.cancel()
+        raise
+    except Exception as error:
+        if not done.cancelled():
+            done.set_exception(error)
+    else:
+        if not done.cancelled():
+            done.set_result(found)
+
+
+def _with_held(page: LogPage, held: Iterable[Row], stop: int) -> LogPage:
+    """A page of the archive, with an endpoint's own messages in the place of what it has of them; up to ``stop``."""
+    own = {row[ID]: row for row in held if row[ID] < stop}
+    rows = [row for row in page.rows if row[ID] < stop and row[ID] not in own]
+    return LogPage(sorted([*rows, *own.values()], key=lambda row: row[ID]) if own else rows, stop)
+
+
+class LogSource:
+    """
+    A cursor that never skips: what ``read`` returns covers every id from ``position`` to the position it names.
+
+    Args:
+        patterns: Topics of interest; rows of others may come along all the same. Empty: all.
+        user: Who reads.
+        held: With what an endpoint alone holds (``LogHistory.page``).
+        wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
+            be read.
+    """
+
+    def __init__(
+        self,
+        cache: MessageCache,
+        history: LogHistory,
+        runtime: Runtime,
+        position: int,
+        patterns: Sequence[str],
+        wake: Callable[[BaseException | None], None],
+        *,
+        user: str = ADMINISTRATION,
+        held: HeldMessages | None = None,
+    ) -> None:
+        self._user = user
+        self._held = held
+        self.position = position
+        self._columns: Columns | None = None
+        """Of the page that ``read`` gave some of last."""
+        self._given = 0, 0
+        self._cache = cache
+        self._history = history
+        self._runtime = runtime
+        self._patterns = patterns
+        self._wake: Callable[[BaseException | None], None] | None = wake
+        self._page: LogPage | None = None
+        self._index = 0
+        self._next: Future[tuple[LogPage, float]] | None = None
+        self._read_seconds = 0.0
+        self._waits = False
+
+    @property
+    def columns(self) -> Columns | None:
+        """Of what ``read`` gave last, where that came so. The caller's."""
+        return None if self._columns is None else self._columns.part(*self._given)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Every committed message was taken."""
+        return self.position >= self._cache.next_id
+
+    def is_behind(self, rows: int) -> bool:
+        """Whether what comes next is no longer in memory, or more than so many rows from the newest."""
+        cache = self._cache
+        return (
+            self._page is not None or self.position < cache.first_id or cache.next_id - self.position > rows
+        )
+
+    def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
+        """
+        The next rows, at most ``limit``, and the position after them; it may move on without rows.
+
+        Returns:
+            None at the end of the log, and while a page is being read (``wake`` is called then).
+
+        Raises:
+            store.errors.LogTrimmed: What comes next is in the log no longer.
+            store.errors.ReadFailed: It could not be read.
+        """
+        cache = self._cache
+        page = self._page
+        self._columns = None
+        if page is None:
+            if self.position >= cache.first_id:
+                self._next = None
+                rows = cache.since(self.position, limit)
+                if not rows:
+                    return None
+                self.position = rows[-1][ID] + 1
+                return self._left(rows), self.position
+            page = self._arrived()
+            if page is None:
+                return None
+        return self._from_page(page, limit)
+
+    def skip_to(self, position: int) -> None:
+        """Nothing below ``position`` is of interest; only where all that was committed has been taken."""
+        self.position = max(self.position, position)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are in the pages that were read."""
+        if self._page is not None:
+            self._page = _with_markers(self._page, markers)
+        coming = self._next
+        if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
+            page, taken = coming.result()
+            self._next = Future()
+            self._next.set_result((_with_markers(page, markers), taken))
+
+    def let_go(self) -> None:
+        """Nothing is wanted for a while: what was read and not taken is read again."""
+        if self._waits:
+            return  # It is told of that page, and can say so again.
+        if self._next is not None:
+            self._next.cancel()
+        self._page = self._next = None
+
+    def close(self) -> None:
+        """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
+        if self._next is not None:
+            self._next.cancel()
+        self._wake = self._page = self._next = self._columns = None
+
+    def spent_reading(self) -> float:
+        """Seconds of a processor that pages took which have arrived since this was asked last."""
+        spent, self._read_seconds = self._read_seconds, 0.0
+        return spent
+
+    def _from_page(self, page: LogPage, limit: int) -> tuple[Sequence[Row], int]:
+        rows = page.rows
+        start = self._index
+        stop = start + limit
+        if stop >= len(rows):
+            self._page = None
+            self.position = page.position
+            part = rows[start:] if start else rows
+        else:
+            self._index = stop
+            self.position = rows[stop][ID]
+            part = rows[start:stop]
+        left = self._left(part)
+        if page.columns is not None and left is part:
+            self._columns, self._given = page.columns, (start, stop)
+        return left, self.position
+
+    def _left(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Those that the log still has, and those that somebody has without it."""
+        left, held = self._history.left(rows), self._held
+        if held is None or len(left) == len(rows):
+            return left
+        ids = {row[ID] for row in left}
+        return [row for row in rows if row[ID] in ids or held.has(row)]
+
+    def _arrived(self) -> LogPage | None:
+        """The page at ``position``, if it has been read; asks for it, and for the one after it."""
+        if self._next is None:
+            self._next = self._ask(self.position)
+        if not self._next.done():
+            if not self._waits:
+                self._waits = True
+                loop = self._runtime.loop
+                self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
+            return None
+        arrived, self._next = self._next, None
+        try:
+            page, taken = arrived.result()
+        finally:
+            # An error that it raises has this frame, and this frame would have the error.
+            del arrived
+        self._read_seconds += taken
+        self._page, self._index = page, 0
+        if page.position < self._cache.first_id:
+            self._next = self._ask(page.position)
+        return page
+
+    def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
+        return self._history.page(position, self._cache.next_id, self._patterns, self._user, self._held)
+
+    def _done(self, future: Future[tuple[LogPage, float]]) -> None:
+        self._waits = False
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._next = None
+        if self._wake is not None:
+            self._wake(error)
+
+
+def _with_markers(page: LogPage, markers: Mapping[int, Row]) -> LogPage:
+    return LogPage(with_markers(page.rows, markers), page.position)

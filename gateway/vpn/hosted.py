@@ -1,0 +1,699 @@
+"""
+All Message VPNs of a gateway: opened at the start, made, changed and deleted while it runs, taken over and lost.
+
+One whose store another gateway has waits for it (``WaitingVpn``), and is one of ``MessageVpns`` as soon as it has it;
+one whose store another gateway took is not any more, and waits. Nothing of what it knew is kept for later. While one
+waits, readers are served on a standby of its store, where its settings say so.
+
+Invariant: a change is durable before it takes effect, and what the configuration file names is changed there alone, see
+``gateway.config.administered``. One change at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from gateway import log_keys
+from gateway.config import Configuration, Difference, Settings, Vpn, VpnStore
+from gateway.config.administered import (
+    Changes,
+    ChangesByVpn,
+    administered_over,
+    changed,
+    read_administered,
+    setting_path,
+    value_of,
+    write_administered,
+)
+from gateway.config.setting_types import VpnName
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.message_cache import CacheBudget
+from gateway.vpn.endpoints import redeclare
+from gateway.vpn.jobs.jobs import JobPorts
+from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.role import EndableLoop, OpenedStore, WaitingVpn
+from gateway.vpn.runtime import MEGABYTE, Clock, Runtime, SteadyClock, SystemClock, Tuning
+from gateway.vpn.standby import Following, StandbyReads
+from gateway.vpn.tracing import SpanSink
+from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
+from store.following import Followed, FollowedStore
+from store.ports import Archive, StoreOptions, Stores
+
+LEAVE_SECONDS: Final = 3.0
+"""How long the clients of a Message VPN that was deposed may take to be gone: longer than a connection has to close."""
+
+LEFT_SECONDS: Final = 0.01
+
+
+class Connected(Protocol):
+    """A client's connection."""
+
+    @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN that the client opened; None before it did."""
+
+    def stop(self, refused: Refused) -> None:
+        """Close, with an error."""
+
+
+class Departures:
+    """
+    Args:
+        connections: Those that are open now.
+    """
+
+    def __init__(self, connections: Callable[[], Iterable[Connected]]) -> None:
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._dropping: set[asyncio.Task[None]] = set()
+        """Message VPNs that were deposed, and are not gone yet."""
+        self.is_closing = False
+        """The gateway stops: nothing follows a departure."""
+
+    async def close(self) -> None:
+        """Wait for all of them."""
+        if self._dropping:
+            await asyncio.wait(self._dropping)
+
+    def has_clients(self, name: str) -> bool:
+        """Whether some client has the Message VPN open."""
+        return any(connection.vpn_name == name for connection in self._connections())
+
+    def disconnect(self, name: str, refused: Refused) -> None:
+        """Its clients go, and are told why."""
+        for connection in list(self._connections()):
+            if connection.vpn_name == name:
+                connection.stop(refused)
+
+    def drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
+        """Close the store of a Message VPN that is none any more, once its clients are gone."""
+
+        async def drop() -> None:
+            until = self._loop.time() + LEAVE_SECONDS
+            while self._loop.time() < until and self.has_clients(vpn.name):
+                await asyncio.sleep(LEFT_SECONDS)
+            await vpn.drop()
+            if not self.is_closing:
+                then()
+
+        task = self._loop.create_task(drop())
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+
+OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
+"""Called with a place, the generation of the log, and the bounds of a page."""
+
+StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
+"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
+
+
+class VpnFactory:
+    def __init__(
+        self,
+        settings: Settings,
+        stores_of: StoresOf,
+        advertised: str,
+        clock: Clock | None,
+        tuning: Tuning | None,
+        open_archive: OpenArchive | None,
+        spans: SpanSink | None,
+        job_ports: JobPorts | None,
+    ) -> None:
+        """
+        Args:
+            settings: The gateway's; others are given to ``configure``. The rest is as ``MessageVpns`` has it.
+        """
+        self.stores_of = stores_of
+        """Where messages are kept."""
+        self._settings = settings
+        self._advertised = advertised
+        self._clock = clock
+        self._tuning = tuning or Tuning()
+        self._open_archive = open_archive
+        self._spans = spans
+        self._job_ports = job_ports
+        self._loop = asyncio.get_running_loop()
+        self._cache_budget = CacheBudget(settings.limits.tail_bytes)
+
+    def configure(self, settings: Settings) -> None:
+        """The gateway's settings are these from now on."""
+        self._settings = settings
+
+    def store_options(self, vpn: Vpn) -> StoreOptions:
+        """How a store is opened."""
+        limits, store = self._settings.limits, self._settings.store
+        return StoreOptions(
+            page_rows=limits.read_page_rows,
+            page_bytes=limits.read_page_bytes,
+            read_threads=store.read_threads,
+            checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
+            wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
+            synchronous=store.synchronous,
+            index=vpn.replay_log.index,
+            priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
+            advertise=(vpn.store.advertise if vpn.store is not None else None) or self._advertised,
+        )
+
+    def open(self, name: str, vpn: Vpn) -> OpenedStore:
+        """Open the store, and ask what its commits survive. Blocks; from any thread."""
+        now_ms = (self._clock or SystemClock()).now_ms()
+        store = self.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
+        durability = None
+        with suppress(ReadFailed):
+            durability = store.durability()
+        return OpenedStore(store, durability)
+
+    def archive(self, vpn: Vpn, generation: int) -> Archive | None:
+        """The archive of a log, if it has one."""
+        if vpn.archive is None:
+            return None
+        assert self._open_archive is not None
+        return self._open_archive(vpn.archive.place, generation, self.store_options(vpn))
+
+    def make(
+        self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
+    ) -> MessageVpn:
+        """
+        The Message VPN of a store.
+
+        Args:
+            deposed: Called once another gateway has taken the store.
+        """
+        settings, store = self._settings, opened.store
+        endable = None if vpn.store is None else EndableLoop(self._loop)
+        loop = self._loop if endable is None else cast("asyncio.AbstractEventLoop", endable)
+        made = MessageVpn(
+            name,
+            vpn,
+            settings.limits,
+            store,
+            self._runtime(name, loop, store.recovered.log.last_time_ms),
+            self._cache_budget,
+            opened.durability,
+            self.archive(vpn, store.recovered.log.generation),
+            self._spans,
+            0.0 if settings.telemetry is None else settings.telemetry.sample_ratio,
+            job_ports=self._job_ports,
+        )
+        made.set_limits(settings.limits, settings.alarms)
+        if endable is not None:
+            made.tell_when_deposed(partial(deposed, made, endable))
+        return made
+
+    def make_reading(
+        self, name: str, vpn: Vpn, store: FollowedStore, elsewhere: Callable[[], Refused]
+    ) -> tuple[MessageVpn, EndableLoop]:
+        """
+        One that only reads, on a standby of its store, and the loop that it is ended by.
+
+        Args:
+            elsewhere: What a client is told that wants more than that.
+        """
+        endable, log = EndableLoop(self._loop), store.recovered.log
+        made = MessageVpn(
+            name,
+            vpn,
+            self._settings.limits,
+            store,
+            self._runtime(name, cast("asyncio.AbstractEventLoop", endable), log.last_time_ms),
+            self._cache_budget,
+            archive=self.archive(vpn, log.generation),
+            elsewhere=elsewhere,
+        )
+        return made, endable
+
+    def candidate(
+        self,
+        name: str,
+        vpn: Vpn,
+        active: str | None,
+        taken_over: Callable[[str, OpenedStore], None],
+        problem: str | None = None,
+    ) -> WaitingVpn:
+        """One that waits for its store; see ``WaitingVpn``."""
+        return WaitingVpn(
+            name,
+            vpn,
+            active,
+            problem,
+            partial(self.open, name),
+            partial(taken_over, name),
+            self._loop,
+            logger_of(name),
+        )
+
+    def _runtime(self, name: str, loop: asyncio.AbstractEventLoop, last_time_ms: int) -> Runtime:
+        clock = self._clock or SteadyClock(last_time_ms)
+        return Runtime(loop, logger_of(name), clock, self._tuning)
+
+
+def logger_of(name: str) -> Any:
+    """A logger whose lines name the Message VPN."""
+    return structlog.get_logger(**{log_keys.VPN: name})
+
+
+Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
+"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
+
+
+class StandbyReaders:
+    """
+    Args:
+        waiting: Message VPNs that wait for their stores, by name.
+        follow: Reads a store on a standby while another gateway has it; None where nobody reads then.
+    """
+
+    def __init__(
+        self,
+        factory: VpnFactory,
+        departures: Departures,
+        waiting: Mapping[str, WaitingVpn],
+        follow: Follow | None,
+    ) -> None:
+        self.vpns: dict[str, MessageVpn] = {}
+        """Those whose logs are read here, by name."""
+        self._factory = factory
+        self._departures = departures
+        self._waiting = waiting
+        self._follow = follow
+        self._loop = asyncio.get_running_loop()
+        self._loops: dict[str, EndableLoop] = {}
+        self._reads: dict[str, StandbyReads] = {}
+
+    def start(self, name: str) -> None:
+        """Have readers served here, if the Message VPN's settings say so, while it waits."""
+        settings, follow = self._waiting[name].settings, self._follow
+        store = settings.store
+        if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
+            return
+        reads = self._reads[name] = StandbyReads(
+            name,
+            partial(follow, name, store, self._factory.store_options(settings)),
+            partial(self._begin, name),
+            partial(self._end, name),
+            self._loop,
+            logger_of(name),
+        )
+        reads.start()
+
+    def stop(self, name: str, why: str) -> None:
+        """Read no more of it; readers go."""
+        self._stop(name)
+        self._end(name, why)
+
+    async def close(self) -> None:
+        """The gateway stops."""
+        for name in list(self._reads):
+            self._stop(name)
+        for reading in list(self.vpns.values()):
+            await reading.drop()
+
+    def _begin(self, name: str, store: FollowedStore) -> Following:
+        waiting = self._waiting[name]
+        made, loop = self._factory.make_reading(name, waiting.settings, store, waiting.refusal)
+        self.vpns[name] = made
+        self._loops[name] = loop
+        return Following(made.broker, made.cache, made.readers, made.endpoints, store.recovered.endpoints)
+
+    def _end(self, name: str, why: str) -> None:
+        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
+        made = self.vpns.pop(name, None)
+        if made is None:
+            return
+        self._loops.pop(name).end(Refused(ErrorCode.INTERNAL, why))
+        self._departures.disconnect(name, Refused(ErrorCode.CONNECTION_FORCED, f"{why}; connect again"))
+        self._departures.drop(made, lambda: None)
+
+    def _stop(self, name: str) -> None:
+        reads = self._reads.pop(name, None)
+        if reads is not None:
+            reads.close()
+
+
+log = structlog.get_logger()
+
+_NAME: TypeAdapter[str] = TypeAdapter(VpnName)
+
+
+class MessageVpns(Mapping[str, MessageVpn]):
+    def __init__(
+        self,
+        configuration: Configuration,
+        folder: Path,
+        stores_of: StoresOf,
+        advertised: str,
+        connections: Callable[[], Iterable[Connected]],
+        *,
+        clock: Clock | None = None,
+        tuning: Tuning | None = None,
+        open_archive: OpenArchive | None = None,
+        spans: SpanSink | None = None,
+        follow: Follow | None = None,
+        job_ports: JobPorts | None = None,
+    ) -> None:
+        """
+        Open all that are configured, and all that administrators made.
+
+        Args:
+            folder: Where it is kept what administrators made.
+            stores_of: Where messages are kept.
+            advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
+            connections: Those that are open now.
+            clock: The machine's, made steady, if none is given.
+            spans: Takes spans of messages; None where nothing is traced.
+            open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
+            follow: Reads a store on a standby while another gateway has it; where there is none, nobody reads then.
+            job_ports: Of all of them; nobody publishes at other gateways where there are none.
+
+        Raises:
+            store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
+                version. One on other machines that cannot be reached is waited for.
+            gateway.config.ConfigError: What administrators changed cannot be read.
+        """
+        self._configuration = configuration
+        self._folder = folder
+        self._factory = VpnFactory(
+            configuration.settings, stores_of, advertised, clock, tuning, open_archive, spans, job_ports
+        )
+        self._departures = Departures(connections)
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._vpns: dict[str, MessageVpn] = {}
+        self._waiting: dict[str, WaitingVpn] = {}
+        self._readers = StandbyReaders(self._factory, self._departures, self._waiting, follow)
+        self._kept: ChangesByVpn = read_administered(folder)
+        settings = administered_over(configuration.settings, self._kept, configuration.named)
+        for vpn in settings.vpns.values():
+            # What it needs is missed now, and not when a store has been opened, or taken over.
+            archive = self._factory.archive(vpn, 0)
+            if archive is not None:
+                archive.close()
+        for name, vpn in settings.vpns.items():
+            stores_of(vpn.store)
+            try:
+                self._make(name, vpn, self._factory.open(name, vpn))
+            except StoreHeld as held:
+                self._wait(name, vpn, held.active)
+            except StoreTooNew:
+                raise
+            except StoreError as error:
+                if vpn.store is None:
+                    raise
+                # Other machines may be on their way: whoever starts them all at once need not know in what order.
+                self._wait(name, vpn, None, str(error))
+
+    def __getitem__(self, name: str) -> MessageVpn:
+        return self._vpns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vpns)
+
+    def __len__(self) -> int:
+        return len(self._vpns)
+
+    @property
+    def waiting(self) -> Mapping[str, WaitingVpn]:
+        """Message VPNs whose stores other gateways have, by name: none of them is among these."""
+        return self._waiting
+
+    @property
+    def reading(self) -> Mapping[str, MessageVpn]:
+        """Those of them whose logs are read here, on a standby of the store."""
+        return self._readers.vpns
+
+    def start(self) -> None:
+        """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
+        for vpn in self._vpns.values():
+            vpn.start()
+        for waiting in self._waiting.values():
+            self._begin_waiting(waiting)
+
+    async def close(self) -> None:
+        """Commit what is under way and close the stores."""
+        self._departures.is_closing = True
+        for waiting in self._waiting.values():
+            waiting.close()
+        await self._readers.close()
+        for vpn in list(self._vpns.values()):
+            await vpn.close()
+        await self._departures.close()
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration's, with these Message VPNs as they are now."""
+        return replace(
+            self._configuration.settings,
+            vpns={name: vpn.settings for vpns in (self._vpns, self._waiting) for name, vpn in vpns.items()},
+        )
+
+    # --- active, or waiting -----------------------------------------------------------------------------------
+
+    def _make(self, name: str, vpn: Vpn, opened: OpenedStore) -> MessageVpn:
+        made = self._vpns[name] = self._factory.make(name, vpn, opened, self._deposed)
+        return made
+
+    def _wait(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
+        waiting = self._factory.candidate(name, vpn, active, self._taken_over, problem)
+        self._waiting[name] = waiting
+        return waiting
+
+    def _begin_waiting(self, waiting: WaitingVpn) -> None:
+        """It asks for its store from now on; readers are served meanwhile, where its settings say so."""
+        waiting.start()
+        self._readers.start(waiting.name)
+
+    # --- taking over, and losing ------------------------------------------------------------------------------
+
+    def _taken_over(self, name: str, opened: OpenedStore) -> None:
+        """The store of a Message VPN that waited for it is this gateway's."""
+        waiting = self._waiting[name]
+        self._readers.stop(name, f"this gateway is the active one of the Message VPN {name!r} now")
+        try:
+            made = self._make(name, waiting.settings, opened)
+        except (
+            Exception
+        ) as error:  # an archive that cannot be opened, say: what waits must not wait for nothing
+            self._loop.run_in_executor(None, opened.store.close)
+            waiting.put_off(f"{type(error).__name__}: {error}")
+            self._readers.start(name)
+            return
+        try:
+            made.start()
+        except StoreError as error:
+            why = str(error)
+            del self._vpns[name]
+
+            def put_off() -> None:
+                waiting.put_off(why)
+                self._readers.start(name)
+
+            self._departures.drop(made, put_off)
+            return
+        del self._waiting[name]
+        log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
+
+    def _deposed(self, vpn: MessageVpn, loop: EndableLoop) -> None:
+        """Another gateway has taken the store: nothing of the Message VPN goes on, and it waits again."""
+        name = vpn.name
+        told = Refused(
+            ErrorCode.CONNECTION_FORCED,
+            f"another gateway has taken the Message VPN {name!r} over; connect again",
+        )
+        loop.end(Refused(ErrorCode.INTERNAL, told.text))
+        if self._departures.is_closing:
+            return
+        del self._vpns[name]
+        waiting = self._wait(name, vpn.settings, None)
+        self._departures.disconnect(name, told)
+        self._departures.drop(vpn, partial(self._begin_waiting, waiting))
+
+    def _active(self, name: str) -> MessageVpn:
+        """
+        A Message VPN that is to be changed.
+
+        Raises:
+            Refused: INTERNAL, it waits; NOT_FOUND, it is gone.
+        """
+        if name in self._waiting:
+            raise Refused(ErrorCode.INTERNAL, self._waiting[name].sentence)
+        if name not in self._vpns:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
+        return self._vpns[name]
+
+    # --- what administrators do -------------------------------------------------------------------------------
+
+    async def create(self, name: str, changes: Changes) -> MessageVpn:
+        """
+        Make a Message VPN, which is there at every start from now on. A file that is there already is taken up.
+
+        Raises:
+            Refused: INVALID_FIELD, it is no name; ALREADY_EXISTS, it is there; INTERNAL, it could not be stored.
+        """
+        try:
+            _NAME.validate_python(name)
+        except ValidationError as error:
+            says = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise Refused(
+                ErrorCode.INVALID_FIELD, f"{name[:80]!r} is no name of a Message VPN: {says}"
+            ) from None
+        async with self._turn:
+            if name in self._vpns or name in self._waiting:
+                raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
+            await self._keep({**self._kept, name: dict(changes)})
+            settings = changed(Vpn(), changes)
+            vpn = self._make(name, settings, self._factory.open(name, settings))
+            vpn.start()
+            log.info("vpn_created", **{log_keys.VPN: name})
+            return vpn
+
+    async def change(self, name: str, change: Changes | Callable[[Vpn], Changes]) -> None:
+        """
+        Change settings of a Message VPN, now and for every start to come.
+
+        Args:
+            change: What is to be, or how that follows from what is when it is this change's turn.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the configuration file names one, or the log would take nothing; INTERNAL, it
+                could not be stored.
+        """
+        async with self._turn:
+            vpn = self._active(name)
+            changes = change(vpn.settings) if callable(change) else change
+            is_about_filter = any(key in ("replay_log.topics", "replay_log.filtered") for key in changes)
+            changes = {key: value for key, value in changes.items() if value != value_of(vpn.settings, key)}
+            for key in changes:
+                self._check_ours(setting_path(name, key))
+            settings = changed(vpn.settings, changes)
+            policy = settings.replay_log
+            if is_about_filter and policy.filtered and not policy.topics:
+                raise Refused(
+                    ErrorCode.PRECONDITION_FAILED,
+                    "a filter without a topic would log nothing; add a topicFilterSubscription first, or disable "
+                    "ingress",
+                )
+            if changes:
+                await self._keep({**self._kept, name: {**self._kept.get(name, {}), **changes}})
+                if self._vpns.get(name) is vpn:
+                    self._reconfigure(vpn, settings)
+                elif name in self._waiting:
+                    self._waiting[name].settings = settings
+
+    async def delete(self, name: str) -> None:
+        """
+        Delete a Message VPN and its file.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, there is something in it or the configuration would bring it back; INTERNAL,
+                it could not be stored.
+        """
+        async with self._turn:
+            vpn = self._active(name)
+            reason = self._why_not_delete(vpn)
+            if reason is not None:
+                raise Refused(ErrorCode.PRECONDITION_FAILED, f"the Message VPN {name!r} stays: {reason}")
+            await self._keep({other: changes for other, changes in self._kept.items() if other != name})
+            del self._vpns[name]
+            await vpn.close()
+            self._factory.stores_of(vpn.settings.store).remove(name)
+            log.info("vpn_deleted", **{log_keys.VPN: name})
+
+    def _why_not_delete(self, vpn: MessageVpn) -> str | None:
+        broker = vpn.broker
+        if vpn.name == "default":
+            return "it is there for clients that name none"
+        if setting_path(vpn.name) in self._configuration.named or vpn.name not in self._kept:
+            return "the configuration names it; take it out there first, and delete it then"
+        users = [name for name, user in self._configuration.settings.users.items() if vpn.name in user.vpns]
+        if users:
+            return f"{', '.join(users[:3])} may enter it; take it out of their `vpns` and run `rewind reload` first"
+        if vpn.settings.enabled:
+            return "it is enabled; disable it first"
+        if self._departures.has_clients(vpn.name):
+            return "its clients are still leaving; try again"
+        if broker.endpoints:
+            names = ", ".join(sorted(broker.endpoints)[:3])
+            return f"it has {len(broker.endpoints)} queues and topic endpoints ({names} …); delete them first"
+        if broker.log.first_id < broker.log.next_id:
+            return "its replay log has messages; trim it first, as with `rewind log trim live`"
+        return None
+
+    def _check_ours(self, path: str) -> None:
+        if path in self._configuration.named:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{path} is said in {self._configuration.file}, which decides at every start; change it there and run "
+                "`rewind reload`",
+            )
+
+    async def _keep(self, kept: ChangesByVpn) -> None:
+        write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder, kept)
+        try:
+            await asyncio.shield(write)
+        except OSError as error:
+            raise Refused(ErrorCode.INTERNAL, f"the change could not be stored: {error}") from error
+        self._kept = kept
+
+    def _reconfigure(self, vpn: MessageVpn, settings: Vpn) -> None:
+        vpn.reconfigure(settings)
+        if not settings.enabled:
+            refused = Refused(ErrorCode.CONNECTION_FORCED, f"the Message VPN {vpn.name!r} was disabled")
+            self._departures.disconnect(vpn.name, refused)
+
+    # --- a configuration that was read again ------------------------------------------------------------------
+
+    async def reconfigure(self, configuration: Configuration) -> list[Difference]:
+        """
+        Make these the settings in effect.
+
+        Returns:
+            What could not be done, as other queues are there by these names; the rest is.
+        """
+        async with self._turn:
+            self._configuration = configuration
+            self._factory.configure(configuration.settings)
+            named = configuration.named
+            # An administrator may have been faster than the reading: what is kept now counts.
+            vpns = administered_over(configuration.settings, self._kept, named).vpns
+            refused: list[Difference] = []
+            for vpn in (*self._vpns.values(), *self._readers.vpns.values()):
+                vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
+            for name, settings in vpns.items():
+                found, waiting = self._vpns.get(name), self._waiting.get(name)
+                if waiting is not None:
+                    if waiting.settings != settings:
+                        self._readers.stop(name, "the configuration has changed")
+                        waiting.settings = settings
+                        self._readers.start(name)
+                elif found is None:
+                    if setting_path(name) in named or name in self._kept:
+                        self._begin(name, settings)
+                elif found.settings != settings:
+                    queues = redeclare(
+                        name,
+                        found.broker,
+                        found.committer,
+                        found.endpoints,
+                        found.settings.queues,
+                        settings.queues,
+                        refused,
+                    )
+                    self._reconfigure(found, replace(settings, queues=queues))
+            return refused
+
+    def _begin(self, name: str, settings: Vpn) -> None:
+        """Open a Message VPN that is new in the configuration; one whose store may block waits for it."""
+        if settings.store is None:
+            self._make(name, settings, self._factory.open(name, settings)).start()
+        else:
+            self._begin_waiting(self._wait(name, settings, None))

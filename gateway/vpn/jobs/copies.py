@@ -1,0 +1,526 @@
+"""
+Copies of a part of the log, published to a queue or topic of this Message VPN, or at another gateway.
+
+The end was fixed when the job began: a job that copies the log into itself ends. Nothing is left out: where the target
+takes no more the job waits, and where the log was trimmed under it, it fails.
+
+To another gateway (``RemoteCopyJob``) a copy and its record cannot be one commit: what the peer has accepted is saved
+here when it has said so. After a stop in between it is sent once more, with the same ``x-opt-replay-name`` and
+``x-opt-replay-source-id``, by which the other side drops what it has had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+from amqp_ext.message.copies import CopyFronts
+from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
+from gateway.config import ReplayTarget
+from gateway.core.erasing import with_markers
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import ID, ReplayRecord, Row
+from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics
+from gateway.vpn.history import LogSource
+from gateway.vpn.jobs.job import RUNNING, Choosing, Job, JobShared, check_leads_somewhere, selector_of
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
+
+MOST_PATTERNS = 100
+"""Patterns of one copy: each message's topic is compared with all of them, once a topic and page."""
+
+
+def positive(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Those that are no exceptions: what the store is asked for."""
+    return tuple(pattern for pattern in patterns if not pattern.startswith("!"))
+
+
+def matcher_of(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic is one of these; None when every topic is."""
+    return (
+        None if tuple(patterns) == (">",) else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    )
+
+
+def checked(patterns: Sequence[str]) -> tuple[str, ...]:
+    """
+    The patterns of a copy; everything where there are none.
+
+    Raises:
+        Refused: INVALID_FIELD, one is no pattern, there are too many, or all are exceptions.
+    """
+    if not patterns:
+        return (">",)
+    if len(patterns) > MOST_PATTERNS:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"a copy has at most {MOST_PATTERNS} subscriptions, and {len(patterns)} were given",
+        )
+    try:
+        for pattern in patterns:
+            TopicPattern.parse(pattern)
+    except TopicSyntaxError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    if not positive(patterns):
+        raise Refused(
+            ErrorCode.INVALID_FIELD, "the subscriptions are exceptions alone, which match nothing; add one"
+        )
+    return tuple(patterns)
+
+
+SHORTEST_WAIT: Final = 0.001
+"""Seconds, as exact as the loop's timers are."""
+
+
+WRITING: Final = 2.0
+"""What writing copies takes of a processor, in times of what making them takes: on the writer's thread, and from live
+traffic all the same."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """Copies that are ready to be published."""
+
+    rows: list[Row]
+    """What they are copies of."""
+    contents: list[bytes]
+    bares: list[int]
+    position: int
+    """Everything before it is done with this batch."""
+    looked_at: int
+    """Messages of the log that it was chosen from."""
+    seconds: float = 0.0
+    """What making it took of the loop."""
+    due: int = 0
+    """Those from the first on that the pace has let go."""
+
+    def exchange(self, markers: Mapping[int, Row], fronts: CopyFronts) -> None:
+        """Of what was erased since it was read there is no copy with its content."""
+        if not any(row[ID] in markers for row in self.rows):
+            return
+        self.rows = with_markers(self.rows, markers)
+        self.contents, self.bares = fronts.copies(self.rows)
+
+    def take_out(self, places: Sequence[int], looked_at: int) -> None:
+        """The messages at these places, which rise, are published."""
+        if not places or places[-1] == len(places) - 1:
+            self.drop(len(places), looked_at)
+            return
+        for place in reversed(places):
+            del self.rows[place], self.contents[place], self.bares[place]
+        self.looked_at -= looked_at
+        self.due = max(self.due - len(places), 0)
+        self.seconds = 0.0
+
+    def drop(self, count: int, looked_at: int) -> None:
+        """These are published."""
+        del self.rows[:count], self.contents[:count], self.bares[:count]
+        self.looked_at -= looked_at
+        self.due -= min(count, self.due)
+        self.seconds = 0.0
+
+
+class CopyJob(Job):
+    """
+    Args:
+        topic: What its target publishes to.
+        catch_up_ms: See ``Pacer``.
+
+    Raises:
+        Refused: INVALID_FIELD, its selector is none.
+    """
+
+    def __init__(
+        self,
+        shared: JobShared,
+        record: ReplayRecord,
+        topic: str,
+        cache: MessageCache,
+        catch_up_ms: float = CATCH_UP_MS,
+    ) -> None:
+        super().__init__(shared, record)
+        self._topic = topic
+        self._cache = cache
+        self._tuning = shared.runtime.tuning
+        self._matches = matcher_of(record.subscriptions)
+        self._fronts = CopyFronts(record.name)
+        self._choosing = Choosing(
+            selector_of(record.selector, self._too_costly),
+            shared.selection,
+            shared.runtime,
+            self._tuning.log_slice_rows,
+        )
+        paced = record.rate is not None or record.speed is not None
+        self._pacer = Pacer(record.speed, record.rate, catch_up_ms) if paced else None
+        self._source: LogSource | None = None
+        self._failed: BaseException | None = None
+        self._is_short = False
+        """A rule of retention took out of the log what it was still to copy."""
+        self._activity = 0
+        self._due = 0.0
+        self._next: asyncio.Task[Batch | None] | None = None
+        """What is published after what is on its way."""
+        self._erased: dict[int, Row] = {}
+        """Markers of what was erased and may have been read before."""
+        self._on_its_way = 0
+        """Messages, as live traffic is told from copies."""
+
+    def _begin(self) -> None:
+        patterns = () if self._matches is None else positive(self.record.subscriptions)
+        self._source = LogSource(
+            self._cache,
+            self._shared.history,
+            self._runtime,
+            self.record.position,
+            patterns,
+            self._read,
+            user=self.record.requester,
+        )
+
+    def _let_go(self) -> None:
+        unwanted, self._next = self._next, None
+        if unwanted is not None and not unwanted.cancel() and not unwanted.cancelled():
+            unwanted.exception()  # it is read again, and says so again
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _read(self, error: BaseException | None) -> None:
+        self._failed = error
+        self._wake()
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: a job that was still to
+        read some of them fails.
+        """
+        position, end = self.record.position, self.record.end
+        if self._source is not None:
+            position = max(position, self._source.position)
+        if any(
+            position <= message_id < end and (self._matches is None or self._matches(topic))
+            for message_id, topic in found
+        ):
+            self._is_short = True
+            self._wake()
+
+    def check_since_stop(self) -> None:
+        """What rules of retention took out before a stop, nobody else tells it: it may have been paused, or killed."""
+        below = self._broker.retention.taken_from(self.record.subscriptions).below
+        if below > max(self.record.without_below, self.record.position):
+            self._is_short = True
+
+    def _trimmed(self) -> Refused:
+        """What it was still to copy has left the log."""
+        broker, record = self._broker, self.record
+        nearest = max(broker.history.first_id, broker.retention.taken_from(record.subscriptions).below)
+        return Refused(
+            ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+            f"the log was trimmed under it: it was to go on at id {record.position}, and messages have left the log "
+            f"since; another copy can begin at #{nearest}",
+        )
+
+    def _said(self) -> str:
+        return f"{self.record.sent} copies of {self.record.read} messages looked at{self._unknown_said}"
+
+    def _seconds_left(self, seconds: float, ids: int, sent: int) -> float | None:
+        return (self.record.end - self.record.position) * seconds / ids if ids else None
+
+    async def _step(self) -> bool:
+        if self.record.position >= self.record.end:
+            return True
+        reading, self._next = self._next or self._prepare_next(), None
+        batch = await reading
+        if batch is None:
+            return False
+        if batch.position < self.record.end:
+            # Read, and made, while this one is written.
+            self._next = self._prepare_next()
+        await self._publish(batch)
+        return False
+
+    def _prepare_next(self) -> asyncio.Task[Batch | None]:
+        return self._runtime.loop.create_task(self._prepare())
+
+    async def _prepare(self) -> Batch | None:
+        """The next copies; None once another state is wanted."""
+        counters, tuning = self._shared.counters, self._tuning
+        activity, self._activity = self._activity, counters.activity
+        is_beside_live = activity != self._activity
+        found = await self._read_rows(
+            tuning.log_turn_rows_beside_live if is_beside_live else tuning.log_turn_rows
+        )
+        if found is None:
+            return None
+        rows, position = found
+        end = self.record.end
+        of_log = logged(rows)
+        if of_log and of_log[-1][ID] >= end:
+            of_log = [row for row in of_log if row[ID] < end]
+        wanted = of_log if self._matches is None else of_topics(of_log, self._matches)
+        chosen = await self._choosing.among(wanted)
+        started = self._runtime.clock.seconds()
+        contents, bares = self._fronts.copies(chosen)
+        batch = Batch(chosen, contents, bares, min(position, end), len(of_log))
+        batch.seconds = self._runtime.clock.seconds() - started
+        return batch
+
+    async def _read_rows(self, limit: int) -> tuple[Sequence[Row], int] | None:
+        """The next messages, and the position after them; None once another state is wanted."""
+        while self._wanted == RUNNING:
+            source = self._source
+            if source is None:
+                return None
+            error, self._failed = self._failed, None
+            if self._is_short:
+                raise self._trimmed()
+            try:
+                if error is not None:
+                    raise error
+                found = source.read(limit)
+            except LogTrimmed:
+                raise self._trimmed() from None
+            except ReadFailed as failed:
+                self._runtime.report("log_read_failed", failed)
+                await self._wait_for("the log could not be read; the gateway's log says why")
+                continue
+            if found is not None:
+                return found
+            await self._wait()
+        return None
+
+    async def _publish(self, batch: Batch) -> None:
+        """Publish copies, and save that everything before the batch's end is done."""
+        clock, pace = self._runtime.clock, self._shared.pace
+        while self._wanted == RUNNING:
+            count = await self._let_through(batch)
+            if count is None:
+                continue
+            started = clock.seconds() - batch.seconds
+            hindrance = self._put(batch, count)
+            if hindrance:
+                await self._wait_for(hindrance)
+                continue
+            taken, record = self._on_its_way, self.record
+            is_all = taken == len(batch.rows)
+            passed = batch.looked_at if is_all else min(taken, batch.looked_at)
+            after = replace(
+                record,
+                position=batch.position if is_all else batch.rows[taken][ID],
+                read=record.read + passed,
+                sent=record.sent + taken,
+                size_bytes=record.size_bytes + sum(map(len, batch.contents[:taken])),
+                outcome="",
+            )
+            elsewhere = WRITING * (clock.seconds() - started)
+            if self._source is not None:
+                elsewhere += self._source.spent_reading()
+            self._due = pace.spent(started, taken, elsewhere)
+            error = await self._commit(after)
+            if error is not None:
+                await self._wait_for(f"the store could not write: {error}")
+                continue
+            if is_all:
+                return
+            batch.drop(taken, passed)
+
+    async def _let_through(self, batch: Batch) -> int | None:
+        """How many copies of a batch, from the first on, are due now; None where there was something to wait for."""
+        if (wait := self._shared.pace.wait(self._due)) >= SHORTEST_WAIT:
+            await self._wait(wait)
+            return None
+        if self._pacer is None or not batch.rows:
+            return len(batch.rows)
+        now_ms = self._runtime.clock.now_ms()
+        if not batch.due:
+            batch.due = self._pacer.due(batch.rows, now_ms)
+        if not batch.due:
+            await self._wait(self._pacer.wait_s(batch.rows[0], now_ms))
+            return None
+        return batch.due
+
+    def _exchange_erased(self, batch: Batch) -> None:
+        markers = self._broker.erasing.markers
+        if self._erased or markers:
+            batch.exchange({**self._erased, **markers}, self._fronts)
+
+    def _put(self, batch: Batch, count: int) -> str:
+        """Publish copies, as many of so many as are taken now; why there are none."""
+        self._on_its_way = 0
+        if not count:
+            return ""
+        self._exchange_erased(batch)
+        try:
+            check_leads_somewhere(self._topic, self._broker)
+        except Refused as gone:
+            return gone.text
+        is_all = count == len(batch.rows)
+        self._on_its_way, refused = self._shared.publishing.put_what_fits(
+            self._topic,
+            batch.contents if is_all else batch.contents[:count],
+            batch.bares if is_all else batch.bares[:count],
+        )
+        if self._on_its_way:
+            return ""
+        return refused.text if refused is not None else f"nobody takes messages of {self._topic!r}"
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: what was read of them is exchanged when it is published."""
+        source = self._source
+        if source is not None:
+            source.erased(markers)
+            held = range(self.record.position, source.position)
+            self._erased = {i: row for i, row in {**self._erased, **markers}.items() if i in held}
+
+    def _written(self, error: WriteFailed | None) -> None:
+        if error is None:
+            self._shared.counters.copied_messages += self._on_its_way
+        self._on_its_way = 0
+
+
+class RemotePublisher(Protocol):
+    """Publishes to one address of a peer."""
+
+    def publish(self, settings: ReplayTarget, contents: Sequence[bytes]) -> list[str]:
+        """
+        Publish encoded messages, and wait for what the peer says of each. Blocks: for a thread, one call at a time.
+
+        Connects where there is no connection; where it cannot, or is cut off, the messages say so that nothing was
+        heard of.
+
+        Args:
+            settings: Where the peer is, as the configuration has it now.
+
+        Returns:
+            For each message why it was not accepted; empty where it was.
+        """
+
+    def close(self) -> None:
+        """Let go of the connection, and have a call that waits return soon. From any thread; for good."""
+
+
+OpenRemote: TypeAlias = Callable[[str, str], RemotePublisher]
+"""Called with the address there, and the name of the replay. Connects to nobody yet."""
+
+
+MOST_UNSETTLED: Final = 1_000
+"""Messages on their way to the peer at once."""
+
+ROUND_TRIP_MS: Final = 1_000
+"""Made up for, of a rate (``Pacer``): to a peer that is far, or busy, it takes longer than a commit here."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
+
+FindTarget = Callable[[], ReplayTarget | None]
+"""The settings of a job's peer as they are now; None where they are gone."""
+
+
+class RemoteCopyJob(CopyJob):
+    """
+    Raises:
+        Refused: INVALID_FIELD, its selector is none.
+    """
+
+    def __init__(
+        self,
+        shared: JobShared,
+        record: ReplayRecord,
+        cache: MessageCache,
+        find_target: FindTarget,
+        open_remote: OpenRemote,
+    ) -> None:
+        super().__init__(shared, record, "", cache, ROUND_TRIP_MS)
+        self._find_target = find_target
+        self._open_remote = open_remote
+        self._remote: RemotePublisher | None = None
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._close_remote()
+
+    def _close_remote(self) -> None:
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.close()
+
+    async def _publish(self, batch: Batch) -> None:
+        """Publish copies, and save that everything before the first one that was not accepted is done."""
+        clock, pace = self._runtime.clock, self._shared.pace
+        while self._wanted == RUNNING:
+            count = await self._let_through(batch)
+            if count is None:
+                continue
+            count = min(count, MOST_UNSETTLED)
+            started = clock.seconds() - batch.seconds
+            self._exchange_erased(batch)
+            sizes = [len(content) for content in batch.contents[:count]]
+            reasons = await self._send(batch.contents[:count])
+            if reasons is None:
+                return
+            accepted = [place for place, reason in enumerate(reasons) if not reason]
+            record, before = self.record, len(batch.rows)
+            refused = next((reason for reason in reasons if reason), "")
+            looked_at = batch.looked_at if len(accepted) == before else min(len(accepted), batch.looked_at)
+            batch.take_out(accepted, looked_at)
+            after = replace(
+                record,
+                position=batch.rows[0][ID] if batch.rows else batch.position,
+                read=record.read + looked_at,
+                sent=record.sent + len(accepted),
+                size_bytes=record.size_bytes + sum(sizes[place] for place in accepted),
+                outcome="",
+            )
+            self._due = pace.spent(started, len(accepted), 0.0)
+            if after != replace(record, outcome=""):
+                await self._save_until_done(after)
+            if refused:
+                await self._wait_for(refused)
+            elif not batch.rows:
+                return
+
+    async def _save_until_done(self, after: ReplayRecord) -> None:
+        """What was accepted stays so: only the record is written again where the store cannot."""
+        while True:
+            error = await self._commit(after)
+            if error is None or self._wanted != RUNNING:
+                return
+            await self._wait_for(f"the store could not write: {error}")
+
+    async def _send(self, contents: list[bytes]) -> list[str] | None:
+        """Why each was not accepted; None once another state is wanted, and nothing is known in time."""
+        if not contents:
+            return []
+        settings = self._find_target()
+        if settings is None:
+            self._close_remote()
+            return [f"the configuration has no replay target {self.record.remote!r} any more"] * len(contents)
+        remote = self._remote
+        if remote is None:
+            remote = self._remote = self._open_remote(self.record.target, self.record.name)
+        found: list[list[str]] = []
+        loop = self._runtime.loop
+
+        def publish() -> None:
+            try:
+                found.append(remote.publish(settings, contents))
+            except Exception as error:  # a mistake of ours must not leave the job waiting
+                loop.call_soon_threadsafe(self._runtime.report, "replay_job_failed", error)
+                found.append([f"{type(error).__name__} at publishing"] * len(contents))
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._wake)
+
+        threading.Thread(target=publish, name="remote copy", daemon=True).start()
+        while not found and self._wanted == RUNNING:
+            await self._wait()
+        if not found:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    while not found:
+                        await self._wait()
+            self._close_remote()
+        return found[0] if found else None

@@ -1,0 +1,848 @@
+"""
+Replays onto endpoints, as they run: begun, pumped, cancelled, failed, and told of.
+
+The rules are the broker's (``gateway.core.replay.commands``); here they meet commits, consumers, clock and log.
+``ReplayRunner`` has all replays of a Message VPN. A ``ReplayPump`` puts the log on one endpoint, in order, as far as
+the window reaches, until it meets live traffic: each step reads what there is room for and has it delivered; it lies in
+the log, so nothing is written. At the end of the log the endpoint is routed to again (``ReplayCommands.hand_over``);
+what was on its way into the store at that moment is read as it is committed, and live messages line up behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from gateway import log_keys
+from gateway.core.broker import Broker
+from gateway.core.effects import Effect
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.erasing import with_markers
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import (
+    BY_NOBODY,
+    CANCELLED,
+    CONTENT,
+    FAILED,
+    HELD,
+    ID,
+    ID_OF,
+    TOPIC,
+    Columns,
+    ReplayRequest,
+    Row,
+    sizes_of,
+)
+from gateway.core.replay.commands import KeptMessage
+from gateway.core.replay.reading import LogCursor, logged, of_topics
+from gateway.core.replay.states import Replay, ReplayState
+from gateway.vpn.committer import Committer
+from gateway.vpn.consumers import Consumers
+from gateway.vpn.feeds.endpoint_feed import EndpointFeed, Feeds
+from gateway.vpn.history import HeldMessages, LogHistory, LogSource
+from gateway.vpn.replay_records import DELETED, REPLACED, EndpointRecords
+from gateway.vpn.runtime import CurrentSettings, Runtime
+from gateway.vpn.tracing import MessageTracing
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
+from store.ports import Reader
+
+ROW_BYTES: Final = 200
+"""What a message takes beside its content, about."""
+
+
+def held_bytes(row: Row) -> int:
+    """What a message takes while it is held."""
+    return len(row[CONTENT]) + ROW_BYTES
+
+
+class Kept(Protocol):
+    """What is kept until it is handed out."""
+
+    def __len__(self) -> int:
+        """Messages."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content; each is looked at."""
+
+
+class ContentAhead:
+    """
+    Nothing is counted as messages are handed out: what was kept is added up, and looked at anew where that is too much.
+
+    Args:
+        most_bytes: Of which there may be so much now.
+    """
+
+    __slots__ = ("_kept", "_looked_at", "_most_bytes", "_size_bytes")
+
+    def __init__(self, kept: Kept, most_bytes: Callable[[], int]) -> None:
+        self._kept = kept
+        self._most_bytes = most_bytes
+        self._size_bytes = 0
+        """At most so much is kept."""
+        self._looked_at = 0
+        """Messages that were kept at the last look, which found too much; 0: it did not."""
+
+    def added(self, messages: int, size_bytes: int) -> None:
+        """So many are kept, too, with so much content."""
+        self._size_bytes += size_bytes + messages * ROW_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be kept for now."""
+        most = self._most_bytes()
+        if self._size_bytes < most:
+            return False
+        count = len(self._kept)
+        if self._looked_at and self._looked_at * 3 < count * 4:
+            return True  # too few have gone since to look again
+        self._size_bytes = self._kept.size_bytes + count * ROW_BYTES
+        self._looked_at = count if self._size_bytes >= most else 0
+        return self._looked_at > 0
+
+
+STEP_ROWS = 1_000
+"""Messages of the log looked at in one step."""
+
+FEW_READY = STEP_ROWS // 2
+"""With so many ready ahead of a consumer nothing is put: what lies in memory for long is no longer near the processor,
+and long lists are slow to take from."""
+
+
+class PumpOwner(Protocol):
+    """Whom a pump tells how its replay ends."""
+
+    def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
+        """The replay cannot go on."""
+
+    def reached_end(self, endpoint: Endpoint) -> None:
+        """It has reached the end of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class PumpShared:
+    """What all replays onto endpoints of a Message VPN have in common."""
+
+    broker: Broker
+    committer: Committer
+    reader: Reader
+    history: LogHistory
+    cache: MessageCache
+    runtime: Runtime
+
+
+class _ReplayCursor(LogCursor):
+    """
+    What of the log an endpoint is to have again: what it subscribes to, by the subscriptions that were in force at each
+    id, and was not acknowledged.
+    """
+
+    __slots__ = ("_endpoint", "_matchers", "_starts")
+
+    def __init__(self, endpoint: Endpoint, position: int, last: int | None) -> None:
+        super().__init__(position, last, None, is_live=False)
+        assert endpoint.replay is not None
+        self._endpoint = endpoint
+        in_force = endpoint.replay.subscriptions
+        self._starts = [first for first, _ in in_force]
+        self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
+
+    def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
+        backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
+        replayed, references = backlog.put.replayed, backlog.put.references
+        assert replayed is not None
+        if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
+            return of_topics(rows, matchers[0], topics)
+        return [
+            row
+            for row in rows
+            if matchers[max(bisect_right(starts, row[ID]) - 1, 0)](row[TOPIC])
+            and not replayed.is_done(row[ID])
+            # Put before a stop, and kept by a reference when the log was trimmed under it.
+            and row[ID] not in references
+        ]
+
+
+class ReplayPump:
+    def __init__(
+        self,
+        shared: PumpShared,
+        feed: EndpointFeed,
+        owner: PumpOwner,
+        *,
+        ahead: int,
+        most_bytes: Callable[[], int],
+    ) -> None:
+        """
+        Args:
+            ahead: Messages put on an endpoint ahead of a bound consumer, where the endpoint has no max_unsettled of
+                its own: its max delivered-unacked.
+            most_bytes: Content that it keeps ahead of consumers, before it waits for them.
+        """
+        endpoint = feed.endpoint
+        assert endpoint.replay is not None
+        self._shared = shared
+        self._broker = shared.broker
+        self._committer = shared.committer
+        self._cache = shared.cache
+        self._loop = shared.runtime.loop
+        self._owner = owner
+        self._feed = feed
+        self._endpoint = endpoint
+        self._replay: Replay = endpoint.replay
+        self._ahead = ahead
+        self._kept = ContentAhead(feed.kept, most_bytes)
+        self._most_bytes = most_bytes
+        self.waits_for_hunger = False
+        """It keeps as much content as it may: consumers take of it what they can, before there is more."""
+        self._is_hungry = False
+        self._unmarked: int | None = None
+        """A message that may be the last before live, and was put before that could be known."""
+        self._read_from(self._replay.position)
+
+    def _read_from(self, position: int) -> None:
+        """Read the log from here on."""
+        shared, endpoint, replay = self._shared, self._endpoint, self._replay
+        last = replay.live_from - 1 if replay.live_from is not None else None
+        self._cursor = _ReplayCursor(endpoint, position, last)
+        self._routed: list[Row] = []
+        """Messages that the log did not take, and that lie on the endpoint by their routes: they have their place
+        between those that it did."""
+        self._routed_bytes = 0
+        patterns = {
+            text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
+        }
+        self._source = LogSource(
+            shared.cache,
+            shared.history,
+            shared.runtime,
+            position,
+            tuple(patterns),
+            self._woken,
+            user=endpoint.settings.owner,
+            held=HeldMessages(self._routes, self._is_routed),
+        )
+
+    def _routes(self) -> list[int]:
+        """By what the log does not take comes to the endpoint."""
+        backlog = self._endpoint.backlog
+        return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
+
+    def _is_routed(self, row: Row) -> bool:
+        """Whether a message lies on the endpoint by a route, and not by what the replay puts."""
+        backlog, kept_up_to = self._endpoint.backlog, self._replay.kept_up_to
+        return (
+            # Whoever has it may have it as it was while the log had it, yet.
+            (row[HELD] is not None or row[ID] <= kept_up_to)
+            and backlog.has(row)
+            # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
+            and row[ID] not in backlog.put.references
+        )
+
+    def subscriptions_changed(self) -> None:
+        """
+        What was not put yet is read by the new ones: live messages of theirs are in the log alone until they are read.
+        """
+        position = self.position
+        self._committer.commit(self._broker.replay_commands.subscriptions_changed(self._endpoint, position))
+        self._read_from(position)
+        self._loop.call_soon(self.run)
+
+    @property
+    def position(self) -> int:
+        """Everything before this id was put, or is not wanted."""
+        # What was read and could not be put as the log was trimmed is gone, but for what the log did not take.
+        return min(self._read_up_to, self._routed[0][ID]) if self._routed else self._read_up_to
+
+    @property
+    def _read_up_to(self) -> int:
+        held_back = self._cursor.held_back
+        return self._cursor.position if held_back is None else held_back[0]
+
+    @property
+    def is_over(self) -> bool:
+        """A newer replay has taken its place, the endpoint is gone, or it has put everything."""
+        return self._endpoint.replay is not self._replay or not self._replay.is_reading
+
+    @property
+    def is_full(self) -> bool:
+        """It waits for messages to be acknowledged."""
+        return self._room() <= 0
+
+    def run(self) -> None:
+        """Go on as far as there is room. Called when messages were committed or acknowledged."""
+        self.waits_for_hunger = False
+        while not self.is_over:
+            if self._cursor.is_finished or self._replay.is_forced:
+                self._finish()
+                return
+            room = self._room()
+            if room > 0 and not self._is_hungry and self._replay.live_from is None:
+                self.waits_for_hunger = self._kept.is_full
+            if room <= 0 or self.waits_for_hunger:
+                if not self._endpoint.flows:
+                    # It may be a long time until somebody comes.
+                    self._source.let_go()
+                return
+            try:
+                found = self._source.read(min(room, STEP_ROWS))
+            except (LogTrimmed, ReadFailed) as error:
+                self._woken(error)
+                return
+            if found is None:
+                if not self._source.is_at_end:
+                    return
+                self._hand_over()
+                assert self._cursor.last is not None
+                if self._source.position <= self._cursor.last:
+                    return
+                found = (), self._source.position
+            rows, position = found
+            end = self._cache.next_id
+            if position >= end:
+                self._hand_over()
+            if self._cursor.last is not None:
+                # What is still on its way may match, too: until it is here, the last message is not known. What lies
+                # beyond it is live, however much of it the page has already.
+                end = self._cursor.last + 1
+                position = min(position, end)
+            columns = self._source.columns or Columns.of(rows)
+            of_log = list(rows) if columns.are_logged else logged(rows)
+            if len(of_log) < len(rows) or (rows and rows[0][ID] <= self._replay.kept_up_to):
+                routed = [row for row in rows if row[ID] < position and self._is_routed(row)]
+                self._routed += routed
+                self._routed_bytes += sum(map(held_bytes, routed))
+            held_back = self._cursor.held_back
+            chosen, is_end = self._cursor.offer_logged(of_log, position, end, room, columns.topics)
+            self._find_end(chosen, is_end=is_end)
+            self._put(chosen, *_ids_and_sizes(chosen, held_back, columns))
+            if chosen:
+                self._is_hungry = False
+
+    def feed_hungry(self) -> None:
+        """Consumers have taken what there was: a step more is put, whatever is kept."""
+        if self.waits_for_hunger:
+            self._is_hungry = True
+            self.run()
+
+    def _find_end(self, chosen: list[Row], *, is_end: bool) -> None:
+        """Which of these is the last message before live, if one is; and whether it can be waited for."""
+        cursor, replay = self._cursor, self._replay
+        if chosen:
+            self._unmarked = None
+        if is_end and replay.end_id is None:
+            # After a restart it is known already, and may have been acknowledged.
+            replay.found_end(chosen[-1][0])
+        elif cursor.held_back is not None and self._routed_bytes >= self._most_bytes():
+            # What the log did not take waits behind it, and there may be any number of that.
+            self._unmarked = cursor.held_back[ID]
+            if cursor.last is not None and cursor.position > cursor.last and replay.end_id is None:
+                # There was no room for it, no more: it is the last.
+                replay.found_end(self._unmarked)
+            chosen.append(cursor.held_back)
+            cursor.held_back = None
+        elif cursor.caught_up and self._unmarked is not None and replay.end_id is None:
+            # It has its mark, if it is still here.
+            replay.found_end(self._unmarked)
+
+    def _room(self) -> int:
+        if self._replay.live_from is not None:
+            # What is left is what was in flight at the hand-over: live messages wait for it.
+            return STEP_ROWS
+        endpoint = self._endpoint
+        if not endpoint.flows:
+            return self._shared.runtime.tuning.replay_ahead_without_consumer - self._replay.outstanding
+        if endpoint.ready.has_enough(FEW_READY):
+            return 0
+        return (endpoint.settings.max_unsettled or self._ahead) - self._replay.outstanding
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._source.erased(markers)
+        self._routed = with_markers(self._routed, markers)
+        self._routed_bytes = sum(map(held_bytes, self._routed))
+        held_back = self._cursor.held_back
+        if held_back is not None:
+            (self._cursor.held_back,) = with_markers([held_back], markers)
+
+    def _put(self, rows: list[Row], ids: list[int], sizes: list[int]) -> None:
+        # What an earlier gateway has trimmed, too.
+        below = max(self._broker.trimming.below, self._broker.log.first_id)
+        archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
+        if archived:
+            history = self._shared.history
+            if history.archive is None:
+                self._woken(LogTrimmed(archived[0], below))
+                return
+            if not (history.is_archived(archived[0]) and history.is_archived(archived[-1])):
+                # It was read before it was trimmed: whether the archive has it, is seen by reading it there.
+                self._read_from(min(archived[0], self._routed[0][ID]) if self._routed else archived[0])
+                return
+            if not self._replay.is_archived:
+                self._committer.commit(self._broker.replay_commands.reads_archive(self._endpoint))
+        position = self._read_up_to
+        passed = [row for row in self._routed if row[ID] < position]
+        beside = 0
+        if passed:
+            self._routed = self._routed[len(passed) :]
+            beside = sum(map(held_bytes, passed))
+            self._routed_bytes -= beside
+        counted = self._broker.erasing.sized(rows)
+        size = sum(sizes if counted is rows else sizes_of(counted))
+        routed = list(map(ID_OF, passed))
+        if passed:
+            rows = sorted([*rows, *passed])
+            ids, sizes = list(map(ID_OF, rows)), sizes_of(rows)
+        self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
+        if rows:
+            self._feed.keep(ids, rows, sizes)
+            self._kept.added(len(rows), size + beside)
+            self._feed.run()
+
+    def _hand_over(self) -> None:
+        if self._replay.live_from is not None:
+            return
+        self._committer.commit(self._broker.replay_commands.hand_over(self._endpoint))
+        self._cursor.last = self._broker.next_id - 1
+
+    def _finish(self) -> None:
+        self._committer.commit(self._broker.replay_commands.finish_reading(self._endpoint, self.position))
+        self._owner.reached_end(self._endpoint)
+        self._feed.run()
+
+    def _woken(self, error: BaseException | None) -> None:
+        if self.is_over:
+            return
+        if isinstance(error, LogTrimmed):
+            self._owner.fail(
+                self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
+            )
+            return
+        if error is not None:
+            self._shared.runtime.report("log_read_failed", error)
+            self._loop.call_later(1.0, self.run)
+            return
+        self.run()
+
+
+def _ids_and_sizes(chosen: list[Row], held_back: Row | None, columns: Columns) -> tuple[list[int], list[int]]:
+    """
+    Of rows that were chosen.
+
+    Args:
+        held_back: What was held back before them: the first, if it is there now.
+        columns: Of the rows that they were chosen from. The caller's no longer.
+    """
+    first = 0 if held_back is None else 1
+    count = len(chosen) - first
+    # Most often they are all, but for one at the end that is held back now. They rise: then no other is among them.
+    if count <= 0 or not (
+        count <= len(columns.ids)
+        and chosen[first][ID] == columns.ids[0]
+        and chosen[-1][ID] == columns.ids[count - 1]
+    ):
+        return list(map(ID_OF, chosen)), sizes_of(chosen)
+    ids, sizes = columns.ids, columns.sizes
+    if held_back is not None:
+        ids.insert(0, held_back[ID])
+        sizes.insert(0, len(held_back[CONTENT]))
+    del ids[first + count :], sizes[first + count :]
+    return ids, sizes
+
+
+T = TypeVar("T")
+
+TRY_AGAIN_S = 1.0
+"""Seconds after a failed write until what a replay must have durable is written again."""
+
+
+class ReplayRunner:
+    def __init__(
+        self,
+        shared: PumpShared,
+        feeds: Feeds,
+        consumers: Consumers,
+        settings: CurrentSettings,
+        tracing: MessageTracing | None = None,
+    ) -> None:
+        self._broker = shared.broker
+        self._committer = shared.committer
+        self._shared = shared
+        self._feeds = feeds
+        self._consumers = consumers
+        self._settings = settings
+        self._tracing = tracing
+        self._loop = shared.runtime.loop
+        self._now_ms = shared.runtime.clock.now_ms
+        self._log = shared.runtime.log
+        self._pumps: dict[str, ReplayPump] = {}
+        self._stopped: dict[str, int] = {}
+        """Below which ids all that a stop left is put, of replays that were not resumed yet, by endpoints' names."""
+        self.records = EndpointRecords(self._broker.replay_records, self._committer, self._now_ms)
+        """Who replayed what."""
+
+    def check(self, endpoint: Endpoint, *, by_client: bool, name: str = "") -> None:
+        """
+        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+
+        Args:
+            name: What it is to be called; empty where nobody says.
+
+        Raises:
+            Refused: It may not (docs/reference/refusals.md).
+        """
+        self._broker.replay_commands.check(endpoint, by_client=by_client)
+        self._broker.replay_records.name_for(name, "", 0)
+
+    # --- begun and ended --------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        endpoint: Endpoint,
+        first: int,
+        requester: Flow | None,
+        request: ReplayRequest = BY_NOBODY,
+        kept: Sequence[KeptMessage] | None = None,
+    ) -> None:
+        """
+        Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
+        durable the log is put on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
+
+        Args:
+            kept: What stays of it (``gateway.vpn.replay_preview``); None drops all.
+        """
+        started = Refused(
+            ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
+        )
+        self._consumers.displace_all(endpoint, started, but=requester)
+        now_ms = self._now_ms()
+        name = self._broker.replay_records.name_for(request.name, request.requester, now_ms)
+        self.records.end(endpoint, CANCELLED, REPLACED)
+        effects = self._broker.replay_commands.start(endpoint, first, now_ms, name, kept)
+        effects += self.records.begin(endpoint, request)
+        self._feeds.of(endpoint).clear()
+        self._pumps.pop(endpoint.name, None)
+        self._stopped.pop(endpoint.name, None)
+        self._say("replay_started", endpoint, **{log_keys.FIRST: first})
+        self._clear(endpoint, effects)
+
+    def _clear(self, endpoint: Endpoint, effects: list[Effect]) -> None:
+        """Initializing, until what lay on the endpoint is durably gone."""
+        replay = endpoint.replay
+        assert replay is not None
+
+        def committed(error: WriteFailed | None) -> None:
+            if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
+                return
+            if error is not None:
+                self.records.not_saved(endpoint)
+                self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
+                return
+            endpoint.replaying.cleared()
+            if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
+                self.resume(endpoint)
+            else:
+                # What was kept is as what a stop left.
+                self._loop.create_task(self._resume_stopped(endpoint))
+
+        self._committer.commit(effects, committed)
+
+    def _clear_again(self, endpoint: Endpoint) -> None:
+        """What could not be written is owed by the store: with the next commit it is."""
+        if endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING:
+            self._clear(endpoint, [])
+
+    def restarted(self, endpoint: Endpoint) -> None:
+        """Go on with the endpoint's replay, if a stop interrupted one."""
+        replay = endpoint.replay
+        if replay is None:
+            return
+        self.completed(endpoint)
+        self.records.restarted(endpoint)
+        # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+        if replay.is_under_way or replay.live_from == self._broker.next_id:
+            self._committer.commit([endpoint.replay_definition()])
+        if replay.is_reading:
+            self._loop.create_task(self._resume_stopped(endpoint))
+
+    async def _resume_stopped(self, endpoint: Endpoint, after: int | None = None) -> None:
+        """
+        Go on where a stop interrupted. What the log had not taken, and lay between what the replay had put, is put
+        first; so is known of all that is put again how often its delivery failed.
+
+        Args:
+            after: What came by routes is put already, up to this id; None: nothing is.
+        """
+        replay, number = endpoint.replay, endpoint.cursor_number
+        if replay is None:
+            return  # It was deleted, before its turn came.
+
+        def is_still() -> bool:
+            return endpoint.cursor_number == number and endpoint.replay is replay and replay.is_reading
+
+        try:
+            failed = await self._read(partial(self._shared.reader.attempts, number))
+            if not is_still():
+                return
+            endpoint.note_attempts(failed)
+            backlog = endpoint.backlog
+            if after is None:
+                after = min(cursor.floor for cursor in backlog.parts.values())
+            routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
+            while after + 1 < replay.position:
+                page = await self._read(
+                    partial(self._shared.reader.routed_page, routes, after, replay.position)
+                )
+                if not is_still():
+                    return
+                after = page.position - 1
+                self._stopped[endpoint.name] = page.position
+                self._put_stopped(endpoint, page.rows, page.position)
+            self._put_stopped(endpoint, (), replay.position)
+        except ReadFailed as error:
+            self._shared.runtime.report("endpoint_read_failed", error)
+            self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
+            return
+        if set(endpoint.subscriptions) != set(replay.subscriptions[-1][1]):
+            # The configuration says others than when it was stopped.
+            self._committer.commit(
+                self._broker.replay_commands.subscriptions_changed(endpoint, replay.position)
+            )
+        self.resume(endpoint)
+
+    def _resume_again(self, endpoint: Endpoint, replay: Replay, after: int | None) -> None:
+        if endpoint.replay is replay and replay.is_reading:
+            self._loop.create_task(self._resume_stopped(endpoint, after))
+
+    def _put_stopped(self, endpoint: Endpoint, rows: Sequence[Row], below: int) -> None:
+        """What came by routes, or is here by references, below an id, comes before what the replay puts next."""
+        backlog, feed = endpoint.backlog, self._feeds.of(endpoint)
+        rows = [row for row in rows if row[ID] not in backlog.put.references and backlog.has(row)]
+        if not self._broker.replay_commands.put_again(endpoint, rows, below):
+            return
+        ids = [row[ID] for row in rows]
+        if rows and feed.kept.size_bytes < self._share_bytes():
+            # Further contents are read again when they are handed out.
+            feed.keep(ids, rows)
+        feed.run()
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._shared.reader.submit(read))
+
+    def resume(self, endpoint: Endpoint) -> None:
+        """Go on with a replay that is active."""
+        self._stopped.pop(endpoint.name, None)
+        pump = self._pumps[endpoint.name] = ReplayPump(
+            self._shared,
+            self._feeds.of(endpoint),
+            self,
+            ahead=self._settings.limits.max_unsettled_per_flow,
+            most_bytes=self._share_bytes,
+        )
+        self._loop.call_soon(pump.run)
+
+    def _share_bytes(self) -> int:
+        """Content that each replay may keep ahead of consumers."""
+        return self._shared.runtime.tuning.replay_ahead_bytes // max(len(self._pumps), 1)
+
+    def is_hungry(self, endpoint: Endpoint) -> None:
+        """Consumers can take more than the endpoint's replay has put there."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and pump.waits_for_hunger:
+            self._loop.call_soon(pump.feed_hungry)
+
+    def cancel(self, endpoint: Endpoint, *, force_complete: bool = False) -> None:
+        """
+        End the replay under way, as an administrator. Cancelled, what it had put and was not acknowledged leaves the
+        endpoint, and consumers are detached and told. Force-completed, what it had put stays, consumers go on, and
+        what it had not read yet is left to the log. Either way the endpoint is live from now on.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, no replay is under way.
+        """
+        replay = self._broker.replay_commands.check_cancel(endpoint)
+        if not force_complete:
+            self.fail(endpoint, "it was cancelled", ErrorCode.REPLAY_CANCELLED)
+            return
+        if replay.state is ReplayState.INITIALIZING:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"the replay of {endpoint.name!r} is initializing: cancel it, or force it when it is active",
+            )
+        self._committer.commit(self._broker.replay_commands.force(endpoint))
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            pump.run()
+        self.completed(endpoint)
+
+    def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
+        """A replay cannot go on: its consumers are told, and the endpoint is live again."""
+        is_cancelled = code is ErrorCode.REPLAY_CANCELLED
+        self._consumers.displace_all(
+            endpoint,
+            Refused(
+                code,
+                f"the replay of {endpoint.name!r} was cancelled; attach again for live messages"
+                if is_cancelled
+                else f"the replay of {endpoint.name!r} failed: {reason}",
+            ),
+        )
+        replay, pump = endpoint.replay, self._pumps.pop(endpoint.name, None)
+        assert replay is not None
+        # Before it reads, nothing was put in the place of what came by routes, but for what a stop left.
+        stopped = self._stopped.pop(endpoint.name, 0)
+        position = stopped if pump is None else pump.position
+        effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
+        self._feeds.of(endpoint).clear()
+        self.records.end(endpoint, CANCELLED if is_cancelled else FAILED, reason)
+        self._say(
+            "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
+        )
+        if self._tracing is not None:
+            self._tracing.replay_ended(endpoint.name, replay, reason)
+        self._committer.commit(effects, lambda _: self._feeds.deliver(endpoint))
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: a replay that was to put
+        some of them fails, durably before they are gone.
+        """
+        for endpoint in list(self._broker.endpoints.values()):
+            replay = endpoint.replay
+            if replay is None or not replay.is_reading:
+                continue
+            pump = self._pumps.get(endpoint.name)
+            position = replay.position if pump is None else pump.position
+            if any(message_id >= position and endpoint.topics.matches(topic) for message_id, topic in found):
+                self.fail(
+                    endpoint,
+                    f"the log was trimmed under it: from id {position} on a rule of retention takes messages out",
+                    ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+                )
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone."""
+        self.records.end(endpoint, CANCELLED, DELETED)
+        self._pumps.pop(endpoint.name, None)
+        self._stopped.pop(endpoint.name, None)
+
+    # --- meanwhile --------------------------------------------------------------------------------------------
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """Go on with all of them, by what was published (``CommitListener``)."""
+        if news and self._pumps:
+            self._run()
+        self.records.committed()
+
+    def not_committed(self) -> None:
+        """Ids that replays may have waited for came to nothing (``CommitListener``)."""
+        self._run()
+
+    def _run(self) -> None:
+        for name in list(self._pumps):
+            self._go_on(name)
+
+    def _go_on(self, name: str) -> None:
+        pump = self._pumps.get(name)
+        if pump is not None:
+            pump.run()
+            if pump.is_over and self._pumps.get(name) is pump:
+                del self._pumps[name]
+
+    def put_more(self, endpoint: Endpoint) -> None:
+        """What an endpoint's replay has put may be running low."""
+        self._go_on(endpoint.name)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for pump in self._pumps.values():
+            pump.erased(markers)
+
+    def consumer_bound(self, endpoint: Endpoint) -> None:
+        """A consumer came: more may lie ahead of it than of nobody."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            self._loop.call_soon(pump.run)
+
+    def subscriptions_changed(self, endpoint: Endpoint) -> None:
+        """
+        A replay goes on by the new ones, from where it is. One that has read all it had to keeps what it put by the
+        others, after a restart, too, which has it read again.
+        """
+        pump, replay = self._pumps.get(endpoint.name), endpoint.replay
+        if pump is not None and not pump.is_over:
+            pump.subscriptions_changed()
+        elif replay is not None and replay.is_under_way:
+            has_read = not replay.is_reading and replay.live_from is not None
+            position = replay.live_from if has_read else replay.position
+            assert position is not None
+            self._committer.commit(self._broker.replay_commands.subscriptions_changed(endpoint, position))
+
+    def acknowledged(self, endpoint: Endpoint) -> None:
+        """Messages left an endpoint whose replay was under way."""
+        self._go_on(endpoint.name)
+        self.completed(endpoint)
+
+    def reached_end(self, endpoint: Endpoint) -> None:
+        """A replay has reached the end of the log."""
+        self._say("replay_read", endpoint)
+        self.records.save_progress(endpoint)
+        self.completed(endpoint)
+
+    def completed(self, endpoint: Endpoint) -> None:
+        """Say so, once, if the endpoint's replay is complete."""
+        replay = endpoint.replay
+        if replay is None or not replay.completed(self._now_ms()):
+            return
+        self._committer.commit([endpoint.replay_definition()])
+        self.records.completed(endpoint)
+        self._say("replay_completed", endpoint)
+        if self._tracing is not None:
+            self._tracing.replay_ended(endpoint.name, replay)
+
+    def check_blocked(self, endpoint: Endpoint) -> None:
+        """
+        Consumers with selectors have looked at all that is there: if a replay waits for them to take what they do not
+        want, it would wait for ever, and somebody should know (Solace, "Replaying to Exclusive Queues").
+        """
+        self.is_hungry(endpoint)
+        replay = endpoint.replay
+        if replay is None or replay.is_blocked or not replay.is_under_way or replay.outstanding <= 0:
+            return
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and not (pump.is_over or pump.is_full):
+            return
+        flows = endpoint.active_flows
+        if any(flow.candidates is None or flow.candidates or flow.unsettled for flow in flows):
+            return
+        replay.blocked()
+        self._log.warning(
+            "replay_blocked_by_selector",
+            **{
+                log_keys.ENDPOINT: endpoint.name,
+                log_keys.REPLAY_STATE: replay.state.value,
+                log_keys.MESSAGES: replay.outstanding,
+                log_keys.REASON: "no consumer's selector takes these replayed messages; "
+                "the replay completes when another consumer takes them, or by force",
+            },
+        )
+
+    def _say(self, event: str, endpoint: Endpoint, **more: object) -> None:
+        replay = endpoint.replay
+        assert replay is not None
+        self._log.info(
+            event,
+            **{
+                log_keys.ENDPOINT: endpoint.name,
+                log_keys.REPLAY_STATE: replay.state.value,
+                log_keys.MESSAGES: replay.put,
+                log_keys.ELAPSED_MS: self._now_ms() - replay.started_ms,
+                **more,
+            },
+        )

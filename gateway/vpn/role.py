@@ -1,0 +1,309 @@
+"""
+Which gateway has the store of a Message VPN: the lease of the one that has it, the loop that ends when it is lost, and
+the Message VPN that waits for it.
+
+A gateway that was deposed cannot commit, but it has messages in memory that the new one delivers as well. So nothing is
+delivered when the newest commit known to have succeeded began longer ago than the lease lasts (``Lease``), and nothing
+that was scheduled happens any more once another gateway has the store (``EndableLoop``). Whoever waits asks for the
+store again and again, on a thread of its own, and tells clients which gateway is active, as far as that is known
+(``WaitingVpn``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+from amqp_ext.codec import Int
+from gateway import log_keys
+from gateway.config import Vpn, masked
+from gateway.core.alarms import Alarm, AlarmKind, Alarms
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.runtime import SystemClock
+from store.errors import StoreError, StoreHeld
+from store.ports import Durability, Store
+
+LOOK_SECONDS: Final = 0.1
+"""How often it is looked at whether a lease that ran out holds again."""
+
+
+class Lease:
+    """
+    Args:
+        confirmed_at: ``store.ports.Writer.confirmed_at``.
+        seconds: How long it lasts.
+        loop: Where it is asked for.
+        monotonic: The clock of ``confirmed_at``.
+    """
+
+    def __init__(
+        self,
+        confirmed_at: Callable[[], float],
+        seconds: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._confirmed_at = confirmed_at
+        self._seconds = seconds
+        self._loop = loop
+        self._monotonic = monotonic
+        self._has_ended = False
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the newest commit that is known to have succeeded began."""
+        return max(0.0, self._monotonic() - self._confirmed_at())
+
+    def holds(self) -> bool:
+        """Whether something may be delivered now. Asked once a batch."""
+        return not self._has_ended and self._monotonic() - self._confirmed_at() < self._seconds()
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """It does not hold: ``resume`` is called once it does again, however often it was given."""
+        self._waiting[resume] = None
+        if self._timer is None and not self._has_ended:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def forget(self, resume: Callable[[], None]) -> None:
+        """Nobody waits with this any more."""
+        self._waiting.pop(resume, None)
+
+    def end(self) -> None:
+        """Another gateway has the store: it never holds again."""
+        self._has_ended = True
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self.holds():
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+            return
+        waiting, self._waiting = self._waiting, {}
+        for resume in waiting:
+            resume()
+
+
+class EndableLoop:
+    """What a Message VPN uses of an event loop (``asyncio.AbstractEventLoop``)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._error: Exception | None = None
+        """Of what has ended."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._futures: WeakSet[asyncio.Future[Any]] = WeakSet()
+
+    def end(self, error: Exception) -> None:
+        """
+        Nothing that was scheduled here happens any more.
+
+        Args:
+            error: For whoever waits for something that will not come.
+        """
+        self._error = error
+        for task in list(self._tasks):
+            task.cancel()
+        for future in list(self._futures):
+            _fail(future, error)
+
+    def _unless_ended(self, callback: Callable[..., object], *args: Any) -> None:
+        if self._error is None:
+            callback(*args)
+
+    def time(self) -> float:
+        return self._loop.time()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._loop.call_soon(self._unless_ended, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay, self._unless_ended, callback, *args)
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._loop.call_soon_threadsafe(self._unless_ended, callback, *args)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._error is None:
+            self._futures.add(future)
+        else:
+            _fail(future, self._error)
+        return future
+
+    def create_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._error is not None:
+            task.cancel()
+        return task
+
+    def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Not ended with the rest: it is how a store is closed."""
+        return self._loop.run_in_executor(executor, function, *args)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # asked for: that nobody waits for it is no mistake
+
+
+TRY_SECONDS: Final = 1.0
+"""From one try to the next: how late it is noticed that the active gateway is gone, about."""
+
+
+class OpenedStore(NamedTuple):
+    """A store that is this gateway's."""
+
+    store: Store
+    durability: Durability | None
+    """What its commits survive; None if it did not say."""
+
+
+class WaitingVpn:
+    """
+    Args:
+        settings: Those in effect once it is active.
+        active: HOST:PORT of the gateway that is, if that is known.
+        problem: Why the store could not be opened, where that is not because another gateway has it.
+        open_store: Tries it with the settings; called on a thread.
+        opened: Gets the store, on the loop.
+        log: A logger bound to the name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Vpn,
+        active: str | None,
+        problem: str | None,
+        open_store: Callable[[Vpn], OpenedStore],
+        opened: Callable[[OpenedStore], None],
+        loop: asyncio.AbstractEventLoop,
+        log: Any,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.active = active
+        self.problem = problem
+        """Why the store cannot be opened, where that is not because another gateway has it."""
+        self._open_store = open_store
+        self._opened = opened
+        self._loop = loop
+        self._log = log
+        self._alarms = Alarms(self._tell_alarm)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Ask for the store from now on."""
+        self._note(self.problem)
+        self._log.info("vpn_waits", **{log_keys.ACTIVE: self.active})
+        self._ask()
+
+    def close(self) -> None:
+        """Ask no more. A store that is opened just now is closed again."""
+        self._ended.set()
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Those that hold now."""
+        return self._alarms.active()
+
+    @property
+    def sentence(self) -> str:
+        """What a person is told."""
+        text = f"the Message VPN {self.name!r} waits for its store: "
+        if self.problem is not None:
+            return f"{text}{self.problem}"
+        return f"{text}the gateway at {self.active or 'an address that is not known'} is active"
+
+    def refusal(self, hostname: str | None = None) -> Refused:
+        """
+        What a client is told that wants to enter (AMQP 1.0 section 2.8.18): where to go, as far as that is known.
+
+        Args:
+            hostname: What its open frame says to the active gateway, where that has a meaning.
+        """
+        host, _, port = (self.active or "").rpartition(":")
+        if not (host and port.isdigit()):
+            return Refused(ErrorCode.REDIRECT, f"{self.sentence}; try another gateway, or again later")
+        info: dict[str, Any] = {
+            "network-host": host.removeprefix("[").removesuffix("]"),
+            "port": Int(int(port)),
+        }
+        if hostname:
+            info["hostname"] = hostname
+        return Refused(ErrorCode.REDIRECT, f"{self.sentence}; connect there", **info)
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                opened = self._open_store(self.settings)
+            except StoreHeld as held:
+                self._on_loop(self._held, held.active)
+            except StoreError as error:
+                self._on_loop(self._failed, str(error))
+            except Exception as error:
+                # A mistake of ours; nobody else would hear of it, and the next try may go well.
+                self._on_loop(self._failed, f"{type(error).__name__}: {error}")
+            else:
+                if self._ended.is_set() or not self._on_loop(self._hand_over, opened):
+                    opened.store.close()
+                return
+            self._ended.wait(TRY_SECONDS)
+
+    def _on_loop(self, call: Callable[..., None], *args: Any) -> bool:
+        with suppress(RuntimeError):  # the loop is closed: the gateway ends
+            self._loop.call_soon_threadsafe(call, *args)
+            return True
+        return False
+
+    def _held(self, active: str | None) -> None:
+        if active != self.active:
+            self._log.info("active_gateway_changed", **{log_keys.ACTIVE: active})
+        self.active = active
+        self._note(None)
+
+    def _failed(self, problem: str) -> None:
+        self.active = None
+        self._note(problem)
+
+    def _hand_over(self, opened: OpenedStore) -> None:
+        if self._ended.is_set():
+            self._loop.run_in_executor(None, opened.store.close)
+            return
+        self._note(None)
+        self._opened(opened)
+
+    def _note(self, problem: str | None) -> None:
+        self.problem = problem = None if problem is None else masked(problem)
+        text = None if problem is None else f"the store cannot be taken over: {problem}"
+        self._alarms.note(AlarmKind.STORE, "", text, SystemClock.now_ms())
+
+    def put_off(self, problem: str) -> None:
+        """The store was opened, and is closed again: it cannot be used as it is. Ask for it again after a while."""
+        self._note(problem)
+        self._loop.call_later(TRY_SECONDS, self._ask)
+
+    def _ask(self) -> None:
+        if not self._ended.is_set():
+            threading.Thread(target=self._run, name=f"takeover {self.name}", daemon=True).start()
+
+    def _tell_alarm(self, alarm: Alarm, is_raised: bool) -> None:
+        keys = {log_keys.ALARM: alarm.kind.value, log_keys.REASON: alarm.text}
+        if is_raised:
+            self._log.warning("alarm_raised", **keys)
+        else:
+            self._log.info("alarm_cleared", **keys)

@@ -1,0 +1,349 @@
+"""
+A Message VPN whose log another gateway writes, read here on a standby of its store.
+
+``StandbyReads`` follows the log on a thread of its own: it looks at the log's row again and again, and hands what the
+active gateway has written to the loop, a page at a time. Where the standby cannot be read for a while, has nothing new
+though the active gateway commits each second, or has another log than before, it ends, and is begun again.
+
+``Following`` makes news of it, as a commit does on the active gateway: the log has grown, and topics have news. Streams
+and points come and go as they do there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from gateway import log_keys
+from gateway.config import masked
+from gateway.core.broker import Broker
+from gateway.core.effects import StoredEndpoint
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log import RetentionMark
+from gateway.core.message_cache import MessageCache
+from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
+from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.feeds.log_feed import Readers
+from store.errors import LogTrimmed, ReadFailed, StoreError
+from store.following import Followed, FollowedStore, ToldDefinitions, ToldLog
+
+LOOK_SECONDS: Final = 0.1
+"""From one look at the log to the next."""
+
+DEFINE_SECONDS: Final = 1.0
+"""From one look at streams and points to the next."""
+
+LOST_SECONDS: Final = 5.0
+"""For which a standby may not answer before readers are sent to the active gateway."""
+
+STALE_SECONDS: Final = 30.0
+"""For which a standby may have no commit before readers are sent away: a primary is replaced in this time. One that no
+primary feeds any more looks like a log that nobody writes to."""
+
+RETRY_SECONDS: Final = 1.0
+
+PAGES_AT_ONCE: Final = 20
+"""Pages that are shown one by one of what is new; with more of it, readers read for themselves."""
+
+
+class Follower(Protocol):
+    """What is told on the loop."""
+
+    def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
+        """See ``gateway.vpn.standby.Following``, as the next three."""
+
+    def passed_over(self, log: LogState, now: float) -> None: ...
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None: ...
+
+    def defined(self, definitions: ToldDefinitions) -> None: ...
+
+
+class StandbyReads:
+    """
+    Args:
+        open_followed: Called on the thread.
+        begin: Makes a Message VPN that reads of a store, which is its from then on; called on the loop, as all else.
+        end: Its readers go, with it; called with a sentence that says why.
+        log: A logger bound to the name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_followed: Callable[[], Followed],
+        begin: Callable[[FollowedStore], Follower],
+        end: Callable[[str], None],
+        loop: Any,
+        log: Any,
+    ) -> None:
+        self._name = name
+        self._open = open_followed
+        self._begin = begin
+        self._end = end
+        self._loop = loop
+        self._log = log
+        self._ended = threading.Event()
+        self._problem: str | None = None
+
+    def start(self) -> None:
+        """Follow from now on."""
+        threading.Thread(target=self._run, name=f"standby reads {self._name}", daemon=True).start()
+
+    def close(self) -> None:
+        """Follow no more; nothing is told from now on. To be called on the loop."""
+        self._ended.set()
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._follow_once()
+            except Exception as error:
+                # Of ours, perhaps: nobody else would hear of it.
+                self._note(f"{type(error).__name__}: {error}")
+            self._ended.wait(RETRY_SECONDS)
+
+    def _follow_once(self) -> None:
+        try:
+            followed = self._open()
+        except StoreError as error:
+            self._note(str(error))
+            return
+        is_ours = True
+        try:
+            told, definitions = followed.look(), followed.definitions()
+            followed.told_taken_out(told.marks)
+            store = FollowedStore(followed, told, definitions)
+            follower = self._on_loop(self._begin, store)
+            is_ours = False
+            self._problem = None
+            self._log.info("standby_reads_begin")
+            why = self._why_it_ends(followed, follower, told)
+            self._on_loop(self._end, why)
+            self._note(why)
+        except ReadFailed as error:
+            self._note(str(error))
+        except (CancelledError, RuntimeError):
+            return  # closed meanwhile
+        finally:
+            if is_ours:
+                followed.close()
+
+    def _why_it_ends(self, followed: Followed, follower: Follower, told: ToldLog) -> str:
+        try:
+            return self._follow(followed, follower, told)
+        except (CancelledError, RuntimeError):
+            raise
+        except Exception as error:
+            # Of ours, perhaps: readers are better off elsewhere.
+            return f"{type(error).__name__}: {error}"
+
+    def _follow(self, followed: Followed, follower: Follower, told: ToldLog) -> str:
+        """Until it ends, and why it does."""
+        generation, position = told.log.generation, told.log.next_id
+        commit_no, marks = told.commit_no, told.marks
+        answered = moved = defined = time.monotonic()
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                told = followed.look()
+                now = answered = time.monotonic()
+                if now - defined >= DEFINE_SECONDS:
+                    defined = now
+                    self._on_loop(follower.defined, followed.definitions())
+                if told.commit_no != commit_no:
+                    moved = now
+                if told.log.generation != generation or told.log.next_id < position:
+                    return "the log is another one"
+                if told.commit_no < commit_no:
+                    return "the standby is another one, and behind"
+                commit_no = told.commit_no
+                if now - moved > STALE_SECONDS:
+                    return f"the standby has had no commit for {STALE_SECONDS:g} seconds"
+                if told.marks != marks:
+                    marks = told.marks
+                    self._on_loop(self._taken_out, followed, follower, marks)
+                position = self._tell(followed, follower, told.log, position)
+            except ReadFailed as error:
+                if time.monotonic() - answered > LOST_SECONDS:
+                    return masked(f"the standby cannot be read: {error}")
+        raise CancelledError
+
+    @staticmethod
+    def _taken_out(followed: Followed, follower: Follower, marks: Sequence[RetentionMark]) -> None:
+        """Readers are told first: from then on pages lack this."""
+        follower.taken_out(marks)
+        followed.told_taken_out(marks)
+
+    def _tell(self, followed: Followed, follower: Follower, log: LogState, position: int) -> int:
+        """Hand over what is new, page by page; up to where."""
+        end = log.next_id
+        if position == end:
+            self._on_loop(follower.told, log, (), time.monotonic())
+            return end
+        try:
+            for _ in range(PAGES_AT_ONCE):
+                page = followed.reader.log_page(position, end, ())
+                position = page.position
+                so_far = _up_to(log, position)
+                self._on_loop(follower.told, so_far, page.rows, time.monotonic())
+                if position == end:
+                    return end
+        except LogTrimmed:
+            pass
+        self._on_loop(follower.passed_over, log, time.monotonic())
+        return end
+
+    def _on_loop(self, call: Callable[..., Any], *args: Any) -> Any:
+        """
+        Call something on the loop, and wait until it has been done.
+
+        Raises:
+            CancelledError: This has ended, or the loop has.
+        """
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            if self._ended.is_set():
+                done.cancel()
+            if not done.set_running_or_notify_cancel():
+                return
+            try:
+                done.set_result(call(*args))
+            except Exception as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        while True:
+            with suppress(TimeoutError):
+                return done.result(RETRY_SECONDS)
+            if self._ended.is_set() and done.cancel():
+                raise CancelledError
+
+    def _note(self, problem: str) -> None:
+        problem = masked(problem)
+        if problem != self._problem and not self._ended.is_set():
+            self._problem = problem
+            self._log.warning("standby_reads_end", **{log_keys.REASON: problem})
+
+
+def _up_to(log: LogState, position: int) -> LogState:
+    return LogState(
+        generation=log.generation,
+        first_id=min(log.first_id, position),
+        next_id=position,
+        last_time_ms=log.last_time_ms,
+        floor_ms=log.floor_ms,
+        size_bytes=log.size_bytes,
+        archived_id=log.archived_id,
+    )
+
+
+KEPT_SECONDS: Final = 5.0
+"""For which new messages are kept in memory for readers that keep up; what was erased since is gone by then."""
+
+
+class Following:
+    """What is known here of a log that another gateway writes."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        cache: MessageCache,
+        readers: Readers,
+        endpoints: Endpoints,
+        streams: Sequence[StoredEndpoint],
+    ) -> None:
+        self._broker = broker
+        self._cache = cache
+        self._readers = readers
+        self._endpoints = endpoints
+        self._streams = {found.definition.name: _key(found) for found in streams}
+        self._runs: deque[tuple[float, int]] = deque()
+        """When messages came, and one past the last of them; of those that are kept."""
+
+    def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
+        """
+        The active gateway has told of what is below ``log.next_id``.
+
+        Args:
+            rows: All logged messages from the last ``next_id`` to this one.
+            now: Seconds of a clock that never goes back.
+        """
+        cache, broker = self._cache, self._broker
+        self._forget(now)
+        before = cache.next_id
+        broker.follow(log)
+        if log.next_id == before:
+            return
+        if len(rows) == log.next_id - before:
+            cache.extend(list(rows), sum(len(row[CONTENT]) for row in rows))
+            self._runs.append((now, log.next_id))
+        else:
+            # Ids between them are not the log's: they are read where they are.
+            cache.skip(log.next_id)
+            self._runs.clear()
+        news: dict[str, int] = {}
+        for row in rows:
+            news.setdefault(row[TOPIC], row[ID])
+        if news:
+            self._readers.committed((), news)
+        else:
+            self._readers.not_committed()
+
+    def passed_over(self, log: LogState, now: float) -> None:
+        """The same, where what was told of is trimmed already, or too much to be shown one by one."""
+        self._forget(now)
+        self._broker.follow(log)
+        self._cache.skip(log.next_id)
+        self._runs.clear()
+        self._readers.all_new()
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """
+        Rules of retention have taken out of the log what these marks say: readers that were still to read what may be
+        gone since the last ones, are told.
+        """
+        retention = self._broker.retention
+        known, new = retention.marks, []
+        for mark in marks:
+            if mark.rule not in known or known[mark.rule].below < mark.below:
+                new.append(mark)
+        retention.restore(marks)
+        if new:
+            # What is in memory may be gone, too.
+            self._cache.skip(self._cache.next_id)
+            self._runs.clear()
+            self._readers.taken_out(new)
+
+    def defined(self, definitions: ToldDefinitions) -> None:
+        """Streams and points are these from now on; readers of a stream that has changed are to attach again."""
+        found = {stream.definition.name: stream for stream in definitions.streams}
+        for name, key in list(self._streams.items()):
+            if name not in found or _key(found[name]) != key:
+                del self._streams[name]
+                endpoint = self._broker.find(name)
+                if endpoint is not None:
+                    why = "was changed: attach again" if name in found else "was deleted"
+                    self._endpoints.forget(endpoint, Refused(ErrorCode.RESOURCE_DELETED, f"{name!r} {why}"))
+        new = [stream for name, stream in found.items() if name not in self._streams]
+        self._broker.restore(new, [], {}, 1, definitions.points)
+        self._streams.update((stream.definition.name, _key(stream)) for stream in new)
+
+    def _forget(self, now: float) -> None:
+        cache, stop = self._cache, 0
+        while self._runs and now - self._runs[0][0] > KEPT_SECONDS:
+            stop = self._runs.popleft()[1]
+        if stop > cache.first_id:
+            cache.drop_below(stop)
+
+
+def _key(stream: StoredEndpoint) -> tuple[object, ...]:
+    definition = stream.definition
+    return definition.number, definition.settings, tuple(stream.subscriptions)

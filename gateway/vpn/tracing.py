@@ -1,0 +1,452 @@
+"""
+Spans of messages, for a tracing backend: received, enqueued, delivered, settled, replayed.
+
+A message whose publisher says in its trace context that it is sampled is traced, in that trace; of those that have
+none, a share by chance. What a peer can make of this is bounded: the contexts read, and so the messages traced, in a
+second; the messages that are known; the links of a replay. Nothing of it is durable: after a restart, messages
+published before are delivered without spans, unless they are replayed.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from amqp_ext.message.trace_context import LOOKED_AT, NEEDLE, TraceContext, context_of, may_have_context
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
+from gateway.core.replay.states import Replay
+from gateway.vpn.clients import ClientIdentity, ConsumerLink
+
+
+class SpanKind(enum.Enum):
+    """Who is on the other side, as OpenTelemetry has it."""
+
+    INTERNAL = "internal"
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+
+
+class Span(NamedTuple):
+    """A span that has ended. Times in ns since the epoch."""
+
+    name: str
+    kind: SpanKind
+    trace_id: int
+    span_id: int
+    parent: TraceContext | None
+    """What it is a part of; None where a trace begins with it."""
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, str | int]
+    links: tuple[TraceContext, ...] = ()
+    error: str = ""
+    """Why it failed; empty where it did not."""
+
+
+class SpanSink(Protocol):
+    """Takes spans, and never blocks."""
+
+    def add(self, span: Span) -> None:
+        """Send it on, or drop it where there are too many."""
+
+
+class SpanExport(SpanSink, Protocol):
+    """What sends spans to a collector, and counts them."""
+
+    exported: int
+    dropped: int
+    failed: int
+
+    def close(self) -> None:
+        """Send what is queued, if that takes no longer than a moment. Blocks."""
+
+
+MOST_A_SECOND: Final = 1_000
+"""Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
+
+MOST_KNOWN: Final = 10_000
+"""Traced messages that are known at a time, the newest: some megabytes."""
+
+MOST_DELIVERIES: Final = 16
+"""Endpoints on which a traced message's delivery is followed."""
+
+MOST_LINKS: Final = 32
+"""Messages that the span of a replay names."""
+
+SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Traced:
+    """A message on its way."""
+
+    parent: TraceContext
+    """The span that the next ones are part of."""
+    own: TraceContext | None
+    """What came with it."""
+    since_ns: int
+    """When it was received; once it is durable, since when it waits."""
+    topic: str
+    size_bytes: int
+    deliveries: dict[str, tuple[TraceContext, int]] = field(default_factory=dict)
+    """By endpoint: the span of the delivery that is not settled, and when it was made."""
+
+
+@dataclass(slots=True)
+class _Replayed:
+    """A replay under way."""
+
+    context: TraceContext
+    links: list[TraceContext] = field(default_factory=list)
+
+
+class MessageTracing:
+    """
+    Args:
+        next_id: One past the last durable id.
+        sample_ratio: Of messages without a context, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        sink: SpanSink,
+        vpn: str,
+        next_id: Callable[[], int],
+        sample_ratio: float,
+        *,
+        now_ns: Callable[[], int] = time.time_ns,
+        dice: random.Random | None = None,
+    ) -> None:
+        self._sink = sink
+        self._vpn = vpn
+        self._next_id = next_id
+        self._ratio = sample_ratio
+        self._now_ns = now_ns
+        self._dice = dice or random.Random()
+        self._known: dict[int, _Traced] = {}
+        self._pending: deque[int] = deque()
+        """Received, and not durable yet."""
+        self._replays: dict[str, _Replayed] = {}
+        self._skip = self._drawn()
+        self._second = 0
+        self._left = 0
+
+    # --- the way of a message -----------------------------------------------------------------------------------
+
+    def received(self, rows: Sequence[Row]) -> None:
+        """Messages were taken, and are on their way to the store."""
+        # Most have none, and most of those are passed over: once for all of them what need not be done for each.
+        if any(row[CONTENT].find(NEEDLE, 0, LOOKED_AT) >= 0 for row in rows):
+            rows = self._without_context(rows)
+        place = self._skip
+        while place < len(rows):
+            if self._may():
+                self._begin(rows[place], None)
+            place += 1 + self._drawn()
+        self._skip = place - len(rows)
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """What is told here is durable (``CommitListener``)."""
+        pending = self._pending
+        if not pending:
+            return
+        now, next_id = self._now_ns(), self._next_id()
+        while pending and pending[0] < next_id:
+            number = pending.popleft()
+            traced = self._known.get(number)
+            if traced is None:
+                continue
+            about = self._about(number, traced.topic, traced.size_bytes)
+            receive, began = traced.parent, traced.since_ns
+            self._add(
+                "receive", traced.topic, SpanKind.CONSUMER, receive, traced.own, began, now, about, "receive"
+            )
+            traced.parent, traced.since_ns = self._child(receive), now
+            self._add("enqueue", traced.topic, SpanKind.INTERNAL, traced.parent, receive, began, now, about)
+
+    def not_committed(self) -> None:
+        """Of what is on its way, some was not written (``CommitListener``): which, is not known here."""
+        for number in self._pending:
+            self._known.pop(number, None)
+        self._pending.clear()
+
+    def delivered(self, endpoint: Endpoint, rows: Iterable[Row]) -> None:
+        """Messages of an endpoint were given to a consumer."""
+        replay = endpoint.replay if endpoint.replay is not None and endpoint.replay.is_under_way else None
+        known = self._known
+        if not known and replay is None:
+            return
+        now = 0
+        if replay is None:
+            rows = [row for row in rows if row[ID] in known]
+        for row in rows:
+            traced = known.get(row[ID])
+            if traced is None and replay is not None:
+                traced = self._replayed(endpoint, row)
+            if traced is None:
+                continue
+            now = now or self._now_ns()
+            links: tuple[TraceContext, ...] = ()
+            if replay is not None:
+                replayed = self._replay_of(endpoint)
+                links = (replayed.context,)
+                if len(replayed.links) < MOST_LINKS:
+                    replayed.links.append(traced.own or traced.parent)
+            context = self._child(traced.parent)
+            about = self._about(row[ID], endpoint.name, traced.size_bytes)
+            self._add(
+                "deliver",
+                endpoint.name,
+                SpanKind.PRODUCER,
+                context,
+                traced.parent,
+                traced.since_ns or now,
+                now,
+                about,
+                "send",
+                links,
+            )
+            if len(traced.deliveries) < MOST_DELIVERIES:
+                traced.deliveries[endpoint.name] = context, now
+
+    def read(self, operation: str, destination: str, rows: Iterable[Row]) -> None:
+        """
+        Messages were given to somebody who takes none away.
+
+        Args:
+            operation: ``read`` or ``browse``.
+            destination: What is looked at.
+        """
+        known = self._known
+        now = 0
+        for row in rows:
+            traced = known.get(row[ID])
+            if traced is not None:
+                parent, since_ns = traced.parent, traced.since_ns
+            elif may_have_context(row[CONTENT]):
+                # What is published and replayed keeps its half of what may be looked at.
+                context = self._context(row, keep=MOST_A_SECOND // 2)
+                if context is None or not context.is_sampled:
+                    continue
+                parent, since_ns = context, 0
+            else:
+                continue
+            now = now or self._now_ns()
+            about = self._about(row[ID], destination, len(row[CONTENT]))
+            began = since_ns or now
+            self._add(
+                operation,
+                destination,
+                SpanKind.PRODUCER,
+                self._child(parent),
+                parent,
+                began,
+                now,
+                about,
+                "send",
+            )
+
+    def settled(self, endpoint: str, ids: Iterable[int], outcome: str) -> None:
+        """
+        A consumer is done with messages of an endpoint.
+
+        Args:
+            outcome: As AMQP has it: accepted, released, modified, rejected.
+        """
+        known = self._known
+        if not known:
+            return
+        now = 0
+        for number in filter(known.__contains__, ids):
+            traced = known[number]
+            delivery = traced.deliveries.pop(endpoint, None)
+            if delivery is None:
+                continue
+            now = now or self._now_ns()
+            parent, began = delivery
+            about = {**self._about(number, endpoint, traced.size_bytes), "rewind.outcome": outcome}
+            self._add(
+                "settle",
+                endpoint,
+                SpanKind.CONSUMER,
+                self._child(parent),
+                parent,
+                began,
+                now,
+                about,
+                "settle",
+            )
+            # Given again, it waits from now on.
+            traced.since_ns = now
+
+    def replay_ended(self, endpoint: str, replay: Replay, error: str = "") -> None:
+        """A replay onto an endpoint is complete, or failed for a reason."""
+        replayed = self._replays.pop(endpoint, None) or _Replayed(self._root())
+        context, now = replayed.context, self._now_ns()
+        attributes: dict[str, str | int] = {
+            "messaging.system": "rewind",
+            "messaging.operation.name": "replay",
+            "messaging.destination.name": endpoint,
+            "messaging.batch.message_count": replay.put,
+            "rewind.vpn": self._vpn,
+        }
+        began = min(replay.started_ms * 1_000_000, now)
+        self._sink.add(
+            Span(
+                f"replay {endpoint}",
+                SpanKind.INTERNAL,
+                context.trace_id,
+                context.span_id,
+                None,
+                began,
+                now,
+                attributes,
+                tuple(replayed.links),
+                error,
+            )
+        )
+
+    # --- what is traced -----------------------------------------------------------------------------------------
+
+    def _without_context(self, rows: Sequence[Row]) -> list[Row]:
+        """Trace those that are to be by their contexts; the others."""
+        others: list[Row] = []
+        for row in rows:
+            context = self._context(row) if may_have_context(row[CONTENT]) else None
+            if context is None:
+                others.append(row)
+            elif context.is_sampled:
+                self._begin(row, context)
+        return others
+
+    def _context(self, row: Row, keep: int = 0) -> TraceContext | None:
+        return context_of(row[CONTENT], row[BARE]) if self._may(keep) else None
+
+    def _may(self, keep: int = 0) -> bool:
+        """Whether one more message may be looked at in this second, where so many are for others."""
+        second = self._now_ns() // SECOND_NS
+        if second != self._second:
+            self._second, self._left = second, MOST_A_SECOND
+        if self._left <= keep:
+            return False
+        self._left -= 1
+        return True
+
+    def _drawn(self) -> int:
+        """How many messages without a context are passed over until the next that is traced."""
+        if self._ratio >= 1:
+            return 0
+        if self._ratio <= 0:
+            return 1 << 62
+        return int(math.log(1 - self._dice.random()) / math.log1p(-self._ratio))
+
+    def _begin(self, row: Row, own: TraceContext | None) -> None:
+        known = self._known
+        context = self._root() if own is None else self._child(own)
+        known[row[ID]] = _Traced(context, own, self._now_ns(), row[TOPIC], len(row[CONTENT]))
+        self._pending.append(row[ID])
+        if len(known) > MOST_KNOWN:
+            del known[next(iter(known))]
+
+    def _replayed(self, endpoint: Endpoint, row: Row) -> _Traced | None:
+        """A message that is delivered once more, and was traced when it was published."""
+        if not may_have_context(row[CONTENT]):
+            return None
+        context = self._context(row)
+        if context is None or not context.is_sampled:
+            return None
+        found = self._known[row[ID]] = _Traced(context, context, 0, row[TOPIC], len(row[CONTENT]))
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
+
+    def _replay_of(self, endpoint: Endpoint) -> _Replayed:
+        found = self._replays.get(endpoint.name)
+        if found is None:
+            found = self._replays[endpoint.name] = _Replayed(self._root())
+        return found
+
+    # --- spans --------------------------------------------------------------------------------------------------
+
+    def _root(self) -> TraceContext:
+        return TraceContext(self._dice.getrandbits(128) or 1, self._dice.getrandbits(64) or 1, True)
+
+    def _child(self, parent: TraceContext) -> TraceContext:
+        return parent._replace(span_id=self._dice.getrandbits(64) or 1)
+
+    def _about(self, number: int, destination: str, size_bytes: int) -> dict[str, str | int]:
+        return {
+            "messaging.system": "rewind",
+            "messaging.destination.name": destination,
+            "messaging.message.envelope.size": size_bytes,
+            "rewind.vpn": self._vpn,
+            "rewind.offset": number,
+        }
+
+    def _add(
+        self,
+        operation: str,
+        destination: str,
+        kind: SpanKind,
+        context: TraceContext,
+        parent: TraceContext | None,
+        start_ns: int,
+        end_ns: int,
+        about: Mapping[str, str | int],
+        operation_type: str = "",
+        links: tuple[TraceContext, ...] = (),
+    ) -> None:
+        named = {**about, "messaging.operation.name": operation}
+        if operation_type:
+            named["messaging.operation.type"] = operation_type
+        self._sink.add(
+            Span(
+                f"{operation} {destination}",
+                kind,
+                context.trace_id,
+                context.span_id,
+                parent,
+                start_ns,
+                end_ns,
+                named,
+                links,
+            )
+        )
+
+
+MOST_CHARACTERS: Final = 200
+"""Of what is looked at, in the names of spans."""
+
+
+class TracedLink:
+    """
+    Args:
+        link: Is sent the messages.
+        operation: ``read`` or ``browse``.
+        destination: What is looked at.
+    """
+
+    def __init__(self, link: ConsumerLink, tracing: MessageTracing, operation: str, destination: str) -> None:
+        self._link = link
+        self._read = tracing.read
+        self._operation = operation
+        self._destination = destination[:MOST_CHARACTERS]
+        self.room = link.room
+        self.nothing_to_send = link.nothing_to_send
+        self.finish = link.finish
+        self.refuse = link.refuse
+
+    @property
+    def client(self) -> ClientIdentity:
+        return self._link.client
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        self._read(self._operation, self._destination, rows)
+        self._link.send(rows, attempts, end_id)

@@ -1,0 +1,471 @@
+"""
+Trims the log: near its quota, of what is too old, by the rules of retention, and when an administrator says so.
+
+Piece by piece, each a commit of its own among those of publishers: trimming goes on at the pace of commits and never
+holds them up for long (Solace, "Message Replay", section "Trimming the Replay Log").
+
+Rules of retention (``TopicRetention``) take messages of some topics out of the middle of the log. Nothing is kept in
+memory of single messages: what each rule holds is counted once after a start, page by page, and what it is over is
+looked for from its oldest message on. Whoever is still to read what is about to leave is told first, so that nobody is
+short of it in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from gateway import log_keys
+from gateway.core.broker import Broker
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log import KeptTopics
+from gateway.core.model import Row, stored_bytes
+from gateway.core.trimming import TRIM_IDS
+from gateway.vpn.committer import Committer
+from gateway.vpn.runtime import Runtime
+from store.errors import ReadFailed, WriteFailed
+from store.ports import LengthPage, Reader
+
+TRIM_AT: Final = 0.90
+"""Share of the quota past which trimming begins, as at Solace: what is left is room for the time it takes."""
+
+TRIM_TO: Final = 0.88
+"""Share at which it ends: a little below, so that it is not begun again for every message."""
+
+TRIM_NO_FURTHER: Final = 0.80
+"""Share to which a piece may go, about: a log of few, large messages is not emptied for one that is too many."""
+
+
+class Trimmer:
+    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._runtime = runtime
+        self._before_id = 0
+        """What an administrator asked for: everything below this goes."""
+        self._aged_below = 0
+        """Everything below this is older than the log keeps."""
+        self._wanted_bytes = 0
+        """What the first of the publishers that wait for room needs."""
+        self._tell: list[Callable[[], None]] = []
+        self._is_making_room = False
+        self._is_busy = False
+        self._waits = False
+        """For transactions that are under way."""
+        self._waiting: list[asyncio.Future[None]] = []
+        self._turns: deque[asyncio.Future[None]] = deque()
+        """Others who trim, and wait until no piece is on its way."""
+        self._log = runtime.log
+
+    def tell_of_room(self, made: Callable[[], None]) -> None:
+        """Call this, too, whenever there is more room in the log."""
+        self._tell.append(made)
+
+    def make_room(self, size_bytes: int) -> None:
+        """A message of so many bytes waits for room in the log; 0: none does."""
+        self._wanted_bytes = size_bytes
+        if size_bytes:
+            self.run()
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """The log may have grown (``CommitListener``)."""
+        if self._waits or (news and self._may_trim()):
+            self.run()
+
+    def not_committed(self) -> None:
+        """The log has not grown (``CommitListener``)."""
+        if self._waits:
+            self.run()
+        if self._wanted_bytes and not self._is_wanted():
+            self._told_of_room()
+
+    def _may_trim(self) -> bool:
+        """Without looking closer, which every commit would wait for."""
+        return (
+            self._is_making_room
+            or bool(self._waiting)
+            or max(self._before_id, self._aged_below) > self._broker.log.first_id
+            or self._broker.trimming.usage > TRIM_AT
+            or self._is_wanted()
+        )
+
+    def _is_wanted(self) -> bool:
+        """Somebody waits for room that is not there."""
+        return bool(self._wanted_bytes) and self._broker.trimming.lacks_room(self._wanted_bytes)
+
+    def run(self) -> None:
+        """Go on, if there is anything to trim."""
+        broker = self._broker
+        if self._is_busy:
+            return
+        if not self._is_making_room and broker.trimming.usage > TRIM_AT and broker.trimming.is_possible:
+            self._is_making_room = True
+            self._log.info("trimming_started", **{log_keys.FIRST: broker.log.first_id})
+        elif self._is_making_room and broker.trimming.usage <= TRIM_TO:
+            self._is_making_room = False
+            self._log.info("trimming_ended", **{log_keys.FIRST: broker.log.first_id})
+        before_id = max(self._before_id, self._aged_below)
+        if self._is_making_room:
+            before_id = max(before_id, broker.trimming.room_below(TRIM_NO_FURTHER))
+        if self._is_wanted():
+            share = 1 - self._wanted_bytes / broker.policy.quota_bytes
+            before_id = max(before_id, broker.trimming.room_below(min(share, TRIM_NO_FURTHER)))
+        effect = broker.trimming.next_piece(before_id)
+        self._waits = effect is None and broker.trimming.waits
+        if self._waits:
+            return
+        if effect is None:
+            # Done; or what follows is not archived yet, and it goes on when that is told.
+            self._is_making_room = False
+            waiting, self._waiting = self._waiting, []
+            for done in waiting:
+                if not done.done():
+                    done.set_result(None)
+            return
+        self._is_busy = True
+        stop = effect.stop
+
+        def committed(error: WriteFailed | None) -> None:
+            self._is_busy = self._gives_turn()
+            if error is not None:
+                # The ids stay marked: they are tried again from where the log begins.
+                self._runtime.report("trim_failed", error)
+                broker.trimming.not_trimmed(effect)
+                for done in self._waiting:
+                    if not done.done():
+                        done.set_exception(
+                            Refused(ErrorCode.INTERNAL, f"the log could not be trimmed: {error}")
+                        )
+                self._waiting.clear()
+                self._before_id = 0
+                return
+            broker.trimming.trimmed(effect)
+            assert stop <= broker.log.first_id
+            self._told_of_room()
+            self.run()
+
+        self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
+
+    async def take_turn(self) -> None:
+        """Wait until no piece is on its way; then none is begun here until ``end_turn``."""
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn: asyncio.Future[None] = self._runtime.loop.create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end_turn()
+            raise
+
+    def end_turn(self) -> None:
+        """What had its turn is through: go on, there may be more room."""
+        self._is_busy = self._gives_turn()
+        self._told_of_room()
+        self.run()
+
+    def _gives_turn(self) -> bool:
+        """Whether somebody else has the next turn."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return True
+        return False
+
+    def _told_of_room(self) -> None:
+        for made in self._tell:
+            made()
+
+    def trim_aged(self, before_id: int) -> None:
+        """Trim everything below an id that is older than the log keeps; what is not archived yet follows when it is."""
+        self._aged_below = max(self._aged_below, before_id)
+        self.run()
+
+    async def trim_before(self, message_id: int) -> int:
+        """
+        Trim everything below an id, as far as it is committed; returns when that is done.
+
+        Returns:
+            The first id the log has then.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
+                not write.
+        """
+        self._broker.trimming.check(message_id)
+        self._before_id = max(self._before_id, message_id)
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
+        self._waiting.append(done)
+        self.run()
+        await done
+        return self._broker.log.first_id
+
+
+HOUR_MS: Final = 3_600_000
+
+
+class Ageing:
+    def __init__(self, broker: Broker, reader: Reader, trimmer: Trimmer, runtime: Runtime) -> None:
+        self._broker = broker
+        self._reader = reader
+        self._trimmer = trimmer
+        self._runtime = runtime
+        self._timer: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Look now, and again and again."""
+        self.run()
+        if not self._is_closed:
+            self._timer = self._runtime.loop.call_later(self._runtime.tuning.ageing_seconds, self.start)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def run(self) -> None:
+        """Look now, unless that is being done."""
+        if self._broker.policy.max_age_hours and self._task is None and not self._is_closed:
+            self._task = self._runtime.loop.create_task(self._trim())
+            self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+
+    async def _trim(self) -> None:
+        log = self._broker.log
+        end = log.next_id
+        if log.first_id >= end:
+            return
+        oldest_ms = self._runtime.clock.now_ms() - self._broker.policy.max_age_hours * HOUR_MS
+        try:
+            found = await asyncio.wrap_future(
+                self._reader.submit(partial(self._reader.first_since, oldest_ms))
+            )
+        except ReadFailed as error:
+            self._runtime.report("log_read_failed", error)
+            return
+        # What came meanwhile is younger.
+        self._trimmer.trim_aged(end if found is None else found)
+
+
+Leaving: TypeAlias = "Sequence[tuple[int, str]]"
+"""(id, topic) of messages that are about to leave the log, ids rising."""
+
+TRIM_SHARE: Final = 0.02
+"""Of its quota a rule's topics have so much less when trimming ends, so that it is not begun again for each message."""
+
+AGAIN_SECONDS: Final = 1.0
+"""From what could not be done, as for a transaction that is under way, to the next try."""
+
+
+class TopicRetention:
+    """
+    Args:
+        leaving: Told of messages that are about to leave the log.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        committer: Committer,
+        reader: Reader,
+        trimmer: Trimmer,
+        runtime: Runtime,
+        leaving: Sequence[Callable[[Leaving], None]],
+    ) -> None:
+        self._broker = broker
+        self._retention = broker.retention
+        self._committer = committer
+        self._reader = reader
+        self._trimmer = trimmer
+        self._runtime = runtime
+        self._leaving = leaving
+        self._timer: asyncio.Handle | None = None
+        self._again: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._waits = False
+        """For transactions, or for an archiver: it is tried again a little later."""
+
+    def start(self) -> None:
+        """Look now, and again and again."""
+        self.run()
+        if not self._is_closed:
+            self._timer = self._runtime.loop.call_later(self._runtime.tuning.ageing_seconds, self.start)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """The log may have grown (``CommitListener``)."""
+        if news and self._task is None and not self._waits and self._retention.is_over_quota:
+            self.run()
+
+    def not_committed(self) -> None:
+        """The log has not grown (``CommitListener``)."""
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more, and take less of the disk."""
+        self._retention.recount(self._broker.next_id)
+        self.run()
+
+    def run(self) -> None:
+        """Look now, unless that is being done."""
+        if self._retention.rules and self._task is None and not self._is_closed:
+            self._task = self._runtime.loop.create_task(self._work())
+            self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._is_closed:
+            return
+        if self._waits:
+            self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self.run)
+        elif self._retention.is_over_quota:
+            # By what came when it was nearly through.
+            self.run()
+
+    async def _work(self) -> None:
+        self._waits = False
+        try:
+            version = -1
+            while version != self._retention.version:
+                # What other rules say that came meanwhile is looked at from the beginning.
+                await self._count()
+                version = self._retention.version
+                for kept in list(self._retention.rules):
+                    await self._trim(kept, version)
+        except ReadFailed as error:
+            self._waits = True
+            self._runtime.report("log_read_failed", error)
+        except Refused as error:
+            self._waits = True
+            self._runtime.report("trim_failed", error)
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    async def _count(self) -> None:
+        retention, trimming = self._retention, self._broker.trimming
+        version = -1
+        while not retention.is_counted:
+            if version != retention.version or trimming.below > retention.counted_below:
+                # What has lower ids than what is counted as it comes is in the store then, or came to nothing; and
+                # what trimming has ordered is done.
+                version = retention.version
+                await self._committer.committed()
+                continue
+            position, began = retention.counted_below, self._runtime.clock.seconds()
+            page, found = await self._read(partial(_counted, self._reader, position, retention.counts_from))
+            if version != retention.version or trimming.below > position:
+                continue
+            retention.counted(found, page.position)
+            # Others come first: it rests for as long as that took.
+            await asyncio.sleep(self._runtime.clock.seconds() - began)
+
+    async def _read(
+        self, read: Callable[[], tuple[LengthPage, list[tuple[str, int, int]]]]
+    ) -> tuple[LengthPage, list[tuple[str, int, int]]]:
+        return await asyncio.wrap_future(self._reader.submit(read))
+
+    # --- what is too much -----------------------------------------------------------------------------------------
+
+    async def _trim(self, kept: KeptTopics, version: int) -> None:
+        """Take out of the log what a rule is over."""
+        broker, rule = self._broker, kept.rule
+        aged = await self._aged_below(rule.max_age_hours) if rule.max_age_hours else 0
+        is_over = kept.excess_bytes > 0
+        excess = kept.excess_bytes + round(rule.quota_bytes * TRIM_SHARE) if is_over else 0
+        while version == self._retention.version:
+            possible = broker.trimming.possible_of_topics
+            stop = possible if excess > 0 else min(aged, possible)
+            position = max(kept.cleared_below, broker.log.first_id)
+            if position >= stop:
+                # What is over the quota is on its way into the store, or is not archived.
+                self._waits = self._waits or excess > 0 or possible < aged
+                return
+            page = await asyncio.wrap_future(
+                self._reader.submit(partial(self._reader.lengths_page, position, stop, rule.topics))
+            )
+            if version != self._retention.version:
+                return
+            found = [one for one in page.found if self._retention.of(one[1]) is kept]
+            if not found:
+                kept.cleared_below = max(kept.cleared_below, page.position)
+                continue
+            chosen: list[tuple[int, str]] = []
+            for message_id, topic, length in found[:TRIM_IDS]:
+                if message_id >= aged and excess <= 0:
+                    break
+                chosen.append((message_id, topic))
+                if excess > 0:
+                    excess -= stored_bytes(topic, (length,))
+            if not chosen:
+                return
+            if not await self._take_out(kept, chosen, version):
+                self._waits = True
+                return
+
+    async def _aged_below(self, hours: int) -> int:
+        """Everything below this is older than so many hours."""
+        end = self._broker.log.next_id
+        oldest_ms = self._runtime.clock.now_ms() - hours * HOUR_MS
+        found = await asyncio.wrap_future(self._reader.submit(partial(self._reader.first_since, oldest_ms)))
+        return end if found is None else found
+
+    async def _take_out(self, kept: KeptTopics, chosen: Leaving, version: int) -> bool:
+        """Commit a piece; whether that could be done."""
+        trimming = self._broker.trimming
+        await self._trimmer.take_turn()
+        done: asyncio.Future[WriteFailed | None] = self._runtime.loop.create_future()
+        try:
+            ids = trimming.settled_part([message_id for message_id, _ in chosen])
+            if not ids or version != self._retention.version:
+                self._trimmer.end_turn()
+                return False
+            leaving = [one for one in chosen if ids[0] <= one[0] <= ids[-1]]
+            for tell in self._leaving:
+                tell(leaving)
+            effect = trimming.next_of_topics(kept, ids)
+        except BaseException:
+            self._trimmer.end_turn()
+            raise
+
+        def committed(error: WriteFailed | None) -> None:
+            if error is None:
+                trimming.topics_trimmed(effect)
+            else:
+                self._runtime.report("trim_failed", error)
+                trimming.topics_not_trimmed(kept, effect)
+            self._trimmer.end_turn()
+            if not done.done():
+                done.set_result(error)
+
+        self._committer.commit([*trimming.replay_positions(), effect], committed)
+        return await done is None
+
+
+def _counted(reader: Reader, position: int, end: int) -> tuple[LengthPage, list[tuple[str, int, int]]]:
+    """A page of the log, and (topic, messages, bytes of the disk) of what is on it."""
+    page = reader.lengths_page(position, end, ())
+    lengths: dict[str, list[int]] = {}
+    for _, topic, length in page.found:
+        lengths.setdefault(topic, []).append(length)
+    return page, [(topic, len(found), stored_bytes(topic, found)) for topic, found in lengths.items()]
