@@ -1,20 +1,21 @@
 """
-What a connection is given by whoever accepted it: its negotiation, its frames' filter, and the client that answers its
-attaches.
+How a connection is accepted: what it is given by its listener, its SASL handshake (AMQP 1.0 part 5.3), and our open
+frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
-from proton import Link
+from proton import Connection, Link, symbol, uint
 
-from amqp_ext.frames.sole_connection import EnforcementPolicy
+from amqp_ext.frames.sole_connection import DETECTION_POLICY, SOLE_CONNECTION, STRONG, EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.sasl.server import Identity, SaslServer
+from amqp_ext.sasl.server import Identity, SaslServer, SaslState
 from gateway.config import Limits
 from gateway.ledger import Account
+from gateway.password_checks import TooManyChecks
 
 ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)
 """The connection."""
@@ -162,3 +163,106 @@ class Acceptor(Protocol[ConnectionT_contra]):
             Refused: There is no such Message VPN, or its user may not enter that; or its container has another
                 connection, and keeps that.
         """
+
+
+class Negotiating(Protocol):
+    """The connection that a handshake is of."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that takes time, until the connection is lost."""
+
+    def authenticated(self, identity: Identity, leftover: bytes) -> None:
+        """The peer is known; the first bytes behind the handshake are here."""
+
+    def turn_away(self, reason: str | None) -> None:
+        """The handshake has failed, and said so."""
+
+
+class Handshake:
+    """
+    What a connection does with its bytes before there is an engine for them.
+
+    Args:
+        check: Has a password checked, off the loop; raises ``TooManyChecks``.
+    """
+
+    def __init__(
+        self,
+        connection: Negotiating,
+        sasl: SaslServer,
+        check: Callable[[Callable[[], bool]], Awaitable[bool]],
+    ) -> None:
+        self._connection = connection
+        self._check = check
+        self._sasl = sasl
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the peer; at the end the connection is told of it."""
+        connection, sasl = self._connection, self._sasl
+        before = sasl.state
+        sasl.receive(data)
+        connection.write(sasl.drain_output())
+        match sasl.state:
+            # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
+            case SaslState.VERIFYING if before is not SaslState.VERIFYING:
+                connection.spawn(self._verify())
+            case SaslState.DONE:
+                assert sasl.identity is not None
+                connection.authenticated(sasl.identity, sasl.leftover)
+            case SaslState.FAILED:
+                connection.turn_away(sasl.failure)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._sasl.close()
+
+    async def _verify(self) -> None:
+        """A password's hash is slow on purpose: it is computed off the loop."""
+        sasl = self._sasl
+        assert sasl.verification is not None
+        try:
+            sasl.resolve(await self._check(sasl.verification))
+        except TooManyChecks:
+            sasl.put_off("too many passwords are being checked")
+        self.receive(b"")
+
+
+OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
+"""Capabilities of our open frame, on every listener."""
+
+NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
+"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
+that was open and got lost."""
+
+
+class Offering(Protocol):
+    """What a listener offers beside that."""
+
+    @property
+    def offered_capabilities(self) -> tuple[str, ...]:
+        """Capabilities."""
+
+    @property
+    def open_properties(self) -> Mapping[str, str]:
+        """Properties."""
+
+
+def answer_open(engine: Connection, listener: Offering, client: OpenClient | None) -> None:
+    """
+    Fill in our open frame.
+
+    Args:
+        client: Whose connection it is; None where it is refused.
+    """
+    offered = [*OFFERED, *listener.offered_capabilities]
+    properties: dict[Any, Any] = {symbol(key): value for key, value in listener.open_properties.items()}
+    if client is None:
+        properties[symbol(NOT_ESTABLISHED)] = True
+    elif client.is_alone:
+        offered.append(SOLE_CONNECTION)
+        properties[symbol(DETECTION_POLICY)] = uint(STRONG)
+    engine.offered_capabilities = [symbol(capability) for capability in offered]
+    engine.properties = properties

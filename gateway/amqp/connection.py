@@ -1,9 +1,9 @@
 """
-One client's connection: bytes between its socket and proton's engine, and what happens on it once.
+One client's connection: bytes between its socket and proton's engine, and what happens once in its life.
 
 Order of a connection's life: SASL (ours, before the engine is there), the engine bound, open, sessions, links, close.
 Every event is guarded: a mistake of ours or of the peer's costs this connection and no other. No kind of link is known
-here: whoever accepted the connection says what answers an attach.
+here: the acceptor says which client answers an attach.
 """
 
 from __future__ import annotations
@@ -20,25 +20,16 @@ from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding
 from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
-from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
-from gateway.amqp.closing import Closing
-from gateway.amqp.connected_client import ConnectedClient
+from gateway.amqp.acceptor import Acceptor, FrameFilter, Handshake, OpenClient, answer_open
+from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
-from gateway.amqp.deadline import Deadline
-from gateway.amqp.engine import heartbeats
-from gateway.amqp.engine.close_errors import CloseError
-from gateway.amqp.engine.conditions import code_of
-from gateway.amqp.engine.engine import Engine
+from gateway.amqp.engine import output
+from gateway.amqp.engine.conditions import CloseError, code_of
 from gateway.amqp.engine.input import Input
-from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.link_table import LinkTable, PeerSessions
 from gateway.amqp.engine.loops import LOOPS
-from gateway.amqp.engine.native import UNREADABLE
+from gateway.amqp.engine.native import UNREADABLE, Engine
 from gateway.amqp.engine.output import Output
-from gateway.amqp.handshake import Handshake
-from gateway.amqp.open_answer import answer_open
-from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import is_better_untold
-from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
 from gateway.tls import peer_common_name
@@ -330,7 +321,7 @@ class Connection(asyncio.Protocol):
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
         try:
-            heartbeats.check_idle_timeout(self._engine.transport)
+            output.check_idle_timeout(self._engine.transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
@@ -407,7 +398,7 @@ class Connection(asyncio.Protocol):
             self._guard_input(self.input.go_on)
         self.output.schedule_flush()
         if deadline and not self._closing.has_begun:
-            wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
+            wait = output.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
             self._deadline.set(wait, self._tick)
 
     def _is_held_up(self) -> bool:
@@ -517,3 +508,86 @@ class Connection(asyncio.Protocol):
         except Exception:
             if self._socket is not None:
                 self._socket.abort()
+
+
+class ConnectedClient:
+    """
+    The client of one connection (``gateway.vpn.clients.ClientIdentity``).
+
+    Args:
+        number: The connection's, unique while the gateway runs.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.peer = ""
+        """HOST:PORT it comes from; empty where that is not known."""
+        self.user = "anonymous"
+        """Whose permissions it has."""
+        self.peer_container = ""
+        """Its container-id, as its open frame says; empty before that, and for who has none."""
+
+    def connected(self, peer: str) -> None:
+        """The client has connected."""
+        self.peer = peer
+
+    def sign_in(self, user: str) -> None:
+        """The client has shown who it is."""
+        self.user = user
+
+    def opened(self, container_id: str) -> None:
+        """The client has opened the connection."""
+        self.peer_container = container_id
+
+    @property
+    def origin(self) -> str:
+        """Whom its messages come from, for consumers that do not want their own: the client's container."""
+        return self.peer_container or f"#{self.number}"
+
+
+class Tasks:
+    """
+    The work under way for one connection.
+
+    Args:
+        failed: Called in the ``except`` block of what the work raised.
+        done: Called when some work is done, however it ended.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None], done: Callable[[], None]) -> None:
+        self._told: tuple[Callable[[Exception], None], Callable[[], None]] | None = (failed, done)
+        """Who is told of mistakes, and of ends; None once the connection is gone."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin some work; it starts in the next turn of the loop, and never once the connection is gone."""
+        if self._told is None:
+            work.close()
+            return
+        task = self._loop.create_task(_guarded(work, self._told[0]))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._told is not None:
+            self._told[1]()
+
+    @property
+    def count(self) -> int:
+        """How many pieces of work are under way."""
+        return len(self._tasks)
+
+    def cancel(self) -> None:
+        """The connection is gone: nobody waits for any of it, and none begins."""
+        self._told = None
+        for task in self._tasks:
+            task.cancel()
+
+
+async def _guarded(work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        failed(error)

@@ -15,14 +15,10 @@ from amqp_ext.codec import Symbol
 from amqp_ext.frames.termini import AttachedTermini
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
-from gateway.amqp.attach.link_setup import LinkSetup
-from gateway.amqp.attach.request import AttachRequest
-from gateway.amqp.attach.request_node import RequestNodeTerminus
+from gateway.amqp.attach.request import AttachRequest, LinkSetup
 from gateway.amqp.attach.sources import source_setup
-from gateway.amqp.attach.target_coordinator import CoordinatorTarget
-from gateway.amqp.attach.target_publisher import PublisherTarget
-from gateway.amqp.engine.conditions import code_of, condition_of, room_of
-from gateway.amqp.refusals import rule_of
+from gateway.amqp.attach.targets import CoordinatorTarget, PublisherTarget, RequestNodeTerminus
+from gateway.amqp.engine.conditions import code_of, condition_of, room_of, rule_of
 from gateway.core.errors import ErrorCode, Refused
 
 

@@ -14,9 +14,8 @@ from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.dialects.hooks import TokenCheck
-from gateway.amqp.nodes.exclusive import locked_text
-from gateway.amqp.nodes.ownership import NodeOwner
-from gateway.amqp.refusals import Denied
+from gateway.amqp.engine.conditions import Denied
+from gateway.amqp.nodes import NodeOwner, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused

@@ -1,27 +1,35 @@
 """
-The client of an open connection: which Message VPN it is in, what it may do there, and what its links are given.
+The client of an open connection: which Message VPN it is in, what it may do there, what its links are given, and what
+all clients of a Message VPN have in common on the wire.
+
+A client's container may want to have one connection alone (AMQP Enforcing Connection Uniqueness 1.0), in one Message
+VPN, over all listeners. A container-id is whatever a client says, so it means something among the connections of one
+user: nobody closes, or keeps out, another user's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
-from amqp_ext.frames.sole_connection import EnforcementPolicy
+from amqp_ext.addresses.address import Address
+from amqp_ext.codec import Symbol
+from amqp_ext.frames.sole_connection import ENFORCEMENT, EnforcementPolicy
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
-from gateway.amqp.attach.vpn_state import LinkKey, StealableLink, VpnState
-from gateway.amqp.connected_client import ConnectedClient
+from gateway.amqp.closing import SentAway
+from gateway.amqp.connection import ConnectedClient, Tasks
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
-from gateway.amqp.dialects.spoken import Spoken
-from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken, TokenCheck
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.output import Output
+from gateway.amqp.engine.output import Carrier, Output
 from gateway.amqp.links.local_transactions import LocalTransactions
-from gateway.amqp.nodes.ownership import NodeOwner
-from gateway.amqp.tasks import Tasks
+from gateway.amqp.nodes import NodeOwner, NodeRegistry
 from gateway.config import Limits, LinkStealing
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
@@ -249,3 +257,159 @@ class Client:
         self._connection = None
         self._shared.sole_connections.leave(self, self.user, self.identity.peer_container)
         self.vpn.origins.forget(self)
+
+
+LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
+"""A connection, or a user and its container-id; whether the peer sends on the link; the link's name."""
+
+
+class StealableLink(Protocol):
+    """An attached link that another may take the place of."""
+
+    def steal(self) -> None:
+        """Another link of its name was attached: it ends, if it has not already."""
+
+
+class VpnState:
+    """Kept while the gateway runs, and no longer."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeRegistry()
+        """Temporary and exclusive nodes, and whose they are."""
+        self.links: WeakValueDictionary[LinkKey, StealableLink] = WeakValueDictionary()
+        """Attached links by what they are known by beyond their sessions, where that counts."""
+        self.sole_connections = SoleConnections()
+        """Connections whose containers want one alone."""
+        self.sent_away = SentAway()
+        """Clients that came for what another gateway does."""
+        self._relay_topics: dict[str, dict[str, str]] = {}
+
+    def relay_topics_of(self, user: str) -> dict[str, str]:
+        """Topics that messages' ``to`` were found to mean, and that this user may publish to; for ``RelayTopics``."""
+        return self._relay_topics.setdefault(user, {})
+
+    def forget_relay_topics(self) -> None:
+        """Users may be permitted other things now. Who is connected, and stays so, keeps what it knows."""
+        self._relay_topics.clear()
+
+
+def kind_of_queue(client: Client, address: Address) -> EndpointKind | None:
+    """
+    What an attach says that its queue is; None where it says nothing. One that it makes may be a stream without a word,
+    as the listener's dialect has it.
+    """
+    vpn = client.vpn
+    kind = kind_of(address.options)
+    if kind is None and client.spoken.queues_are_streams and vpn.endpoints.find(address.name) is None:
+        return EndpointKind.STREAM
+    return kind
+
+
+def queue_at(client: Client, address: Address) -> Endpoint:
+    """
+    The queue or stream at an address; await that it is committed.
+
+    Raises:
+        Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
+            says.
+    """
+    vpn = client.vpn
+    return vpn.endpoints.queue_for(
+        address.name,
+        kind=kind_of_queue(client, address),
+        exclusive=exclusivity_of(address.options),
+        may_create=address.options.get("create") != "never",
+    )
+
+
+def exclusivity_of(options: Mapping[str, str]) -> Exclusivity | None:
+    """What the options of an address say of who may consume from a queue; None where they say nothing."""
+    text = options.get("exclusive")
+    return Exclusivity(text) if text is not None else None
+
+
+def kind_of(options: Mapping[str, str]) -> EndpointKind | None:
+    """Whether the options of an address say queue or stream; None where they say nothing."""
+    text = options.get("kind")
+    return EndpointKind(text) if text is not None else None
+
+
+class ContainerConnection(Protocol):
+    """An open connection of a container."""
+
+    @property
+    def is_connected(self) -> bool:
+        """It can still carry something."""
+
+    def displace(self, refused: Refused) -> None:
+        """Another connection of its container takes its place: close it, and let go of what is its alone."""
+
+
+@dataclass(slots=True)
+class _Container:
+    """The connections of one: thousands may call themselves the same, and few ask to be alone."""
+
+    asking: dict[ContainerConnection, EnforcementPolicy] = field(default_factory=dict)
+    silent: dict[ContainerConnection, None] = field(default_factory=dict)
+
+    def in_force(
+        self, policy: EnforcementPolicy | None
+    ) -> Iterable[tuple[ContainerConnection, EnforcementPolicy]]:
+        """Who is connected, and what becomes of it, or of one with this policy, by the older one's where it has one."""
+        for other, its_own in self.asking.items():
+            if other.is_connected:
+                yield other, its_own
+        if policy is not None:
+            for other in self.silent:
+                if other.is_connected:
+                    yield other, policy
+
+
+class SoleConnections:
+    """The open connections of the clients of a Message VPN, by whose they are and what their containers are called."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], _Container] = {}
+
+    def join(
+        self, connection: ContainerConnection, user: str, container: str, policy: EnforcementPolicy | None
+    ) -> None:
+        """
+        A connection is about to be opened. An older one's policy is the one in force, where it has one.
+
+        Args:
+            policy: What it asks of others; None where it asks for nothing.
+
+        Raises:
+            Refused: INVALID_FIELD, its container has another connection, and by the policy keeps that.
+        """
+        there = self._of.get((user, container)) or _Container()
+        if any(in_force is EnforcementPolicy.REFUSE_CONNECTION for _, in_force in there.in_force(policy)):
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"the container {container!r:.80} has a connection, and is to have no other (refuse-connection)",
+                **{"invalid-field": Symbol("container-id")},
+            )
+        for other, _ in list(there.in_force(policy)):  # all have to go
+            other.displace(
+                Refused(
+                    ErrorCode.RESOURCE_LOCKED,
+                    f"the container {container!r:.80} has opened another connection (close-existing)",
+                    **{ENFORCEMENT: True},
+                )
+            )
+        there = self._of.setdefault((user, container), there)
+        if policy is None:
+            there.silent[connection] = None
+        else:
+            there.asking[connection] = policy
+
+    def leave(self, connection: ContainerConnection, user: str, container: str) -> None:
+        """It is gone; nothing happens where it had not joined."""
+        there = self._of.get((user, container))
+        if there is None:
+            return
+        there.asking.pop(connection, None)
+        there.silent.pop(connection, None)
+        if not there.asking and not there.silent:
+            del self._of[user, container]

@@ -7,11 +7,9 @@ understands the forms of ``amqp_ext.vendor_forms``.
 
 from __future__ import annotations
 
-from gateway.amqp.dialects.event_hubs.dialect import event_hubs_dialect
-from gateway.amqp.dialects.event_hubs.hubs import check_position
-from gateway.amqp.dialects.hooks import Dialect
-from gateway.amqp.dialects.rabbitmq.dialect import rabbitmq_dialect
-from gateway.amqp.dialects.spoken import Spoken
+from gateway.amqp.dialects.event_hubs import check_position, event_hubs_dialect
+from gateway.amqp.dialects.hooks import Dialect, Spoken
+from gateway.amqp.dialects.rabbitmq import rabbitmq_dialect
 from gateway.config import Listener
 from gateway.users import Users
 

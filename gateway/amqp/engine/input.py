@@ -1,24 +1,46 @@
 """
-What one connection reads: bytes go to its engine, and the engine's events to whom they concern. Of events that may take
-a while, sessions, links and their ends, only some are dealt with in a turn of the loop, as thousands fit into one read.
+What one connection reads: bytes go to its engine, the engine's events to whom they concern, and messages to the links
+that they came on, straight on proton's C engine.
+
+Transfers, dispositions and credit go to their links in batches: the loop over events goes round once a run of events
+of one link, not once an event. Of events that may take a while, sessions, links and their ends, only some are dealt
+with in a turn of the loop, as thousands fit into one read.
+
+What happens once a message is in the loops (``python_loops``, ``native_loops``), and is measured by the benchmark;
+what happens once a call of them, and for the few messages that go alone, is here.
+
+Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
+Deliveries are handles of the loops wherever they are handed on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from proton import Collector, Event, Transport
+from cproton_ffi import ffi, lib
+from proton import Collector, Event, Link, Transport
 
-from amqp_ext.flow_frames import StateRequest
+from amqp_ext.flow_frames import FLOW, StateRequest, fields_of, frames_of, with_link_state
 from amqp_ext.frames.findings import Finding
 from amqp_ext.frames.walk import FrameWalk, Piece
-from gateway.amqp.engine.event_pump import EventPump
-from gateway.amqp.engine.flow_echoes import FlowEchoes
-from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.native import push
+from gateway.amqp.engine.link_table import LinkTable, Receiving, Sending
+from gateway.amqp.engine.loops import LOOPS, Loops, pull
+from gateway.amqp.engine.native import (
+    ACCEPTED,
+    DELIVERY,
+    LINK_FLOW,
+    REJECTED,
+    RELEASED,
+    TRANSACTIONAL,
+    Buffer,
+    Stop,
+    push,
+    state_fields,
+)
 from gateway.amqp.engine.output import Output
+from gateway.core.errors import ErrorCode, Refused
 
 RARE_EVENTS: Final = 64
 """Sessions, links and their ends that are dealt with in one turn of the loop: some milliseconds."""
@@ -163,3 +185,317 @@ class Input:
                 self._output.write(self._echoes.answer(found, self._events.flowed, transport))
         elif found is not None and self._act is not None:
             self._act(found)
+
+
+class EventPump:
+    """
+    Takes the events of one connection's engine.
+
+    Args:
+        links: Who takes what, by handle.
+    """
+
+    def __init__(self, links: LinkTable, loops: Loops = LOOPS) -> None:
+        self._loops = loops
+        self._incoming, self._outgoing = links.incoming, links.outgoing
+        self.flowed: Any = None
+        """The handle of the link of the last flow that was taken."""
+
+    def pump(self, collector: Collector, other: Callable[[], bool]) -> bool:
+        """
+        Take the events there are. Transfers, dispositions and credit are handled here, in batches; for all else
+        ``other`` is called with the event on top of the collector.
+
+        Args:
+            other: Says whether to go on: what happens once a link may take a while, and thousands can come at once.
+
+        Returns:
+            Whether there is none left.
+
+        Raises:
+            Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
+        """
+        loops = self._loops
+        # The collector is held here: what is called for its events may lose the connection.
+        handle = loops.handle_of(collector._impl)
+        incoming, outgoing = self._incoming, self._outgoing
+        arrived: dict[Receiving, None] = {}
+        settled: dict[Sending, None] = {}
+        flowed: dict[Sending, None] = {}
+        top, skip = loops.top, loops.skip
+        while (found := top(handle)) is not None:
+            kind, link = found
+            if kind == DELIVERY:
+                receiving = incoming.get(link)
+                if receiving is not None:
+                    arrived[receiving] = None
+                else:
+                    sending = outgoing.get(link)
+                    if sending is not None:
+                        settled[sending] = None
+                        sending.updated(handle)
+                        continue
+                    # They crossed our detach, or their attach was refused. The engine would keep them, however many a
+                    # peer sends.
+                    loops.discard(link)
+                skip(handle, kind, link)
+            elif kind == LINK_FLOW:
+                self.flowed = link
+                sending = outgoing.get(link)
+                if sending is not None:
+                    flowed[sending] = None
+                skip(handle, kind, link)
+            else:
+                # In order: what came before a detach or close is dealt with first.
+                self._finish(arrived, settled, flowed)
+                goes_on = other()
+                loops.drop(handle)
+                if not goes_on:
+                    return False
+        self._finish(arrived, settled, flowed)
+        return True
+
+    @staticmethod
+    def _finish(
+        arrived: dict[Receiving, None],
+        settled: dict[Sending, None],
+        flowed: dict[Sending, None],
+    ) -> None:
+        for receiving in arrived:
+            receiving.receive()
+        arrived.clear()
+        for sending in settled:
+            sending.report()
+        settled.clear()
+        for sending in flowed:
+            sending.on_flow()
+        flowed.clear()
+
+
+class FlowEchoes:
+    """The flows of one connection's peer, and what is said to them."""
+
+    def __init__(self, links: LinkTable) -> None:
+        self._links = links
+
+    def answer(self, request: StateRequest, flowed: Any, transport: Transport) -> bytes:
+        """
+        What is to be written now for a flow that the engine has just taken, and before it.
+
+        Args:
+            flowed: The handle of the link that the engine says it is of.
+        """
+        output = self._pull(transport)
+        if request.handle is None:
+            # On which of them it came, the engine does not tell.
+            for session in self._links.sessions:
+                session.incoming_capacity = 0
+            return output
+        link = self._links.attached_at(flowed)
+        if link is None:
+            return output
+        if link.is_receiver:
+            if request.is_echo:
+                link.session.incoming_capacity = 0
+                link.flow(0)
+            return output
+        return output + self._state_of(link, request, output, transport)
+
+    def _state_of(self, link: Link, request: StateRequest, said: bytes, transport: Transport) -> bytes:
+        """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
+        handle = self._links.names.handle_of(link)
+        if handle is None or (link.credit > 0 and not request.is_echo):
+            return b""
+        if request.is_drain and link.queued:
+            # The session's window is closed: what waits for it goes first, and the engine tells the rest.
+            return b""
+        flows = (fields_of(frame, FLOW) for frame in frames_of(said))
+        if any(fields is not None and fields[4:5] == [handle] for fields in flows):
+            return b""
+        link.session.incoming_capacity = 0
+        output = self._pull(transport)
+        credit = link.credit + link.queued
+        count = request.limit - credit
+        # Below 0 where the peer has taken back credit that was used up already.
+        return with_link_state(output, handle, count=count, credit=max(credit, 0), is_drain=request.is_drain)
+
+    def _pull(self, transport: Transport) -> bytes:
+        output = b"".join(iter(lambda: pull(transport), b""))
+        names = self._links.names
+        if names.unanswered:
+            names.saw(output)
+            names.written()
+        return output
+
+
+_incoming = Buffer()
+
+
+def _ignore(*_: Any) -> None:
+    """Nobody is told of what comes of a closed link."""
+
+
+class IncomingTransfers:
+    """
+    Messages coming in on one link.
+
+    Args:
+        window: Credit the publisher is kept at: messages it may have on the way or uncommitted.
+        max_message_bytes: Past this ``on_too_large`` is called, and nothing more is read.
+        on_messages: Called with contents and their unsettled deliveries, or contents that came settled and None.
+        on_too_large: Called with bytes, and the fields of the transactional-state if it has one.
+        on_transactional: Called with a message of a transaction, its delivery (None where that came settled), and the
+            fields of its transactional-state.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        window: int,
+        max_message_bytes: int,
+        on_messages: Callable[[list[bytes], list[Any] | None], None],
+        on_too_large: Callable[[int, Any], None],
+        on_transactional: Callable[[bytes, Any, Any], None],
+        loops: Loops = LOOPS,
+    ) -> None:
+        self._loops = loops
+        self._link = link._impl
+        self._handle = loops.handle_of(link._impl)
+        self._max_message_bytes = max_message_bytes
+        self._on_messages = on_messages
+        self._on_too_large = on_too_large
+        self._on_transactional = on_transactional
+        self._is_batch: Callable[[bytes], bool] | None = None
+        self._on_batch: Callable[[bytes, Any], None]
+        self._window = window
+        self._used = 0
+        self.taken = 0
+        """Messages."""
+        self.is_closed = False
+
+    def close(self) -> None:
+        """
+        The link is gone: nothing of the engine's is used here any more, nor held, and nobody is told of anything. What
+        comes later, as the news of a commit does, finds it closed.
+        """
+        self.is_closed = True
+        self._link = self._handle = None
+        self._is_batch = None
+        self._on_messages = self._on_too_large = self._on_transactional = self._on_batch = _ignore
+
+    def expect_batches(
+        self, is_batch: Callable[[bytes], bool], on_batch: Callable[[bytes, Any], None]
+    ) -> None:
+        """Deliveries with a tag that ``is_batch`` go to ``on_batch``, as messages of a transaction go to theirs."""
+        self._is_batch, self._on_batch = is_batch, on_batch
+
+    def open(self) -> None:
+        """Grant the first credit."""
+        if not self.is_closed:
+            lib.pn_link_flow(self._link, self._window)
+
+    def receive(self) -> None:
+        """Take every message that is complete."""
+        if self.is_closed:
+            return
+        take = self._loops.take_messages
+        while True:
+            contents, deliveries, stop = take(self._handle, self._max_message_bytes, self._is_batch)
+            if contents:
+                self.taken += len(contents)
+                self._on_messages(contents, deliveries)
+                # Whoever got them may have closed the link.
+                if self._link is None:
+                    return
+                if deliveries is None:
+                    self._replenish(len(contents))
+            if stop == Stop.NOTHING:
+                break
+            if stop != Stop.TURN and not self._take_alone(is_batch=stop == Stop.BATCH):
+                return
+        if lib.pn_link_credit(self._link) < 0:
+            raise Refused(
+                ErrorCode.TRANSFER_LIMIT,
+                "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)",
+            )
+
+    def _take_alone(self, *, is_batch: bool) -> bool:
+        """Take the current delivery, which goes together with no other. Whether the link can take more."""
+        link = self._link
+        delivery = lib.pn_link_current(link)
+        size = lib.pn_delivery_pending(delivery)
+        if size > self._max_message_bytes:
+            self._on_too_large(size, state_fields(delivery))
+            return False
+        if lib.pn_delivery_aborted(delivery):
+            lib.pn_link_advance(link)
+            lib.pn_delivery_settle(delivery)
+            self._replenish(1)
+            return True
+        content = b""
+        if size:
+            buffer = _incoming.of(size)
+            lib.pn_link_recv(link, buffer, size)
+            content = ffi.unpack(buffer, size)
+        settled = lib.pn_delivery_settled(delivery)
+        # What is part of a transaction is not asked whether it is a batch.
+        more = () if is_batch else (state_fields(delivery),)
+        lib.pn_link_advance(link)
+        if settled:
+            lib.pn_delivery_settle(delivery)
+        self.taken += 1
+        hand_over: Callable[..., None] = self._on_batch if is_batch else self._on_transactional
+        hand_over(content, None if settled else self._loops.handle_of(delivery), *more)
+        if self.is_closed:
+            return False
+        if settled:
+            self._replenish(1)
+        return True
+
+    def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
+        """
+        Tell the publisher the outcome that a delivery will have if its transaction commits (AMQP 1.0 section 4.4.1).
+
+        Args:
+            state: Fields of a transactional-state, encoded.
+        """
+        if self.is_closed:
+            return
+        local = lib.pn_delivery_local(self._loops.delivery_at(delivery))
+        lib.pn_data_decode(lib.pn_disposition_data(local), state, len(state))
+        self._settle((delivery,), TRANSACTIONAL)
+
+    def accept(self, deliveries: Sequence[Any]) -> None:
+        """Tell the publisher that these are accepted, and let it send as many more."""
+        self._settle(deliveries, ACCEPTED)
+
+    def release(self, deliveries: Sequence[Any]) -> None:
+        """Nobody takes these."""
+        self._settle(deliveries, RELEASED)
+
+    def reject(self, deliveries: Sequence[Any], describe: Callable[[Any], None]) -> None:
+        """
+        These are not taken; ``describe`` is given each delivery's disposition to put the error in.
+
+        A C condition is what it gets: proton's public disposition would need a wrapper object for each.
+        """
+        if self.is_closed:
+            return
+        for delivery in deliveries:
+            local = lib.pn_delivery_local(self._loops.delivery_at(delivery))
+            describe(lib.pn_disposition_condition(local))
+        self._settle(deliveries, REJECTED)
+
+    def _settle(self, deliveries: Sequence[Any], outcome: int) -> None:
+        if self.is_closed:
+            return
+        self._loops.settle(deliveries, outcome)
+        self._replenish(len(deliveries))
+
+    def _replenish(self, count: int) -> None:
+        # Credit goes back in quarters of the window: one flow frame for many transfers.
+        self._used += count
+        if self._used * 4 >= self._window:
+            lib.pn_link_flow(self._link, self._used)
+            self._used = 0

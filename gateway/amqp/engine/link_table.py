@@ -1,30 +1,40 @@
 """
-The links of one connection, and its sessions: the one place that knows which are attached, by what name, and which of
-them wait for room in the connection's output.
+The sessions and links of one connection: the one place that knows which are attached, by what name, which are
+suspended, and which of them wait for room in the connection's output.
 
 A link is here from its attach until the peer has detached it; as an attached one from the answer (``register``) until
-either side detaches. Invariant: nobody else writes to what is kept here, or frees a link or session of the engine's.
-``incoming`` and ``outgoing`` are read by the loop over the engine's events, and so are plain dictionaries by the links'
-handles (``loops``).
+either side detaches. A suspended link is one that its peer has detached and not closed, and that still stands for
+something (AMQP 1.0 section 2.6.3): deliveries that are unsettled on it can be settled until its session ends.
+
+Names: a peer may attach a name that it still has attached (section 2.6.1), for which the engine would end the
+connection. So the engine is made to forget a link's name once the attach is answered: it compares names with those of
+attaches that come, and needs them for nothing more.
+
+Invariants: nobody else writes to what is kept here, or frees a link or session of the engine's. A link's name is read
+here, never from the engine's link once that may have been answered. ``incoming`` and ``outgoing`` are read by the loop
+over the engine's events, and so are plain dictionaries by the links' handles (``loops``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Protocol
 
 from proton import Link, Session
 
+from amqp_ext.flow_frames import ATTACH, fields_of, frames_of, with_handle_max
+from amqp_ext.frames.findings import BadLink, BadSession
+from amqp_ext.frames.termini import AttachedTermini
+from amqp_ext.frames.walk import FrameWalk
 from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.attached_link import AttachedLink, Receiving, Sending, WaitingLink
-from gateway.amqp.engine.conditions import condition_of, room_of
-from gateway.amqp.engine.link_names import LinkNames
+from gateway.amqp.engine.conditions import code_of, condition_of, room_of
 from gateway.amqp.engine.loops import LOOPS, Loops
-from gateway.amqp.engine.native import incoming_bytes, outgoing_bytes
-from gateway.amqp.engine.suspended_links import SuspendedLinks
-from gateway.core.errors import Refused
+from gateway.amqp.engine.native import forget_name, incoming_bytes, outgoing_bytes
+from gateway.config import Limits
+from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
+from gateway.vpn.clients import LinkState
 
 
 class LinkTable:
@@ -310,3 +320,323 @@ class LinkTable:
         waiting, self._waiting = self._waiting, {}
         for link in waiting:
             link.writable()
+
+
+class Receiving(Protocol):
+    """Takes the transfers of a link that messages come in on."""
+
+    def receive(self) -> None:
+        """Transfers have come: take every message that is complete."""
+
+
+class Sending(Protocol):
+    """Takes what a peer says on a link that messages go out on."""
+
+    def updated(self, collector: Any) -> None:
+        """
+        The event on top of the collector (its handle) is about one of this link's deliveries: note what the peer
+        has said, and take the event off. Events of more of them that follow may be taken in the same way.
+        """
+
+    def report(self) -> None:
+        """Hand on what was noted since the last time."""
+
+    def on_flow(self) -> None:
+        """The peer has given credit, or taken it back."""
+
+
+class WaitingLink(Protocol):
+    """A link that has something to send when its connection has room for output again."""
+
+    def writable(self) -> None:
+        """There is room."""
+
+
+class AttachedLink(Protocol):
+    """A link from the attach that was answered to its detach."""
+
+    @property
+    def link(self) -> Link:
+        """The engine's."""
+
+    @property
+    def incoming(self) -> Receiving | None:
+        """What takes its transfers; None where messages go out on it, or none at all."""
+
+    @property
+    def outgoing(self) -> Sending | None:
+        """What takes its events one by one; None where messages come in on it, or none at all."""
+
+    def state(self) -> LinkState:
+        """What it is like now, for administrators."""
+
+    def detached(self, *, closed: bool) -> None:
+        """The peer or we have detached (or closed) the link, or its session is gone."""
+
+    def suspend(self) -> bool:
+        """
+        The peer has detached the link and not closed it. Where this says that it still stands for something, it is kept
+        until its session ends, or the link is attached anew; then, and otherwise at once, ``detached`` is called.
+        """
+
+    def resume(self, older: Any) -> None:
+        """This link takes the place of a suspended one of the same name, which ends right after."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+
+
+class LinkNames:
+    """The names of one connection's links, and our handles of them."""
+
+    def __init__(self) -> None:
+        self._names: dict[Any, str] = {}
+        """By link, from its attach until the peer detaches it."""
+        self._links: dict[tuple[Any, bool, str], Any] = {}
+        """The newest link of each session, direction and name."""
+        self._handles: dict[Any, int] = {}
+        """Our handles of links that were answered."""
+        self._output: list[bytes] = []
+        self.unanswered: list[Any] = []
+        """Links that the engine still knows by name: their attaches are not answered, or the answer is not written."""
+
+    def add(self, link: Link) -> Link | None:
+        """
+        A link attaches.
+
+        Returns:
+            The link that had its session, direction and name until now; None if there was none.
+
+        Raises:
+            UnicodeDecodeError: The name is no text.
+        """
+        name = link.name
+        if not name:
+            # It will be refused.
+            return None
+        self._names[link] = name
+        key = (link.session, link.is_receiver, name)
+        older = self._links.get(key)
+        self._links[key] = link
+        self.unanswered.append(link)
+        return older
+
+    def of(self, link: Link) -> str:
+        """The name by which a link was attached."""
+        return self._names.get(link) or link.name
+
+    def handle_of(self, link: Link) -> int | None:
+        """Our handle of a link; None where its attach was not seen."""
+        return self._handles.get(link)
+
+    def saw(self, output: bytes) -> None:
+        """This is being written, in any pieces; our attaches are among it."""
+        self._output.append(output)
+
+    def written(self) -> None:
+        """All that the engine had to say is written: it forgets the names of links that were answered."""
+        output = b"".join(self._output)
+        self._output.clear()
+        if all(link.state & Link.LOCAL_UNINIT for link in self.unanswered):
+            # A start may take long to find, and whatever else is written meanwhile is not looked through.
+            return
+        handles = {
+            (fields[0], fields[2]): fields[1]
+            for fields in (fields_of(frame, ATTACH) for frame in frames_of(output))
+            if fields is not None
+        }
+        unanswered = []
+        for link in self.unanswered:
+            if link.state & Link.LOCAL_UNINIT:
+                unanswered.append(link)
+            else:
+                handle = handles.get((self._names[link], link.is_receiver))
+                if handle is not None:
+                    self._handles[link] = handle
+                forget_name(link)
+        self.unanswered = unanswered
+
+    def end(self, session: Any) -> None:
+        """A session has ended, and its links with it."""
+        for link in [link for link in self._names if link.session == session]:
+            self.forget(link)
+
+    def forget(self, link: Link) -> None:
+        """The peer has detached a link."""
+        self._handles.pop(link, None)
+        name = self._names.pop(link, None)
+        if name is None:
+            return
+        key = (link.session, link.is_receiver, name)
+        if self._links.get(key) == link:
+            del self._links[key]
+        if link in self.unanswered:
+            self.unanswered.remove(link)
+
+
+class SuspendedLinks:
+    """
+    Those of one connection.
+
+    Args:
+        outgoing: Links whose events are taken one by one, by handle.
+    """
+
+    def __init__(self, outgoing: dict[Any, Sending], loops: Loops) -> None:
+        self._loops = loops
+        self._outgoing = outgoing
+        self._links: dict[Link, tuple[AttachedLink, tuple[bool, str]]] = {}
+        """With their directions and names."""
+        self._named: dict[tuple[bool, str], Link] = {}
+        """The last that was suspended of each direction and name."""
+
+    def __contains__(self, link: Link) -> bool:
+        return link in self._links
+
+    def __getitem__(self, link: Link) -> AttachedLink:
+        return self._links[link][0]
+
+    def add(self, attached: AttachedLink, name: str) -> None:
+        """It is suspended: what its peer says of deliveries still goes to it."""
+        link = attached.link
+        key = (link.is_receiver, name)
+        self._links[link] = (attached, key)
+        self._named[key] = link
+        if attached.outgoing is not None:
+            self._outgoing[self._loops.handle_of(link._impl)] = attached.outgoing
+
+    def take(self, link: Link) -> AttachedLink | None:
+        """It is suspended no more: whoever takes it ends it. None where it is not suspended."""
+        found = self._links.pop(link, None)
+        if found is None:
+            return None
+        attached, key = found
+        self._outgoing.pop(self._loops.handle_of(link._impl), None)
+        if self._named.get(key) == link:
+            del self._named[key]
+        return attached
+
+    def named(self, name: str, *, is_receiver: bool) -> Link | None:
+        """The one of this direction and name, on whichever session (section 2.6.1); None where there is none."""
+        return self._named.get((is_receiver, name))
+
+    def of(self, session: Session) -> list[Link]:
+        """Those of a session."""
+        return [link for link in self._links if link.session == session]
+
+    def all(self) -> list[Link]:
+        """All of them."""
+        return list(self._links)
+
+
+class PeerSessions:
+    """
+    Args:
+        walk: Over the peer's frames; it says on which channel and handle something comes.
+        rewrite: Has what the engine has to say pass through a function before it is written.
+    """
+
+    def __init__(
+        self,
+        links: LinkTable,
+        walk: FrameWalk,
+        limits: Limits,
+        log: ConnectionLog,
+        rewrite: Callable[[Callable[[bytes], bytes]], None],
+    ) -> None:
+        self._links = links
+        self._walk = walk
+        self._limits = limits
+        self._log = log
+        self._rewrite = rewrite
+        self._sessions: dict[int, Session] = {}
+        """By the peer's channel."""
+        self._ended: dict[Session, None] = {}
+        """Ended by us, and not by the peer yet."""
+        self._at: dict[tuple[int, int], Link] = {}
+        """Links by the peer's channel and handle."""
+        self._places: dict[Link, tuple[int, int]] = {}
+
+    def lost(self) -> None:
+        """The connection is gone: nothing of the engine's is held."""
+        self._sessions.clear()
+        self._ended.clear()
+        self._at.clear()
+        self._places.clear()
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    def begin(self, session: Any) -> None:
+        """
+        The peer has begun a session.
+
+        Raises:
+            Refused: The connection is of no use any more.
+        """
+        channel = self._walk.begun_channels.pop(0) if self._walk.begun_channels else None
+        if not session.state & session.LOCAL_UNINIT:
+            # The engine takes it for the answer to a begin of ours, whatever became of that session since.
+            raise Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
+        # The engine counts channels; a peer that begins again and again on one makes sessions without end.
+        if len(self._links.sessions) + len(self._ended) >= self._limits.max_channels:
+            raise Refused(ErrorCode.RESOURCE_LIMIT, "too many sessions on this connection (max_channels)")
+        self._links.begin_session(session)
+        if channel is not None:
+            self._sessions[channel] = session
+        session.open()
+        most = self._limits.max_links_per_session - 1
+        self._rewrite(lambda output: with_handle_max(output, most))
+
+    def ended_by_peer(self, session: Any) -> None:
+        """The peer has ended a session, or has answered our end of it."""
+        if session in self._ended:
+            del self._ended[session]
+            session.free()
+            return
+        self._forget(session)
+        self._links.end_session(session)
+
+    def end(self, bad: BadSession) -> None:
+        """End a session with an error; its links go with it."""
+        session = self._sessions.get(bad.channel)
+        if session is None or session not in self._links.sessions:
+            return
+        refused = Refused(code_of(bad.condition), bad.text)
+        self._log.warning("session_ended", **{log_keys.CONDITION: bad.condition, log_keys.REASON: bad.text})
+        self._forget(session)
+        self._ended[session] = None
+        self._links.drop_session(session)
+        session.condition = condition_of(refused)
+        session.close()
+
+    def _forget(self, session: Session) -> None:
+        self._sessions = {channel: found for channel, found in self._sessions.items() if found != session}
+        for link in [link for link in self._places if link.session == session]:
+            self.detached(link)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def attached(self, link: Link) -> AttachedTermini:
+        """The peer has attached a link; what is said of its source and target."""
+        if not self._walk.attached:
+            return AttachedTermini()
+        channel, handle, termini = self._walk.attached.pop(0)
+        self._at[channel, handle] = link
+        self._places[link] = channel, handle
+        return termini
+
+    def detached(self, link: Link) -> None:
+        """The peer has detached a link: its handle is free."""
+        place = self._places.pop(link, None)
+        if place is not None and self._at.get(place) == link:
+            del self._at[place]
+
+    def detach(self, bad: BadLink) -> None:
+        """Detach a link with an error, where it is attached."""
+        link = self._at.get((bad.channel, bad.handle))
+        attached = None if link is None else self._links.attached_as(link)
+        if attached is not None:
+            attached.refuse(Refused(code_of(bad.condition), bad.text))

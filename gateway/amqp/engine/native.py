@@ -1,6 +1,7 @@
 """
-The engine's C structures, where its public objects do not say enough: bytes in and out, a link's name, a delivery's tag
-and state, a condition. What happens once a message is in ``python_loops`` and ``native_loops``.
+Proton's engine for one connection, and its C structures where its public objects do not say enough: bytes in and out,
+a link's name, a delivery's tag and state, a condition. What happens once a message is in ``python_loops`` and
+``native_loops``.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from enum import IntEnum
 from typing import Any, Final
 
 from cproton_ffi import ffi, lib
-from proton import DataException, Link, Session, Transport
+from proton import Collector, Connection, DataException, Link, Session, Transport
 
 from amqp_ext import codec
+from gateway.config import Limits
 
 TRANSACTIONAL: Final = 0x34
 """A delivery's state that belongs to a transaction (AMQP 1.0 section 4.5.8); the engine has no name for it."""
@@ -139,3 +141,29 @@ def describe_condition(condition: Any, name: str, description: str, info: bytes)
     lib.pn_condition_set_description(condition, description.encode("utf-8", "replace"))
     if info:
         lib.pn_data_decode(lib.pn_condition_info(condition), info, len(info))
+
+
+class Engine:
+    """
+    The engine of one connection, which takes bytes from behind SASL.
+
+    Args:
+        limits: What it tells the peer that it takes.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        transport = self.transport = Transport(Transport.SERVER)
+        transport.max_frame_size = limits.max_frame_bytes
+        transport.channel_max = limits.max_channels - 1
+        # What we ask for is half of what we tolerate, so that a heartbeat in time is never missed (2.4.5).
+        transport.idle_timeout = limits.idle_timeout_ms / 1000
+        self.connection = Connection()
+        self.collector = Collector()
+        self.connection.collect(self.collector)
+        transport.bind(self.connection)
+
+    def free(self) -> None:
+        """Nothing may use an object of it from here on."""
+        self.transport.unbind()
+        self.connection.free()
+        self.collector.release()

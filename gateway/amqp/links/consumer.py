@@ -12,12 +12,12 @@ from proton import Link, Terminus
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connected_client import ConnectedClient
-from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.connection import ConnectedClient
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from gateway.amqp.engine.output import Carrier
+from gateway.amqp.links.base_link import SendingLink
 from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransactions
-from gateway.amqp.links.sending_link import SendingLink
-from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.nodes import NodeLease
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import Refused
 from gateway.core.model import ID, Row

@@ -15,10 +15,10 @@ from proton import Delivery, Disposition, Link
 from amqp_ext.outcomes import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
 from gateway import log_keys
-from gateway.amqp.engine.attached_link import Sending
-from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.conditions import condition_of
+from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.loops import LOOPS
+from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.core.errors import ErrorCode, Refused

@@ -1,10 +1,13 @@
 """
-The link of a publisher: messages come in on it; where each of them goes, and what its publisher is told of it.
+The link of a publisher: messages come in on it. Where each message goes, and what its publisher is told of it, is
+here.
+
+Several messages that come as one batch are published as one: all of them are in the log, next to each other, or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, Protocol
@@ -17,17 +20,15 @@ from amqp_ext.message.sections import bare_offsets, to_address
 from amqp_ext.outcomes import REJECTED, RELEASED
 from gateway import log_keys
 from gateway.amqp.dialects.hooks import BatchedTransfers
-from gateway.amqp.engine.attached_link import Receiving
-from gateway.amqp.engine.carrier import Carrier
-from gateway.amqp.engine.conditions import describe
-from gateway.amqp.engine.incoming_transfers import IncomingTransfers
+from gateway.amqp.engine.conditions import Denied, describe
+from gateway.amqp.engine.input import IncomingTransfers
+from gateway.amqp.engine.link_table import Receiving
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import tag_of
+from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
-from gateway.amqp.links.batch_publication import publish_batch
 from gateway.amqp.links.local_transactions import LocalTransactions, rejected_in
-from gateway.amqp.nodes.lease import NodeLease
-from gateway.amqp.refusals import Denied
+from gateway.amqp.nodes import NodeLease
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.endpoints import Endpoints
@@ -389,3 +390,71 @@ def address_in(content: bytes, bare: int) -> str | CodecError | None:
         return to_address(content, bare)
     except CodecError as error:
         return error
+
+
+class BatchPublisher(Protocol):
+    """A link that batches come in on."""
+
+    def stage(self, content: bytes) -> Staged:
+        """
+        A message, or a batch, with the topic it goes to.
+
+        Raises:
+            Refused: It is no message, or may not be sent where it wants to go.
+        """
+
+    def bare_offset_of(self, content: bytes) -> int:
+        """
+        Where the bare message of a message begins.
+
+        Raises:
+            Refused: It is no message, or too much stands in front of it.
+        """
+
+    def accepted(self, deliveries: Any) -> None:
+        """These deliveries are durable: tell the publisher."""
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """These deliveries were not taken."""
+
+
+def publish_batch(
+    publishing: Publishing,
+    publisher: BatchPublisher,
+    messages_of: Callable[[bytes], list[bytes]],
+    content: bytes,
+    delivery: Any,
+    origin: str,
+) -> None:
+    """
+    Publish what is in a batch; its delivery is accepted when all of it is durable.
+
+    Args:
+        publisher: Where it came in; what that is told of the delivery, it tells the peer.
+        delivery: None where it came settled.
+    """
+    deliveries = [] if delivery is None else [delivery]
+    try:
+        topic = publisher.stage(content).topic
+        staged = [
+            Staged(topic, message, publisher.bare_offset_of(message)) for message in messages_of(content)
+        ]
+    except CodecError as error:
+        publisher.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
+        return
+    except Refused as refused:
+        publisher.not_stored(deliveries, refused)
+        return
+
+    def then(error: Exception | None) -> None:
+        if error is None:
+            publisher.accepted(deliveries)
+        else:
+            why = f"the store could not write: {error}; nothing was stored"
+            publisher.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
+
+    try:
+        publishing.commit_transaction(staged, (), origin, then)
+    except Refused as refused:
+        whole = f"a batch is taken as a whole or not at all: {refused.text}"
+        publisher.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))

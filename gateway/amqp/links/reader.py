@@ -13,11 +13,11 @@ from proton import Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connected_client import ConnectedClient
-from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.connection import ConnectedClient
 from gateway.amqp.engine.native import ACCEPTED
-from gateway.amqp.links.sending_link import SendingLink
-from gateway.amqp.nodes.lease import Lease
+from gateway.amqp.engine.output import Carrier
+from gateway.amqp.links.base_link import SendingLink
+from gateway.amqp.nodes import Lease
 from gateway.core.model import Row
 
 FINISH_SECONDS: Final = 30.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from amqp_ext.addresses.forms import PartitionPosition
+from gateway.amqp.dialects.hooks import Spoken
 from gateway.amqp.dialects.registry import Dialects
-from gateway.amqp.dialects.spoken import Spoken
 from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Condition
 
-from gateway.amqp.engine.close_errors import CloseError
+from gateway.amqp.engine.conditions import CloseError
 from tests.support.frames import CLOSE, frame, parse
 
 ERROR = CloseError("amqp:illegal-state", "not now")

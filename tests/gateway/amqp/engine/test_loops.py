@@ -15,15 +15,7 @@ from amqp_ext.message.annotations import OutgoingRow, Splicer
 from gateway.amqp import engine
 from gateway.amqp.engine import python_loops
 from gateway.amqp.engine.loops import choose
-from gateway.amqp.engine.native import (
-    ACCEPTED,
-    DELIVERY,
-    MODIFIED,
-    REJECTED,
-    RELEASED,
-    TRANSACTIONAL,
-    Stop,
-)
+from gateway.amqp.engine.native import ACCEPTED, DELIVERY, MODIFIED, REJECTED, RELEASED, TRANSACTIONAL, Stop
 from tests.amqp_ext.message.test_annotations import GENERATION, contents, ids, messages, row
 from tests.gateway.amqp.engine.wire import MAX_MESSAGE_BYTES, End, Peer
 

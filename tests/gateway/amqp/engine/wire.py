@@ -13,13 +13,11 @@ from amqp_ext.codec import Described, ULong
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.attached_link import Receiving, Sending
-from gateway.amqp.engine.event_pump import EventPump
-from gateway.amqp.engine.incoming_transfers import IncomingTransfers
-from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.input import EventPump, IncomingTransfers
+from gateway.amqp.engine.link_table import LinkTable, Receiving, Sending
 from gateway.amqp.engine.loops import Loops
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, TRANSACTIONAL, describe_condition, push
-from gateway.amqp.engine.outgoing_transfers import OutgoingTransfers
+from gateway.amqp.engine.output import OutgoingTransfers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.ledger import Account, Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from proton import Link, Message, symbol
 
-from gateway.amqp.links.request_link import MAX_REQUEST_BYTES, WINDOW
+from gateway.amqp.links.requests import MAX_REQUEST_BYTES, WINDOW
 from gateway.config import Listener
 from tests.support.client import Client, Receiver, Refused, Sender
 from tests.support.frames import CLOSE, error_of, transfer_frame

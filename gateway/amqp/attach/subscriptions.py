@@ -1,5 +1,5 @@
 """
-Endpoints behind subscriptions: which topic endpoint an attach to a topic means, and how a durable one is given up.
+Subscriptions: which topic endpoint an attach to a topic means, and how a durable one is given up.
 
 ====================================  ==========================================================================
 source                                endpoint
@@ -14,8 +14,8 @@ no address at all                     the durable one named by the link, to be d
 A durable subscription is its user's: nobody else receives from it, gives it up, or puts another in its place. One that
 an administrator made may be received from by whoever may receive its topics; to give it up is to administer it.
 
-A shared name belongs to the client's container unless the capability ``global`` says that it is everybody's. Link names
-are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``.
+A shared name belongs to the client's container unless the capability ``global`` says that it is everybody's. Link
+names are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.amqp.nodes.lease import NodeLease
-from gateway.amqp.nodes.ownership import NodeOwner
-from gateway.amqp.nodes.temporary import SharedEndpoint, make_topic_endpoint
+from gateway.amqp.nodes import NodeLease, NodeOwner, SharedEndpoint, make_topic_endpoint
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused

@@ -1,0 +1,447 @@
+"""
+The dialect of Event Hubs' clients: their tokens at ``$cbs``, what they ask ``$management`` for, who reads a partition
+for a consumer group, and what their frames go through.
+
+An event hub is a stream (or a queue: then what was sent to it is read from the log) with one partition. Reading about
+it makes it where queues are made on first use, as senders and receivers do: the clients read before they receive.
+
+Tokens: who connects without a name to a listener that takes tokens is nobody, until he shows one; then he is the user
+whose key it was made with, for the entities that it is for. Invariant: a connection is one user's. When a token has
+expired and none came in its place, the connection is closed: its links were permitted by it.
+
+Consumer groups: of two receivers with an owner level (epoch) the later has the partition if its level is as high or
+higher, and is refused else; a receiver without one is refused beside one that has one, and is thrown out by it. Any
+number without one may read side by side. Levels hold while their receiver is attached, and no longer. Source:
+Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documentation of ``PartitionReceiver``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from amqp_ext.addresses.address import Address, AddressKind
+from amqp_ext.addresses.forms import PartitionPosition
+from amqp_ext.addresses.queue_names import check_queue_name, queue_topic
+from amqp_ext.addresses.texts import AddressError
+from amqp_ext.event_hubs.addresses import CBS, MANAGEMENT, PARTITION, partition_path, send_path
+from amqp_ext.event_hubs.commands import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
+from amqp_ext.event_hubs.event_batch import events_of
+from amqp_ext.event_hubs.incoming_frames import IncomingFrames
+from amqp_ext.event_hubs.padding import Padder
+from amqp_ext.event_hubs.requests import CbsNode, ManagementNode
+from amqp_ext.event_hubs.shared_access import Token, TokenError, read_token
+from amqp_ext.event_hubs.wire_names import CBS_MECHANISM
+from amqp_ext.lifetime import Lifetime
+from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, GroupReader, ServedNode
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import ID, TOPIC
+from gateway.core.permissions import Action
+from gateway.users import Users
+from gateway.vpn.runtime import SystemClock
+from store.errors import LogTrimmed, ReadFailed
+
+
+def event_hubs_dialect(users: Users) -> Dialect:
+    """
+    The dialect, with what its clients do in all Message VPNs of a gateway.
+
+    Args:
+        users: Whose keys sign tokens.
+    """
+    groups: defaultdict[str, ConsumerGroups] = defaultdict(ConsumerGroups)
+    service = TokenService(users)
+    return Dialect(
+        nodes={
+            CBS: ServedNode(CbsNode(), service.perform, looks_at_tokens=True),
+            MANAGEMENT: ServedNode(ManagementNode(), Hubs(service).perform, looks_at_tokens=True),
+        },
+        queues_are_streams=True,
+        reader_groups=groups.__getitem__,
+        mechanisms=_mechanisms,
+        token_check=Tokens,
+        frames=new_frames,
+    )
+
+
+def _mechanisms(named: tuple[str, ...], accepts_tokens: bool) -> tuple[str, ...]:
+    """Where tokens are taken, those that say nothing, too, and last."""
+    if accepts_tokens:
+        return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", CBS_MECHANISM)
+    return (*named, CBS_MECHANISM) if "ANONYMOUS" in named else named
+
+
+class ConsumerGroups:
+    """The receivers of all hubs of one Message VPN."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[tuple[str, str], dict[GroupReader, int | None]] = {}
+
+    def check(self, queue: str, group: str, epoch: int | None) -> None:
+        """
+        Whether one more receiver may come.
+
+        Raises:
+            Refused: STOLEN, a receiver with a higher level has the partition.
+        """
+        levels = [level for level in self._receivers.get((queue, group), {}).values() if level is not None]
+        if not levels or (epoch is not None and epoch >= levels[0]):
+            return
+        asked = "a receiver without an owner level" if epoch is None else f"owner level {epoch}"
+        raise Refused(
+            ErrorCode.STOLEN,
+            f"a receiver of owner level (epoch) {levels[0]} reads {queue!r} for consumer group {group!r}, and so "
+            f"{asked} is not taken; attach with that level or a higher one, or detach the other first",
+        )
+
+    def join(self, queue: str, group: str, epoch: int | None, reader: GroupReader) -> Membership:
+        """
+        One more receiver; those that it throws out are detached.
+
+        Raises:
+            Refused: As ``check``.
+        """
+        self.check(queue, group, epoch)
+        receivers = self._receivers.setdefault((queue, group), {})
+        thrown_out = [] if epoch is None else list(receivers)
+        receivers[reader] = epoch
+        for other in thrown_out:
+            other.refuse(
+                Refused(
+                    ErrorCode.STOLEN,
+                    f"a receiver of owner level (epoch) {epoch} took over {queue!r} for consumer group {group!r}",
+                )
+            )
+        return Membership(self, (queue, group), reader)
+
+    def leave(self, key: tuple[str, str], reader: GroupReader) -> None:
+        """A receiver is gone. Twice does no harm."""
+        receivers = self._receivers.get(key)
+        if receivers is not None:
+            receivers.pop(reader, None)
+            if not receivers:
+                del self._receivers[key]
+
+
+class Membership:
+    """What a receiver has of its consumer group: released when its link is gone."""
+
+    lifetime = Lifetime.DELETE_ON_CLOSE
+
+    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], reader: GroupReader) -> None:
+        self._groups = groups
+        self._key = key
+        self._reader = reader
+
+    def release(self) -> None:
+        """The receiver is gone. Twice does no harm."""
+        self._groups.leave(self._key, self._reader)
+
+
+MAX_RESOURCES: Final = 1_000
+"""Entities that one connection may have tokens for."""
+
+
+class Tokens:
+    """The tokens of one connection."""
+
+    def __init__(self, client: DialectClient) -> None:
+        self._client = weakref.ref(client)
+        """It has these: in a circle, neither would be freed with the connection."""
+        self._tokens: dict[str, Token] = {}
+        self._has_changed = asyncio.Event()
+        self._is_watching = False
+
+    def put(self, token: Token) -> None:
+        """
+        Take a token that was checked. A later one for the same entity takes its place, if it holds longer.
+
+        Raises:
+            Refused: RESOURCE_LIMIT.
+        """
+        kept = self._tokens.get(token.resource)
+        if kept is None and len(self._tokens) >= MAX_RESOURCES:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT, f"this connection has tokens for {MAX_RESOURCES} entities"
+            )
+        if kept is None or kept.expires_s < token.expires_s:
+            self._tokens[token.resource] = token
+        self._has_changed.set()
+        if not self._is_watching:
+            client = self._client()
+            if client is not None:
+                self._is_watching = True
+                client.spawn(self._watch())
+
+    def require(self, address: Address, *, publishes: bool) -> None:
+        """
+        Receiving from an address, or sending to it: a queue is an entity, and so is a partition of one; topics and the
+        log are of all entities.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for it.
+        """
+        if address.kind is AddressKind.PARTITION and address.position is not None:
+            self.require_path(partition_path(address.name, address.position))
+        elif address.kind is not AddressKind.QUEUE:
+            self.require_all()
+        elif not (publishes and self.covers(send_path(address.name))):
+            self.require_path(address.name)
+
+    def require_all(self) -> None:
+        """
+        What is of no one entity.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for everything.
+        """
+        self.require_path("")
+
+    def require_path(self, path: str) -> None:
+        """
+        Using the entity at a path.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for it.
+        """
+        if not self.covers(path):
+            raise Refused(
+                ErrorCode.UNAUTHORIZED,
+                f"there is no token for {path or 'all entities'!r}: put one at $cbs before you attach",
+            )
+
+    def covers(self, path: str) -> bool:
+        """Whether there is a token for the entity at a path."""
+        now_s = SystemClock.now_ms() / 1_000
+        return any(token.covers(path) and token.expires_s > now_s for token in self._tokens.values())
+
+    async def _watch(self) -> None:
+        """Close the connection when one of its tokens has expired."""
+        while True:
+            soonest = min(self._tokens.values(), key=lambda token: token.expires_s)
+            left_s = soonest.expires_s - SystemClock.now_ms() / 1_000
+            if left_s <= 0:
+                what = soonest.resource or "all entities"
+                expired = f"the token for {what!r} has expired, and none came in its place"
+                client = self._client()
+                if client is not None:
+                    client.refuse(Refused(ErrorCode.UNAUTHORIZED, expired))
+                return
+            self._has_changed.clear()
+            try:
+                await asyncio.wait_for(self._has_changed.wait(), min(left_s, 86_400))
+            except TimeoutError:
+                continue
+
+
+class TokenService:
+    """
+    What ``$cbs`` is asked for, done.
+
+    Args:
+        users: Whose keys sign tokens.
+    """
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    async def perform(self, client: DialectClient, command: Any) -> None:
+        """
+        Carry out a command of the node.
+
+        Raises:
+            Refused: UNAUTHORIZED, the token is not good; RESOURCE_LIMIT.
+        """
+        if not isinstance(command, PutToken):
+            raise AssertionError(f"{command!r} is no command")
+        tokens = tokens_of(client)
+        if tokens is None:
+            # Where nobody has a key there is nothing to check, and every token is as good as none.
+            return
+        if command.kind != SAS_TOKEN:
+            raise Refused(
+                ErrorCode.UNAUTHORIZED,
+                f"tokens are shared access signatures, {SAS_TOKEN}, not {command.kind!r:.60}",
+            )
+        tokens.put(self.check(client, command.token))
+
+    def check(self, client: DialectClient, text: str) -> Token:
+        """
+        The token in a text; who showed it is from now on its user.
+
+        Raises:
+            Refused: UNAUTHORIZED, it is none, or is not good.
+        """
+        try:
+            token = read_token(text)
+            key = self._users.sas_key(token.key_name)
+            if key is None:
+                raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
+            token.check(key, SystemClock.now_ms() / 1_000)
+        except TokenError as error:
+            raise Refused(ErrorCode.UNAUTHORIZED, str(error)) from None
+        client.become(token.key_name)
+        return token
+
+
+def tokens_of(client: DialectClient) -> Tokens | None:
+    """The tokens of a client's connection; None where its user is known by other means."""
+    check = client.token_check
+    return check if isinstance(check, Tokens) else None
+
+
+_USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER)
+"""Any of these permits to know of a hub."""
+
+
+def check_position(position: PartitionPosition) -> None:
+    """
+    Whether a receiver can attach there.
+
+    Raises:
+        Refused: NOT_FOUND, the partition is not the one there is.
+    """
+    _check_partition(position.partition)
+
+
+def _check_partition(partition: str) -> None:
+    if partition != PARTITION:
+        raise Refused(
+            ErrorCode.NOT_FOUND,
+            f"there is no partition {partition!r}: an event hub has one here, {PARTITION!r}",
+        )
+
+
+class Hubs:
+    """
+    What ``$management`` is asked for, done.
+
+    Args:
+        tokens: Checks those that come with a request.
+    """
+
+    def __init__(self, tokens: TokenService) -> None:
+        self._tokens = tokens
+
+    async def perform(self, client: DialectClient, command: Any) -> HubState | PartitionState:
+        """
+        Carry out a command of the node.
+
+        Raises:
+            Refused: UNAUTHORIZED; NOT_FOUND; INVALID_FIELD, the name is no hub's; as log readers are refused.
+        """
+        match command:
+            case ReadHub(name=name, token=shown):
+                hub = await self._find_or_make(client, name, shown)
+                return HubState(name, client.vpn.log.facts(hub).floor_ms)
+            case ReadPartition(hub=name, partition=partition, token=shown):
+                hub = self._find(client, name, shown)
+                _check_partition(partition)
+                try:
+                    return await _partition(client, hub)
+                except (LogTrimmed, ReadFailed):
+                    raise Refused(
+                        ErrorCode.INTERNAL, "the history cannot be read now; try again later"
+                    ) from None
+        raise AssertionError(f"{command!r} is no command")
+
+    def _require(self, client: DialectClient, name: str, shown: str | None) -> None:
+        """
+        Reading about a hub.
+
+        Args:
+            shown: A token that came with the request: the Java client puts none at ``$cbs`` for this. It permits the
+                one request, and is not kept: when it expires, nothing that was attached by other tokens is lost.
+        """
+        tokens = tokens_of(client)
+        if tokens is not None:
+            # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
+            path = f"{name}/{MANAGEMENT}"
+            if shown is None or tokens.covers(path):
+                tokens.require_path(path)
+            elif not self._tokens.check(client, shown).covers(path):
+                raise Refused(
+                    ErrorCode.UNAUTHORIZED, f"the security_token of the request is not for {name!r}"
+                )
+        client.authorization.require_any(_USES, AddressKind.QUEUE, name)
+
+    async def _find_or_make(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
+        try:
+            check_queue_name(name)
+        except AddressError as error:
+            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
+        self._require(client, name, shown)
+        kind = EndpointKind.STREAM if client.vpn.endpoints.find(name) is None else None
+        found = client.vpn.endpoints.queue_for(name, kind=kind)
+        await client.vpn.committer.committed()
+        return found
+
+    def _find(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
+        self._require(client, name, shown)
+        found = client.vpn.endpoints.find(name)
+        if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
+            raise Refused(
+                ErrorCode.NOT_FOUND, f"there is no event hub {name!r}; the first sender or receiver makes it"
+            )
+        return found
+
+
+async def _partition(client: DialectClient, hub: Endpoint) -> PartitionState:
+    log, history, user = client.vpn.log, client.vpn.history, client.user
+    log.check_reads("there are no event hubs")
+    facts = log.facts(hub)
+    is_stream = hub.kind is EndpointKind.STREAM
+    matches = log.matcher_of(hub) if is_stream else queue_topic(hub.name).__eq__
+    patterns = log.patterns_of(hub) if is_stream else (queue_topic(hub.name),)
+
+    last = await history.last_matching(matches, user)
+    if last is None or not facts.first_id <= last < facts.next_id:
+        return PartitionState(hub.name, facts.next_id, None, 0)
+    begin = await _first_matching(client, facts.first_id, last, patterns, matches)
+    return PartitionState(hub.name, begin, last, await history.time_of(last, user) or 0)
+
+
+async def _first_matching(
+    client: DialectClient, position: int, last: int, patterns: Sequence[str], matches: Callable[[str], bool]
+) -> int:
+    history, user = client.vpn.history, client.user
+    while position < last:
+        try:
+            page, _ = await asyncio.wrap_future(history.page(position, last, patterns, user))
+        except LogTrimmed:
+            # Under our eyes: the last one is there, and it may be the only one.
+            break
+        for row in page.rows:
+            if matches(row[TOPIC]):
+                return row[ID]
+        position = page.position
+    return last
+
+
+class EventBatches(IncomingFrames):
+    """The batches of one connection."""
+
+    def messages_of(self, content: bytes) -> list[bytes]:
+        """
+        The events of a batch, in their order.
+
+        Raises:
+            CodecError: It is none.
+        """
+        return events_of(content)
+
+
+def new_frames(largest_bytes: int) -> FrameHooks:
+    """
+    The hooks of a new connection.
+
+    Args:
+        largest_bytes: The largest frame that is taken.
+    """
+    batches = EventBatches(largest_bytes)
+    return FrameHooks(batches.receive, Padder().pad, batches)

@@ -1,1 +1,0 @@
-"""What the commands of Event Hubs' clients do here, and what their connections need."""

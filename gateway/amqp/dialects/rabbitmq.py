@@ -1,0 +1,401 @@
+"""
+The dialect of RabbitMQ's clients: how a listener introduces itself, its addresses, and what they ask ``/management``
+for.
+
+Queues and streams: a declaration is what an attach does on first use, with settings: who may publish to a queue, or
+consume from it, may declare it. To purge and to delete is to administer.
+
+Exchanges and bindings: an exchange is a name in front of topics, and a kind that says how its bindings look at keys
+(``amqp_ext.rabbitmq.exchanges``): to declare one permits nothing by itself. Who binds a queue subscribes it, and needs
+``consume`` on the subscription's topics.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import fields
+from typing import Any, Final
+
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.queue_names import check_queue_name
+from amqp_ext.addresses.texts import AddressError
+from amqp_ext.rabbitmq import introduction
+from amqp_ext.rabbitmq.addresses import MANAGEMENT, address_of_queue, topic_of_address
+from amqp_ext.rabbitmq.commands import (
+    Bind,
+    Binding,
+    Declared,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    DescribeQueue,
+    FindBinding,
+    PurgeQueue,
+    QueueState,
+    Removed,
+    RenewToken,
+    Unbind,
+)
+from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeError, ExchangeKind, subscriptions_of, topic_of
+from amqp_ext.rabbitmq.queue_arguments import QueueArguments
+from amqp_ext.rabbitmq.requests import ManagementNode
+from gateway import log_keys
+from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
+from gateway.amqp.nodes import ExclusiveQueue, LockedQueue, locked_text
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action
+from gateway.vpn.administration import Administration
+
+
+def rabbitmq_dialect() -> Dialect:
+    """The dialect, with what its clients declare in all Message VPNs of a gateway."""
+    return Dialect(
+        open_properties=introduction.OPEN_PROPERTIES,
+        offered_capabilities=introduction.OFFERED_CAPABILITIES,
+        default_vhost=introduction.DEFAULT_VHOST,
+        nodes={MANAGEMENT: ServedNode(ManagementNode(introduction.NODE_NAME), Management().perform)},
+        topic_of_address=topic_of_address,
+        address_of_queue=address_of_queue,
+        consumer_priority=introduction.CONSUMER_PRIORITY,
+    )
+
+
+class Management:
+    """The node ``/management``, served: one for a gateway, with the exchanges of every Message VPN."""
+
+    def __init__(self) -> None:
+        self._exchanges: defaultdict[str, Exchanges] = defaultdict(Exchanges)
+
+    async def perform(self, client: DialectClient, command: Any) -> Any:
+        """
+        Carry out a command of ``amqp_ext.rabbitmq.commands``.
+
+        Returns:
+            What that module says of the command, once it is durable.
+
+        Raises:
+            Refused: It is not carried out.
+        """
+        found = await self._perform(client, command)
+        is_change = not isinstance(command, (DescribeQueue, FindBinding, RenewToken))
+        if is_change and not (isinstance(found, Declared) and not found.is_new):
+            client.log.info("administered", **{log_keys.OPERATION: str(command)})
+        return found
+
+    async def _perform(self, client: DialectClient, command: Any) -> Any:
+        exchanges = self._exchanges[client.vpn.name]
+        match command:
+            case DeclareQueue():
+                return await declare_queue(client, command)
+            case DescribeQueue(name=name):
+                return await describe_queue(client, name)
+            case PurgeQueue(name=name):
+                return await purge_queue(client, name)
+            case DeleteQueue(name=name):
+                return await delete_queue(client, name)
+            case DeclareExchange(name=name, kind=kind):
+                exchanges.declare(client, name, kind)
+            case DeleteExchange(name=name):
+                await exchanges.delete(client, name)
+            case Bind(binding=binding):
+                await exchanges.bind(client, binding)
+            case Unbind(binding=binding):
+                await exchanges.unbind(client, binding)
+            case FindBinding(binding=binding):
+                return [binding] if exchanges.is_bound(client, binding) else []
+            case RenewToken():
+                raise Refused(
+                    ErrorCode.NOT_IMPLEMENTED,
+                    "there are no tokens here that expire: who has connected stays connected",
+                )
+            case _:
+                raise AssertionError(f"{command!r} is no command")
+        return None
+
+
+USES: Final = (Action.PUBLISH, Action.CONSUME, Action.ADMINISTER)
+"""Any of these permits to make a queue, and to find that it is there."""
+
+_SETTINGS: Final = tuple(said.name for said in fields(QueueArguments) if said.name in SETTINGS)
+"""Settings of an endpoint that the arguments of a declaration can say, by their own names."""
+
+
+async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declared:
+    """
+    Make a queue, or find that it is there as it is declared.
+
+    Raises:
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; PRECONDITION_FAILED, it is another than
+            declared; NOT_ALLOWED, its name is the gateway's.
+    """
+    client.authorization.require_any(USES, AddressKind.QUEUE, command.name)
+    client.authorization.require_unlocked(command.name)
+    vpn, name, arguments = client.vpn, command.name, command.arguments
+    kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
+    if vpn.endpoints.find(name) is not None:
+        found = vpn.endpoints.queue_for(name, kind=kind)
+        _check_same(found, arguments)
+        _check_same_life(client, found, command)
+        await vpn.committer.committed()
+        return Declared(_state(client, found), is_new=False)
+    _check_new(client, name)
+    dead = arguments.dead_message_queue
+    if dead:
+        # Where dead messages go, they are sent; and what is not there is made.
+        client.authorization.require_any((Action.PUBLISH,), AddressKind.QUEUE, dead)
+        client.authorization.require_unlocked(dead)
+        if vpn.endpoints.find(dead) is None:
+            _check_new(client, dead)
+    settings = EndpointSettings(
+        exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
+        temporary=command.is_exclusive,
+        auto_delete=command.is_auto_delete,
+        **{field: value for field in _SETTINGS if (value := getattr(arguments, field)) is not None},
+    )
+    made = vpn.endpoints.create(name, kind, settings)
+    if command.is_exclusive:
+        # Before anybody else's turn, and before its connection could go.
+        ExclusiveQueue(client.owner, vpn.endpoints, made)
+    await vpn.committer.committed()
+    return Declared(_state(client, made), is_new=True)
+
+
+def _check_new(client: DialectClient, name: str) -> None:
+    """Whether a queue of this name may be made."""
+    if name.startswith("#"):
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
+        )
+    try:
+        check_queue_name(name)
+    except AddressError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
+    if not client.vpn.endpoints.are_created_on_use:
+        client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+
+
+async def describe_queue(client: DialectClient, name: str) -> QueueState:
+    """
+    A queue as it is.
+
+    Raises:
+        Refused: UNAUTHORIZED; NOT_FOUND.
+    """
+    client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, name)
+    return _state(client, find_queue(Administration(client.vpn), name))
+
+
+async def purge_queue(client: DialectClient, name: str) -> Removed:
+    """
+    Remove what lies on a queue.
+
+    Raises:
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_FOUND.
+    """
+    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    client.authorization.require_unlocked(name)
+    administration = Administration(client.vpn)
+    return Removed(await administration.purge(find_queue(administration, name)))
+
+
+async def delete_queue(client: DialectClient, name: str) -> Removed:
+    """
+    Delete a queue, where there is one.
+
+    Raises:
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_ALLOWED, it is a link's temporary one.
+    """
+    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    client.authorization.require_unlocked(name)
+    administration = Administration(client.vpn)
+    endpoint = administration.vpn.endpoints.find(name)
+    if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
+        return Removed(0)
+    exclusive = _exclusive(client, endpoint)
+    if endpoint.settings.temporary and exclusive is None:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"{name!r} is temporary: it goes with the link it was made for")
+    count = endpoint.depth
+    if exclusive is not None:
+        exclusive.release()
+        await client.vpn.committer.committed()
+    else:
+        await administration.delete(endpoint)
+    return Removed(count)
+
+
+def find_queue(administration: Administration, name: str) -> Endpoint:
+    """
+    A queue or stream by its name.
+
+    Raises:
+        Refused: NOT_FOUND.
+    """
+    return administration.find(name, EndpointKind.QUEUE, EndpointKind.STREAM)
+
+
+def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
+    """What a declaration does not say, it does not ask for: somebody else may have set it."""
+    there = _arguments_of(endpoint)
+    for field in (*_SETTINGS, "single_active_consumer"):
+        asked, found = getattr(arguments, field), getattr(there, field)
+        if asked is not None and asked != found:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"queue {endpoint.name!r} has {field} = {found!r}, the declaration says {asked!r}",
+            )
+
+
+def _check_same_life(client: DialectClient, endpoint: Endpoint, command: DeclareQueue) -> None:
+    if command.is_exclusive is not (_exclusive(client, endpoint) is not None):
+        raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(endpoint.name))
+    if command.is_auto_delete is not endpoint.settings.auto_delete:
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"queue {endpoint.name!r} has auto_delete = {endpoint.settings.auto_delete}, "
+            f"the declaration says {command.is_auto_delete}",
+        )
+
+
+def _exclusive(client: DialectClient, endpoint: Endpoint) -> LockedQueue | None:
+    return client.owner.registry.exclusive_queue_of(endpoint)
+
+
+def _state(client: DialectClient, endpoint: Endpoint) -> QueueState:
+    return QueueState(
+        endpoint.name,
+        client.vpn.name,
+        _arguments_of(endpoint),
+        endpoint.depth,
+        len(endpoint.flows),
+        is_exclusive=_exclusive(client, endpoint) is not None,
+        is_auto_delete=endpoint.settings.auto_delete,
+    )
+
+
+def _arguments_of(endpoint: Endpoint) -> QueueArguments:
+    settings = endpoint.settings
+    return QueueArguments(
+        is_stream=endpoint.kind is EndpointKind.STREAM,
+        single_active_consumer=settings.exclusive is Exclusivity.WAIT,
+        **{field: getattr(settings, field) for field in _SETTINGS},
+    )
+
+
+MAX_EXCHANGES: Final = 10_000
+"""Names of exchanges that are kept in mind in a Message VPN."""
+
+
+class Exchanges:
+    """The exchanges of one Message VPN: those that are always there, and those declared since the gateway started."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, ExchangeKind] = dict(PREDECLARED)
+        self._declared_by: dict[str, str] = {}
+        """The user who said of which kind an exchange is; others bind to it by that."""
+
+    def declare(self, client: DialectClient, name: str, kind: ExchangeKind) -> None:
+        """
+        Say of which kind an exchange is: whoever publishes through it, or binds to it, needs the permission for that.
+
+        Raises:
+            Refused: RESOURCE_LIMIT; PRECONDITION_FAILED, it is there and of another kind.
+        """
+        found = self._kinds.get(name)
+        if found is None and len(self._kinds) >= MAX_EXCHANGES:
+            raise Refused(ErrorCode.RESOURCE_LIMIT, f"there are {MAX_EXCHANGES} exchanges already")
+        if found is not None and found is not kind:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"exchange {name!r} is of type {found.value}, the declaration says {kind.value}",
+            )
+        if found is None:
+            self._kinds[name] = kind
+            self._declared_by[name] = client.user
+
+    async def delete(self, client: DialectClient, name: str) -> None:
+        """
+        Forget an exchange, and unsubscribe the queues that are bound to it.
+
+        Raises:
+            Refused: NOT_ALLOWED, it is always there; UNAUTHORIZED, another user has declared it, and who asks may not
+                administer its topics, or a queue that is bound to it.
+        """
+        if name in PREDECLARED:
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
+        administration, topic = Administration(client.vpn), topic_of(name, "")
+        if self._declared_by.get(name, client.user) != client.user:
+            client.authorization.require_any((Action.ADMINISTER,), AddressKind.TOPIC, f"{topic}/>")
+        bound = [
+            (endpoint, subscription)
+            for endpoint in client.vpn.endpoints
+            if endpoint.kind is not EndpointKind.TOPIC_ENDPOINT
+            for subscription in endpoint.subscriptions
+            if subscription == topic or subscription.startswith(f"{topic}/")
+        ]
+        for endpoint, _ in bound:
+            client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, endpoint.name)
+        self._kinds.pop(name, None)
+        self._declared_by.pop(name, None)
+        for endpoint, subscription in bound:
+            await administration.unsubscribe(endpoint, subscription)
+
+    async def bind(self, client: DialectClient, binding: Binding) -> None:
+        """
+        Subscribe a queue to what a binding means.
+
+        Raises:
+            Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is another connection's; NOT_FOUND; INVALID_FIELD, no
+                subscription says the same.
+        """
+        authorization, administration = client.authorization, Administration(client.vpn)
+        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+        authorization.require_unlocked(binding.queue)
+        subscriptions = self._subscriptions_of(binding)
+        for subscription in subscriptions:
+            authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
+        endpoint = find_queue(administration, binding.queue)
+        for subscription in subscriptions:
+            if subscription not in endpoint.subscriptions:
+                await administration.subscribe(endpoint, subscription)
+        await client.vpn.committer.committed()
+
+    async def unbind(self, client: DialectClient, binding: Binding) -> None:
+        """
+        Unsubscribe a queue from what a binding means.
+
+        Raises:
+            Refused: As ``bind``.
+        """
+        authorization, administration = client.authorization, Administration(client.vpn)
+        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+        authorization.require_unlocked(binding.queue)
+        endpoint = find_queue(administration, binding.queue)
+        for subscription in self._subscriptions_of(binding):
+            if subscription in endpoint.subscriptions:
+                await administration.unsubscribe(endpoint, subscription)
+
+    def is_bound(self, client: DialectClient, binding: Binding) -> bool:
+        """
+        Whether a queue has the subscriptions that a binding means.
+
+        Raises:
+            Refused: UNAUTHORIZED; NOT_FOUND.
+        """
+        client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, binding.queue)
+        there = find_queue(Administration(client.vpn), binding.queue).subscriptions
+        return all(subscription in there for subscription in self._subscriptions_of(binding))
+
+    def _subscriptions_of(self, binding: Binding) -> tuple[str, ...]:
+        kind = self._kinds.get(binding.exchange)
+        if kind is None:
+            raise Refused(
+                ErrorCode.NOT_FOUND,
+                f"no exchange {binding.exchange!r} was declared since the gateway started",
+            )
+        try:
+            return subscriptions_of(kind, binding.exchange, binding.key)
+        except ExchangeError as error:
+            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error

@@ -1,1 +1,0 @@
-"""Nodes whose lives depend on the links and connections that use them."""
