@@ -30,8 +30,8 @@ import click
 
 from amqp_ext.addresses.options import OPTIONS
 from amqp_ext.replay_start.value import StartKind
-from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES
-from gateway.admin.semp.operations import rights_needed
+from gateway.admin.http import rights_needed
+from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
 from gateway.config import example_toml
 from gateway.config.limits import AlarmThresholds, Limits, Store

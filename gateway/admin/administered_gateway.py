@@ -1,16 +1,23 @@
 """
-A gateway as its administration sees it: whether it can serve, and what there is to administer.
+The gateway as its administration sees it, and the clients of HTTP that it counts beside those of AMQP.
+
+A request that reads or publishes messages is a client for as long as it lasts: it has a place among all connections, an
+account in the ledger and a line in the list of clients, and is ended as a client of AMQP is.
+
+This module is loaded when the gateway starts; FastAPI is not yet.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from __future__ import annotations
 
-from gateway.admin.v1.clients import Guest
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol
+
 from gateway.config import Limits, Reloaded
-from gateway.core.errors import Refused
+from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
-from gateway.vpn.clients import ClientIdentity, SeenLinks
+from gateway.vpn.clients import ClientIdentity, LinkState, SeenLink, SeenLinks
 from gateway.vpn.hosted import MessageVpns
 
 
@@ -94,3 +101,180 @@ class AdministeredGateway(Protocol):
     @property
     def span_counts(self) -> Mapping[str, int]:
         """Spans since the start, by what became of them; empty where none are sent."""
+
+
+MOST_CLIENTS: Final = 128
+"""At once: half of the connections that HTTP has, so that administrators are never kept out."""
+
+MOST_CLIENTS_PER_USER: Final = 64
+"""Of one user at once: half of all, so that one user does not keep the others out."""
+
+
+class Guest(Protocol):
+    """A client's place among all connections."""
+
+    @property
+    def number(self) -> int:
+        """Unique while the gateway runs."""
+
+    def leave(self) -> None:
+        """It is gone."""
+
+
+class Host(Protocol):
+    """The gateway, as far as such a client counts there."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What all clients make the gateway hold."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those in effect."""
+
+    def admit(self, address: str, user: str) -> Guest:
+        """
+        A user that has signed in is there from this IP address.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one connection too many.
+        """
+
+
+class HttpClient:
+    """
+    A client, for one request (``gateway.vpn.clients.ClientIdentity``, ``gateway.admin.administered_gateway``).
+
+    Args:
+        peer: HOST:PORT it comes from.
+        address: What it reads or publishes to.
+        is_sender: It publishes; else it reads.
+    """
+
+    def __init__(
+        self, number: int, user: str, peer: str, vpn_name: str, address: str, *, is_sender: bool
+    ) -> None:
+        self.number = number
+        self.user = user
+        self.peer = peer
+        self.vpn_name: str | None = vpn_name
+        self.account: Account
+        self.refused: Refused | None = None
+        """Why it was ended."""
+        self.sent = 0
+        """Messages that it was sent, or has sent."""
+        self._address = address
+        self._is_sender = is_sender
+        self._end: Callable[[], None] | None = None
+
+    @property
+    def peer_container(self) -> str:
+        """What an administrator calls it by."""
+        return f"http-{self.number}"
+
+    @property
+    def links(self) -> SeenLinks:
+        """Its request, in the place of a link."""
+        return self
+
+    @property
+    def attached(self) -> Collection[SeenLink]:
+        """The same."""
+        return (self,)
+
+    def state(self) -> LinkState:
+        """What it is like now: nobody gives credit over HTTP."""
+        return LinkState(self.peer_container, self._is_sender, self._address, "http", 0, 0, self.sent)
+
+    def when_stopped(self, end: Callable[[], None]) -> None:
+        """Call this once the client is to end; at once, if that has been said."""
+        self._end = end
+        if self.refused is not None:
+            end()
+
+    def stop(self, refused: Refused) -> None:
+        """End its request, with an error."""
+        if self.refused is None:
+            self.refused = refused
+            if self._end is not None:
+                self._end()
+
+    def check(self) -> None:
+        """
+        That it was not ended.
+
+        Raises:
+            Refused: It was.
+        """
+        if self.refused is not None:
+            raise self.refused
+
+
+class HttpClients:
+    """Those that are there now."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._clients: dict[HttpClient, Guest] = {}
+        self._by_user: Counter[str] = Counter()
+        self._over: Refused | None = None
+
+    def __iter__(self) -> Iterator[HttpClient]:
+        return iter(list(self._clients))
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def admit(
+        self, user: str, host: str, port: int, vpn: str, address: str, *, is_sender: bool
+    ) -> HttpClient:
+        """
+        One more, which ``leave`` takes away.
+
+        Args:
+            address: What it reads or publishes to.
+            is_sender: It publishes.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one too many; what ``stop`` was told, all were stopped.
+        """
+        if self._over is not None:
+            raise self._over
+        if len(self._clients) >= MOST_CLIENTS:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT, f"{MOST_CLIENTS} clients read and publish over HTTP; try later"
+            )
+        if self._by_user[user] >= MOST_CLIENTS_PER_USER:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"user {user!r} has {MOST_CLIENTS_PER_USER} requests under way, and may not have more",
+            )
+        guest = self._host.admit(host, user)
+        client = HttpClient(guest.number, user, f"{host}:{port}", vpn, address, is_sender=is_sender)
+        client.account = self._host.ledger.open(
+            self._host.limits.connection_bytes,
+            lambda bound: client.stop(
+                Refused(ErrorCode.RESOURCE_LIMIT, f"the client makes the gateway hold the most ({bound})")
+            ),
+        )
+        client.account.sign_in(user)
+        self._clients[client] = guest
+        self._by_user[user] += 1
+        return client
+
+    def leave(self, client: HttpClient) -> None:
+        """Its request is over."""
+        guest = self._clients.pop(client)
+        self._by_user[client.user] -= 1
+        if not self._by_user[client.user]:
+            del self._by_user[client.user]
+        client.account.close()
+        guest.leave()
+
+    def stop(self, refused: Refused, users: Collection[str] | None = None) -> None:
+        """End the requests of these users; all, and those that come later, if none are named."""
+        if users is None:
+            self._over = refused
+        for client in self:
+            if users is None or client.user in users:
+                client.stop(refused)

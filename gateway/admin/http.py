@@ -1,32 +1,121 @@
-"""The HTTP server of administration: FastAPI served by uvicorn, in the gateway's own event loop.
+"""
+The HTTP application of administration, and the server that it runs in: FastAPI under uvicorn, in the gateway's own
+event loop.
 
-Invariant: the process belongs to the gateway. Nothing here takes signals, configures logging or ends the
-process; a request that fails is answered with 500 and logged.
+``create_app`` puts all resources and all middleware together. Invariant: the process belongs to the gateway. Nothing
+here takes signals, configures logging or ends the process; a request that fails is answered with 500 and logged.
 """
 
 import asyncio
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import uvicorn
 from fastapi import FastAPI, Query, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.admin.administered_gateway import AdministeredGateway, Health
+from gateway.admin import rights
+from gateway.admin.administered_gateway import AdministeredGateway, Health, HttpClients
+from gateway.admin.administrators import Sessions, SignIn
 from gateway.admin.audit import AuditLog
-from gateway.admin.called_by import CalledBy
-from gateway.admin.http_connection import HttpConnection
-from gateway.admin.lazy_route import openapi_document
-from gateway.admin.semp.operations import add_semp
-from gateway.admin.tls_acceptor import Handshakes, TlsAcceptor
-from gateway.admin.v1.clients import HttpClients
+from gateway.admin.console.routes import is_of_console, page_routes, session_routes
+from gateway.admin.http_connection import Handshakes, HttpConnection, TlsAcceptor
+from gateway.admin.lazy_route import LazyRoute, openapi_document
+from gateway.admin.metrics import metrics_routes
+from gateway.admin.middleware import BoundedBodies, BoundedSignIns, CalledBy
+from gateway.admin.semp.clients import client_routes, user_routes
+from gateway.admin.semp.endpoints import config_routes, topic_match_routes
+from gateway.admin.semp.envelope import SESSION, tell_errors
+from gateway.admin.semp.erasing import erasing_routes
+from gateway.admin.semp.log import histogram_routes, log_routes, plan_routes, point_routes
+from gateway.admin.semp.messages import endpoint_message_routes, live_routes, message_routes
+from gateway.admin.semp.replays import action_routes, dead_letter_routes, job_routes, replay_routes
+from gateway.admin.semp.resources import EncodedPaths, Resources
+from gateway.admin.semp.vpns import (
+    alarm_routes,
+    configuration_routes,
+    monitor_routes,
+    reload_routes,
+    trend_routes,
+    vpn_routes,
+)
+from gateway.admin.v1.log import log_read_routes
+from gateway.admin.v1.publish import publish_routes
 from gateway.config import AdminListener
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SESSION})
+"""What anybody may ask for, beside the files of the console."""
+
+
+def add_semp(app: FastAPI, administered: AdministeredGateway, settings: Callable[[], AdminListener]) -> None:
+    """Have ``app`` administer a gateway, with the settings in effect."""
+    app.state.sessions = Sessions(administered.users, time.monotonic, lambda: settings().console)
+    app.state.resources = Resources(administered)
+    app.add_middleware(EncodedPaths)
+    app.add_middleware(BoundedBodies)
+    app.add_middleware(SignIn, users=administered.users, is_open=_is_open)
+    app.add_middleware(BoundedSignIns)
+    tell_errors(app)
+    # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
+    # for that.
+    app.router.routes.extend(metrics_routes())
+    app.router.routes.extend(_resources())
+    app.router.routes.extend(session_routes(settings))
+    app.router.routes.extend(page_routes(settings))
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN or is_of_console(path)
+
+
+def rights_needed() -> dict[tuple[str, str], rights.Right]:
+    """What each operation needs to be permitted, by method and path, for the documents."""
+    return {
+        (method, route.path): right
+        for route in (*metrics_routes(), *_resources())
+        for method in route.methods or ()
+        if (right := rights.right_of(route)) is not None
+    }
+
+
+@cache
+def _resources() -> list[LazyRoute]:
+    """The routes, which know of no gateway but by their requests: made once in a process."""
+    declared = (
+        vpn_routes(),
+        reload_routes(),
+        log_routes(),
+        point_routes(),
+        replay_routes(),
+        config_routes(),
+        action_routes(),
+        job_routes(),
+        dead_letter_routes(),
+        erasing_routes(),
+        monitor_routes(),
+        message_routes(),
+        live_routes(),
+        client_routes(),
+        trend_routes(),
+        endpoint_message_routes(),
+        topic_match_routes(),
+        user_routes(),
+        configuration_routes(),
+        histogram_routes(),
+        alarm_routes(),
+        plan_routes(),
+        log_read_routes(),
+        publish_routes(),
+    )
+    return [route for routes in declared for route in routes]
+
 
 _GRACE_S = 2
 """Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the

@@ -1,30 +1,139 @@
-"""One connection of a client of HTTP: what it is waited for, and how many there are, is bounded.
+"""
+Connections to the administration: accepted, behind TLS if that is configured, and bounded in number and in time.
 
 =================================  ==================================================
 waited for                         at most
 =================================  ==================================================
+a TLS handshake                    ``HANDSHAKE_S``
 the head of a request, once begun  ``HEAD_S``; the first, from the connection on
 the next request                   uvicorn's keep-alive
-the rest of a body, once answered  ``REST_S``: who is refused need not send it all
+the rest of a body, once answered  ``REST_S``: a client that is refused need not send it all
 what was written to be read        ``READ_S``
 =================================  ==================================================
 
-Reading a body that is wanted is bounded in ``gateway.admin.semp.body_bound``.
+How long a body may take that is wanted is bounded in ``gateway.admin.middleware``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import socket
+import ssl
+import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gateway.accepting import accepted_from, tell_refused
 from gateway.admin.administrators import Certified
+from gateway.peer_lines import PeerLines
 from gateway.tls import peer_common_name
+
+MOST_HANDSHAKES: Final = 256
+"""TLS handshakes at once: administrators, probes and scrapers are few."""
+
+MOST_HANDSHAKES_PER_ADDRESS: Final = 128
+"""Of one IP address: half of all, so that one machine cannot keep every other out."""
+
+HANDSHAKE_S: Final = 10
+"""Seconds for one: as long as clients of AMQP have by default."""
+
+
+class Handshakes:
+    """
+    Those under way, on all sockets of the administration.
+
+    Args:
+        refused: Counts those that were refused, by the name of the bound.
+    """
+
+    def __init__(self, refused: Counter[str]) -> None:
+        self._refused = refused
+        self._by_address: Counter[str] = Counter()
+        self._lines = PeerLines(time.monotonic)
+
+    def begin(self, address: str, port: int) -> bool:
+        """Whether a peer may begin one; ``end`` is called then."""
+        limit = None
+        if self._by_address.total() >= MOST_HANDSHAKES:
+            limit = "admin_handshakes"
+        elif self._by_address[address] >= MOST_HANDSHAKES_PER_ADDRESS:
+            limit = "admin_handshakes_per_address"
+        if limit is None:
+            self._by_address[address] += 1
+            return True
+        self._refused[limit] += 1
+        tell_refused(self._lines, address, port, limit)
+        return False
+
+    def end(self, address: str) -> None:
+        """It is over, or given up."""
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class TlsAcceptor:
+    """
+    Accepts on one socket, from now on until ``close``.
+
+    Args:
+        listening: Bound, and not blocking.
+        make: Makes a connection's protocol.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        handshakes: Handshakes,
+        backlog: int,
+    ) -> None:
+        self._listening = listening
+        self._make = make
+        self._tls = tls
+        self._handshakes = handshakes
+        self._connecting: set[asyncio.Task[None]] = set()
+        listening.listen(backlog)
+        self._accepting = asyncio.create_task(self._accept(), name="administration")
+
+    def close(self) -> None:
+        """Accept no more, and give up handshakes under way."""
+        for task in (self._accepting, *self._connecting):
+            task.cancel()
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        async for accepted, address, port in accepted_from(self._listening):
+            if not self._handshakes.begin(address, port):
+                accepted.close()
+                continue
+            task = asyncio.create_task(self._connect(accepted))
+            self._connecting.add(task)
+            task.add_done_callback(partial(self._connected, address))
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            accepted.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    def _connected(self, address: str, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        self._handshakes.end(address)
+
 
 HEAD_S = 30
 """Seconds: longer than any network takes, and a peer that says nothing, or a letter a minute, does not hold a socket

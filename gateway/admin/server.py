@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.admin.administered_gateway import AdministeredGateway, Health
-from gateway.admin.v1.clients import HttpClient, HttpClients
+from gateway.admin.administered_gateway import AdministeredGateway, Health, HttpClient, HttpClients
 from gateway.config import AdminListener, authority
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import renew, server_context

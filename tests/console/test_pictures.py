@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from gateway.admin.console.pages import STATIC
+from gateway.admin.console.routes import STATIC
 from tests.console.conftest import Console, Show
 from tests.console.history import BEGAN_MS, HOUR_MS, NOW_MS, QUEUE, History, three_days
 from tests.gateway.admin.conftest import Api

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from gateway.admin.console.pages import STATIC
+from gateway.admin.console.routes import STATIC
 from tests.console.npm import FOLDER
 
 

@@ -1,25 +1,36 @@
-"""What every answer is wrapped in: ``{data, links, meta}``, and how an error is told.
+"""
+What every answer is wrapped in, ``{data, links, meta}``, how an error is told, and what the OpenAPI document says of
+both.
 
 Invariant: whatever goes wrong with a request to these resources is answered in the same shape, and says which
 attribute was wrong and what is allowed. As Solace does, a client's error is status 400, whichever it is: the code in
 ``meta.error`` tells them apart.
+
+Attributes of a resource are not listed for the document: those that a request may set have their types in the body's
+model, those that are only shown have them in the ``TypedDict`` of the function that shows them; ``resource`` unites
+both. An answer has no attribute that is not documented; none is required, as ``select`` may leave out any.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
+from typing_extensions import TypedDict
 
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.audit import asked_of
+from gateway.admin.lazy_route import Responses
 from gateway.core.errors import ErrorCode, Refused
 from store.errors import LogTrimmed, ReadFailed
 
@@ -293,3 +304,56 @@ def _attributes(request: Request) -> list[str]:
     field = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(field, "field_info", None), "annotation", None)
     return list(getattr(model, "model_fields", ()))
+
+
+class InVpn(TypedDict):
+    """What every resource of a Message VPN has."""
+
+    msgVpnName: str
+
+
+def resource(name: str, *sources: type) -> type:
+    """A type of this name with the attributes of all ``sources``: models of bodies, and typed dictionaries."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        found |= (
+            _of_body(source) if issubclass(source, BaseModel) else get_type_hints(source, include_extras=True)
+        )
+    make: Any = TypedDict  # mypy knows it with attributes that are written down alone
+    made: type = make(name, found, total=False)
+    made.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return made
+
+
+def one(kind: type) -> Callable[[], Responses]:
+    """The answer is one of these."""
+    return lambda: _documented(kind.__name__, {"data": kind, "links": dict[str, str]})
+
+
+def listed(kind: type) -> Callable[[], Responses]:
+    """The answer is a page of these."""
+    return lambda: _documented(f"{kind.__name__}List", {"data": list[kind], "links": list[dict[str, str]]})  # type: ignore[valid-type]
+
+
+def _documented(name: str, fields: Mapping[str, Any]) -> Responses:
+    types: Any = {field: (kind, ...) for field, kind in fields.items()}
+    return {200: {"model": create_model(f"{name}Answer", __base__=Answer, **types)}}
+
+
+def done() -> Responses:
+    """The answer says no more than that it is done."""
+    return _documented("Done", {"data": None, "links": dict[str, str]})
+
+
+def _of_body(model: type[BaseModel]) -> dict[str, Any]:
+    return {
+        name: Annotated[_without_none(info.annotation), Field(description=info.description)]
+        for name, info in model.model_fields.items()
+    }
+
+
+def _without_none(kind: Any) -> Any:
+    """A body leaves out what it does not say; an answer says everything."""
+    if get_origin(kind) in (Union, UnionType):
+        return reduce(or_, (part for part in get_args(kind) if part is not NoneType))
+    return kind

@@ -1,20 +1,22 @@
-"""How a request finds what it is about: the gateway, a Message VPN, an endpoint.
+"""
+How a request finds what it is about: the gateway, a Message VPN, an endpoint, a client.
 
 Names in a path are percent-encoded, a ``/`` in them as ``%2F``: ``EncodedPaths`` leaves them so until the route is
-found.
+found. What takes long, such as a search of the log, ends when the client that asked has left (``while_waiting``).
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Final
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote
 
-from fastapi import Path, Request
+from fastapi import HTTPException, Path, Request
 from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
 from gateway.admin.semp.envelope import ROOT, SempError
-from gateway.admin.semp.listing_pace import ListingPace
+from gateway.admin.semp.paging import ListingPace
 from gateway.config import Limits, Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -196,3 +198,33 @@ def endpoint_of(administration: Administration, name: str, kinds: tuple[Endpoint
         gateway.core.errors.Refused: NOT_FOUND, there is none of this name and these kinds.
     """
     return administration.find(name, *kinds)
+
+
+T = TypeVar("T")
+
+LEFT: Final = 499
+"""What nginx writes into its log for a client that closed its request."""
+
+
+async def while_waiting(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """
+    Do ``work``, and cancel it when the client leaves. For requests without a body, or whose body was read.
+
+    Raises:
+        HTTPException: The client left, and nobody is there to read this; it keeps the server's log quiet.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise HTTPException(LEFT, "the client left")
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

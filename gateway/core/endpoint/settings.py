@@ -4,7 +4,7 @@ messages go.
 
 ``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. From it
 derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/queue_settings.py), the
-attributes of administration (gateway/admin/semp/endpoint_attributes.py), what a reload may change, and the documents. A
+attributes of administration (gateway/admin/semp/endpoints.py), what a reload may change, and the documents. A
 vocabulary has a table of its own only for what it spells otherwise, by the names of the settings here.
 """
 

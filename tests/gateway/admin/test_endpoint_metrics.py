@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.admin.endpoint_metrics import PIECE, EndpointSeries
+from gateway.admin.metrics import PIECE, EndpointSeries
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.admin.semp.listing_pace import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
+from gateway.admin.semp.paging import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
 
 
 class World:

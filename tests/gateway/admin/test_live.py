@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from amqp_ext.message.erased import erased
 from amqp_ext.message.sections import bare_offset
-from gateway.admin.semp.message_attributes import ListedRows, listed_message
-from gateway.admin.v1 import log_stream
-from gateway.admin.v1.log_forms import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
+from gateway.admin.semp.messages import ListedRows, listed_message
+from gateway.admin.v1 import log
+from gateway.admin.v1.log import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
 from gateway.core.model import Row
 from gateway.vpn.log import summary
 from tests.amqp_ext.message.test_json import contents
@@ -125,8 +125,8 @@ def test_events_come_no_more_often_than_their_pause(
 
 def test_silence_moves_the_place(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at and not shown is not looked at again."""
-    monkeypatch.setattr(log_stream, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(log_stream.LogStream.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(log, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(log.LogStream.__init__, "__defaults__", (0.05,))
     sender = client.sender("topic://a")
     with events(api, "?subscribe=b") as source:
         source.wait(lambda: source.connections, "it is there")

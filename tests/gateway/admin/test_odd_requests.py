@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from gateway.admin import http_connection
-from gateway.admin.semp.body_bound import MOST_BYTES
+from gateway.admin.middleware import MOST_BYTES
 from tests.gateway.admin.conftest import Api
 
 QUEUES = "/SEMP/v2/config/msgVpns/default/queues"

@@ -8,9 +8,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from gateway.admin import rights
-from gateway.admin.http import create_app
+from gateway.admin.http import create_app, rights_needed
 from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.operations import rights_needed
 from gateway.config import Settings
 from gateway.users import Users
 from gateway.vpn.hosted import MessageVpns

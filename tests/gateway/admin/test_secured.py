@@ -14,7 +14,7 @@ import trustme
 from click.testing import CliRunner
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.admin import tls_acceptor
+from gateway.admin import http_connection
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start
@@ -124,11 +124,11 @@ def silent(url: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-@pytest.mark.parametrize("bound", ["MOST", "MOST_OF_ADDRESS"])
+@pytest.mark.parametrize("bound", ["MOST_HANDSHAKES", "MOST_HANDSHAKES_PER_ADDRESS"])
 def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     """One more than there may be, in all or of one address, is closed at once; when one is over another may begin."""
     assert secured.status("ann-s-token") == 200
-    monkeypatch.setattr(tls_acceptor, bound, 3)
+    monkeypatch.setattr(http_connection, bound, 3)
     waiting = [silent(secured.url) for _ in range(3)]
     with silent(secured.url) as refused:
         assert refused.recv(1) == b""
@@ -143,7 +143,7 @@ def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatc
             assert time.monotonic() < deadline
             continue
         break
-    limit = "admin_handshakes" if bound == "MOST" else "admin_handshakes_per_address"
+    limit = "admin_handshakes" if bound == "MOST_HANDSHAKES" else "admin_handshakes_per_address"
     count = secured.gateway.call(lambda running: running.refused_connections[limit])
     assert count >= 2
     for sock in waiting:
@@ -153,7 +153,7 @@ def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatc
 def test_a_handshake_that_does_not_end_is_given_up(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its place is free again after some seconds."""
     assert secured.status("ann-s-token") == 200
-    monkeypatch.setattr(tls_acceptor, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(http_connection, "HANDSHAKE_S", 0.2)
     with silent(secured.url) as waiting:
         assert waiting.recv(1) == b""
     assert secured.status("ann-s-token") == 200

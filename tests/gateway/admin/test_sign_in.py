@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.admin import http_connection
-from gateway.admin.semp import body_bound
+from gateway.admin import http_connection, middleware
 from gateway.config import User
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.waiting import wait_until
@@ -74,7 +73,7 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(api: Api, monkeypatch: pyt
 
 def test_a_body_comes_in_time_or_not_at_all(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """An administrator's, too: 408."""
-    monkeypatch.setattr(body_bound, "BODY_S", 0.5)
+    monkeypatch.setattr(middleware, "BODY_S", 0.5)
     with connect(api) as sock:
         sock.sendall(head(more=ROOT) + b'{"queue')
         assert sock.recv(65_536).startswith(b"HTTP/1.1 408 ")
@@ -82,7 +81,7 @@ def test_a_body_comes_in_time_or_not_at_all(api: Api, monkeypatch: pytest.Monkey
 
 def test_all_bodies_together_have_a_bound(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held of requests that are not whole yet is counted over all of them, and given free with each."""
-    monkeypatch.setattr(body_bound, "MOST_HELD_BYTES", 1_000)
+    monkeypatch.setattr(middleware, "MOST_HELD_BYTES", 1_000)
     with connect(api) as sock:
         sock.sendall(head(more=ROOT) + b" " * 900)
         api.http.auth = ("root", "secret")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi import HTTPException, Request
 
-from gateway.admin.waiting import while_waiting
+from gateway.admin.semp.resources import while_waiting
 from gateway.vpn.administration import Administration
 from gateway.vpn.log import LoggedMessages
 from store.ports import LogPage

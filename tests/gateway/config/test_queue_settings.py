@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
-from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
+from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
 from gateway.config import Queue, Vpn, example_toml, parse
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.reload import reconcile

@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from gateway.admin.console.pages import STATIC
+from gateway.admin.console.routes import STATIC
 from gateway.config import AdminListener, User
 from tests.gateway.admin.conftest import Administer, Api, Start
 

@@ -17,9 +17,9 @@ import trustme
 
 from amqp_ext.sasl import passwords
 from amqp_ext.sasl.passwords import hash_password
-from gateway.admin.console import sign_in_bounds
-from gateway.admin.console.sessions import COOKIE, MOST_PER_USER
-from gateway.admin.console.sign_in_bounds import MOST_PER_ADDRESS
+from gateway.admin import middleware
+from gateway.admin.administrators import COOKIE, MOST_SESSIONS_PER_USER
+from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
 from gateway.line_rate import BURST
 from tests.gateway.admin.conftest import Administer, Start
@@ -360,11 +360,11 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
 def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
     """Who signs in again and again keeps the newest."""
     found = []
-    for _ in range(MOST_PER_USER + 1):
+    for _ in range(MOST_SESSIONS_PER_USER + 1):
         found.append(sign_in(http).cookies[name_of(http)])
         http.cookies.clear()
     known = [http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={one}"}).status_code for one in found]
-    assert known == [401, *[200] * MOST_PER_USER]
+    assert known == [401, *[200] * MOST_SESSIONS_PER_USER]
 
 
 def test_the_console_turned_off_signs_nobody_in(start: Start, administer: Administer) -> None:
@@ -443,7 +443,7 @@ def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
 ) -> None:
     """One address has a few such requests at once; each ends soon; and administrators go on meanwhile."""
     with ExitStack() as stack:
-        waiting = [stack.enter_context(connect(http)) for _ in range(MOST_PER_ADDRESS)]
+        waiting = [stack.enter_context(connect(http)) for _ in range(MOST_SIGN_INS_PER_ADDRESS)]
         for sock in waiting:
             sock.sendall(head(100) + b"{")
         bearer = {"Authorization": "Bearer ann-s-token"}
@@ -454,7 +454,7 @@ def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
         wait_until(lambda: sign_in(http).status_code == 200, "there is room again")
         for sock in waiting[1:]:
             sock.close()
-        monkeypatch.setattr(sign_in_bounds, "BODY_S", 0.3)
+        monkeypatch.setattr(middleware, "SIGN_IN_BODY_S", 0.3)
         with connect(http) as slow:
             slow.sendall(head(100) + b"{")
             assert slow.recv(65_536).startswith(b"HTTP/1.1 408 ")

@@ -9,7 +9,15 @@ from functools import partial
 import pytest
 from starlette.requests import HTTPConnection
 
-from gateway.admin.console.sessions import COOKIE, IDLE_S, MOST, MOST_PER_USER, WHOLE_S, Sessions, token_of
+from gateway.admin.administrators import (
+    COOKIE,
+    IDLE_S,
+    MOST_SESSIONS,
+    MOST_SESSIONS_PER_USER,
+    WHOLE_S,
+    Sessions,
+    token_of,
+)
 from gateway.config import Settings, User
 from gateway.users import Users
 
@@ -39,7 +47,9 @@ def users_of(**users: User) -> Settings:
 @pytest.fixture
 def users() -> Users:
     """A directory of two, and of many."""
-    return Users(users_of(ann=User(), ben=User(), **{f"u{number}": User() for number in range(MOST)}))
+    return Users(
+        users_of(ann=User(), ben=User(), **{f"u{number}": User() for number in range(MOST_SESSIONS)})
+    )
 
 
 @pytest.fixture
@@ -114,24 +124,24 @@ def test_none_is_found_where_none_is_wanted(users: Users, clock: Clock) -> None:
 def test_a_user_ends_his_own_sessions_by_having_too_many(sessions: Sessions) -> None:
     """The one that was used the longest ago goes, and nobody else's."""
     theirs, _ = sessions.begin("ben")
-    own = [sessions.begin("ann")[0] for _ in range(MOST_PER_USER)]
+    own = [sessions.begin("ann")[0] for _ in range(MOST_SESSIONS_PER_USER)]
     assert sessions.find(own[0]) is not None  # and is now the one that was used last
     newest, _ = sessions.begin("ann")
     assert sessions.find(own[1]) is None
     assert all(sessions.find(token) for token in (theirs, own[0], *own[2:], newest))
-    assert len(sessions) == MOST_PER_USER + 1
+    assert len(sessions) == MOST_SESSIONS_PER_USER + 1
 
 
 def test_there_are_no_more_than_so_many(sessions: Sessions) -> None:
     """However many users sign in; the ones that are not used go first."""
     first, _ = sessions.begin("u0")
     second, _ = sessions.begin("u1")
-    for number in range(2, MOST):
+    for number in range(2, MOST_SESSIONS):
         sessions.begin(f"u{number}")
-    assert len(sessions) == MOST
+    assert len(sessions) == MOST_SESSIONS
     assert sessions.find(first) is not None
     sessions.begin("ann")
-    assert len(sessions) == MOST
+    assert len(sessions) == MOST_SESSIONS
     assert sessions.find(second) is None
     assert sessions.find(first) is not None
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 
-from gateway.admin.console.pages import STATIC
+from gateway.admin.console.routes import STATIC
 
 VENDOR = STATIC / "vendor"
 PACKAGES = json.loads((VENDOR / "vendored.json").read_text())

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from amqp_ext.message.json_object import as_object
-from gateway.admin.v1 import clients as http_clients
-from gateway.admin.v1 import log_stream
+from gateway.admin import administered_gateway as http_clients
+from gateway.admin.v1 import log
 from gateway.app import Gateway
 from gateway.config import ReplayLog, Vpn
 from gateway.core.errors import ErrorCode, Refused
@@ -195,7 +195,7 @@ def test_silence_is_broken_and_moves_the_place(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comment now and then; with it the id below which nothing is to come, though nothing of it was for the page."""
-    monkeypatch.setattr(log_stream.LogStream.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(log.LogStream.__init__, "__defaults__", (0.01,))
     client.sender("topic://other").send_all([data(i) for i in range(5)])
     with api.http.stream("GET", "/v1/log?subscribe=rare&from=beginning", headers=EVENTS) as answer:
         seen = ""
@@ -269,7 +269,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(
             for one in api.done("GET", "monitor", "/clients", count=100)
             if one["clientName"].startswith("http-")
         ]
-        assert shown["heldBytes"] <= 2 * log_stream.PIECE_BYTES
+        assert shown["heldBytes"] <= 2 * log.PIECE_BYTES
         assert len(lines(api, limit=5)) == 5
         found = b""
         while piece := sock.recv(1 << 20):
@@ -282,7 +282,7 @@ def test_readers_are_counted_and_ended_as_other_clients_are(
     start: Start, administer: Administer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are listed among the clients, disconnected by name, refused beyond the bound, and gone at the end."""
-    monkeypatch.setattr(http_clients, "MOST_PER_USER", 2)
+    monkeypatch.setattr(http_clients, "MOST_CLIENTS_PER_USER", 2)
     gateway = start()
     api = administer(gateway)
     with raw(api, "/v1/log", f"Accept: {TYPE}") as one, raw(api, "/v1/log", f"Accept: {TYPE}") as two:

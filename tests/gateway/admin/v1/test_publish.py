@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.admin.v1 import publish_routes, submission
+from gateway.admin.v1 import publish as publishing
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Queue
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
@@ -61,7 +61,7 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its number, the reason and the AMQP condition; the first hundred of many."""
-    monkeypatch.setattr(submission, "MOST_LINE_BYTES", 1_000)
+    monkeypatch.setattr(publishing, "MOST_LINE_BYTES", 1_000)
     lines = ['{"body":"1"}', "{", '{"boddy":1}', json.dumps({"body": "x" * 2_000}), '{"body":"5"}']
     answer = publish(api, "\n".join(lines), status=400)
     assert (answer["data"]["accepted"], answer["data"]["refused"]) == (2, 3)
@@ -73,7 +73,7 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
     assert "line 2" in answer["meta"]["error"]["description"]
     assert [json.loads(line)["body"] for line in api.http.get("/v1/log").text.splitlines()] == ["1", "5"]
     many = publish(api, "x\n" * 500, status=400)["data"]
-    assert (many["refused"], len(many["errors"])) == (500, submission.MOST_ERRORS)
+    assert (many["refused"], len(many["errors"])) == (500, publishing.MOST_ERRORS)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines and windows broken anywhere, long ones among them; what is read ahead is bounded."""
-    monkeypatch.setattr(submission, "WINDOW_BYTES", 50_000)
+    monkeypatch.setattr(publishing, "WINDOW_BYTES", 50_000)
     lines = [
         json.dumps({"body": f"{number}:" + "x" * (40_000 if number % 50 == 0 else 20)})
         for number in range(1_000)
@@ -144,7 +144,7 @@ def test_a_body_that_does_not_go_on_is_given_up_and_what_came_is_kept(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines that came are published; the client is told, and holds nothing any more."""
-    monkeypatch.setattr(publish_routes, "SILENCE_S", 0.2)
+    monkeypatch.setattr(publishing, "SILENCE_S", 0.2)
     url = urlsplit(str(api.http.base_url))
     with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
         sock.sendall(

@@ -14,11 +14,9 @@ from amqp_ext.replay_start import from_options
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.documented import one, resource
-from gateway.admin.semp.envelope import Answer, SempError, answer
-from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
+from gateway.admin.semp.envelope import Answer, SempError, answer, one, resource
+from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of, while_waiting
 from gateway.admin.semp.tree import Tree
-from gateway.admin.waiting import while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.erasing import MOST_IDS, Copies, Erased

@@ -1,0 +1,528 @@
+"""
+The replay log of a Message VPN: its settings and its topic filter, named points in it, how large it must be, and when
+its messages came.
+
+Settings that are changed here stay, as those of a Message VPN do that the configuration file does not name.
+"""
+
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import parse_text
+from amqp_ext.topics import TopicPattern
+from gateway.admin import rights
+from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.semp.envelope import (
+    Answer,
+    InVpn,
+    SempError,
+    answer,
+    done,
+    list_answer,
+    listed,
+    one,
+    resource,
+)
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of, while_waiting
+from gateway.admin.semp.tree import Tree
+from gateway.config import Vpn
+from gateway.config.administered import Changes
+from gateway.core.broker import Broker
+from gateway.core.model import Point
+from gateway.core.sizing import HOUR_MS, Rate
+from gateway.vpn.administration import Administration
+from gateway.vpn.log import Histogram
+from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import MEGABYTE
+
+
+def _topic(text: str) -> str:
+    TopicPattern.parse(text)
+    return text
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class LogBody(_Body):
+    """What can change of the log while it runs."""
+
+    ingressEnabled: bool | None = Field(None, description="Whether messages are logged.")
+    egressEnabled: bool | None = Field(None, description="Whether it can be replayed and read.")
+    maxSpoolUsage: Annotated[int, Field(ge=0, le=2**40)] | None = Field(
+        None, description="Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."
+    )
+    topicFilterEnabled: bool | None = Field(None, description="Whether it takes some topics only.")
+    keepUntilArchivedEnabled: bool | None = Field(
+        None, description="Ours: whether nothing is trimmed that is not archived."
+    )
+
+    def changes(self) -> dict[str, Any]:
+        """The same, by the settings' names."""
+        named = {key: getattr(self, attribute) for attribute, key in _SETTINGS.items()}
+        return {key: value for key, value in named.items() if value is not None}
+
+
+_SETTINGS: Final = {
+    "ingressEnabled": "replay_log.write",
+    "egressEnabled": "replay_log.read",
+    "maxSpoolUsage": "replay_log.quota_mb",
+    "topicFilterEnabled": "replay_log.filtered",
+    "keepUntilArchivedEnabled": "replay_log.keep_until_archived",
+}
+
+
+class NewTopicFilter(_Body):
+    """A topic that the log takes, or, after a `!`, leaves out."""
+
+    topicFilterSubscription: Annotated[str, AfterValidator(_topic)]
+
+
+class _Named(InVpn):
+    replayLogName: str
+
+
+class _Retention(TypedDict):
+    topics: list[str]
+    maxAgeHours: int
+    maxSpoolUsage: int
+    msgSpoolUsage: int | None
+    msgCount: int | None
+    wholeFromMsgId: int
+    wholeFromTimeMs: int
+
+
+class _LogState(TypedDict):
+    msgSpoolUsage: int
+    usagePercent: float
+    generation: int
+    firstMsgId: int
+    lastMsgId: int
+    archivedMsgId: int
+    archiveFirstMsgId: int
+    archiveLastMsgId: int
+    oldestMsgTimeMs: int | None
+    newestMsgTimeMs: int | None
+    wholeFromTimeMs: int
+    retention: list[_Retention]
+
+
+LOG: Final = resource("ReplayLog", _Named, LogBody)
+LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
+TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
+
+
+async def log_attributes(administration: Administration) -> dict[str, Any]:
+    """The log, in the monitor tree."""
+    broker = administration.vpn.broker
+    oldest_ms, newest_ms = await administration.log_age()
+    log, archived = broker.log, broker.history.archived
+    state: _LogState = {
+        "msgSpoolUsage": log.size_bytes,
+        "usagePercent": round(broker.trimming.usage * 100, 2),
+        "generation": log.generation,
+        "firstMsgId": log.first_id,
+        "lastMsgId": log.next_id - 1,
+        "archivedMsgId": log.archived_id,
+        "archiveFirstMsgId": archived.first_id if archived else 0,
+        "archiveLastMsgId": archived.last_id if archived else 0,
+        "oldestMsgTimeMs": oldest_ms,
+        "newestMsgTimeMs": newest_ms,
+        "wholeFromTimeMs": log.floor_ms,
+        "retention": _retention(broker),
+    }
+    return {**_configured(administration), **state}
+
+
+def _retention(broker: Broker) -> list[_Retention]:
+    """Each rule, and what the log has of its topics; None while that is counted, after a start."""
+    log, retention = broker.log, broker.retention
+    found: list[_Retention] = []
+    for kept in retention.rules:
+        mark = retention.marks.get(kept.key)
+        found.append(
+            {
+                "topics": list(kept.rule.topics),
+                "maxAgeHours": kept.rule.max_age_hours,
+                "maxSpoolUsage": kept.rule.quota_bytes // MEGABYTE,
+                "msgSpoolUsage": kept.size_bytes if retention.is_counted else None,
+                "msgCount": kept.messages if retention.is_counted else None,
+                "wholeFromMsgId": max(log.first_id, mark.below if mark else 0),
+                "wholeFromTimeMs": max(log.floor_ms, mark.whole_ms if mark else 0),
+            }
+        )
+    return found
+
+
+def _configured(administration: Administration) -> dict[str, Any]:
+    policy = administration.vpn.broker.policy
+    return {
+        "msgVpnName": administration.vpn.name,
+        "replayLogName": LOG_NAME,
+        "ingressEnabled": policy.writes,
+        "egressEnabled": policy.reads,
+        "maxSpoolUsage": policy.quota_bytes // MEGABYTE,
+        "topicFilterEnabled": administration.log_is_filtered,
+        "keepUntilArchivedEnabled": policy.keep_until_archived,
+    }
+
+
+def log_routes() -> list[LazyRoute]:
+    """``/config/msgVpns/{vpn}/replayLogs`` and ``…/topicFilterSubscriptions``."""
+    tree = Tree("config", "/msgVpns")
+
+    @tree.get(
+        "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
+    )
+    async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
+        shown = _configured(vpn_of(request, vpn))
+        return list_answer(request, [paging.shown(shown)] if paging.matches(shown) else [], None, 1)
+
+    @tree.get("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
+    async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        return answer(request, paging.shown(_configured(administration)))
+
+    @tree.patch("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="Change the log", responses=one(LOG))
+    async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        await resources_of(request).vpns.change(vpn, body.changes())
+        return answer(request, _configured(administration))
+
+    path = "/{vpn}/replayLogs/{log}/topicFilterSubscriptions"
+
+    @tree.get(
+        path,
+        rights.WHOLE_VPN,
+        summary="Topics that the log takes while its filter is on",
+        responses=listed(TOPIC_FILTER),
+    )
+    async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
+        page, cursor = await paging.page(shown, shown.get)
+        return list_answer(request, page, cursor, len(shown))
+
+    @tree.post(path, rights.WHOLE_VPN, summary="Add a topic", responses=one(TOPIC_FILTER))
+    async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
+        vpn_of(request, vpn)
+        check_log(log)
+        topic = body.topicFilterSubscription
+
+        def added(settings: Vpn) -> Changes:
+            log = settings.replay_log
+            if topic in log.topics:
+                raise SempError("ALREADY_EXISTS", f"The filter has {topic!r} already.")
+            # The first topic does not switch the filter on: an administrator says when the list is complete.
+            is_on = log.filtered and bool(log.topics)
+            return {"replay_log.topics": [*log.topics, topic], "replay_log.filtered": is_on}
+
+        await resources_of(request).vpns.change(vpn, added)
+        return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
+
+    @tree.delete(path + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=done)
+    async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
+        vpn_of(request, vpn)
+        check_log(log)
+
+        def removed(settings: Vpn) -> Changes:
+            topics = settings.replay_log.topics
+            if topic not in topics:
+                raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
+            return {"replay_log.topics": [other for other in topics if other != topic]}
+
+        await resources_of(request).vpns.change(vpn, removed)
+        return answer(request)
+
+    return tree.routes
+
+
+class NewPoint(BaseModel):
+    """A place in the log that is given a name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    replayPointName: str
+    start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
+
+
+class _Point(InVpn):
+    replayPointName: str
+    msgId: int
+    replicationGroupMsgId: str
+    timeMs: int | None
+    createdTimeMs: int
+    trimmed: bool
+
+
+POINT: Final = resource("ReplayPoint", _Point)
+
+
+def _point(administration: Administration, point: Point) -> _Point:
+    broker = administration.vpn.broker
+    return {
+        "msgVpnName": administration.vpn.name,
+        "replayPointName": point.name,
+        "msgId": point.position,
+        "replicationGroupMsgId": format_replay_id(broker.log.generation, point.position),
+        "timeMs": point.time_ms,
+        "createdTimeMs": point.made_ms,
+        "trimmed": broker.points.is_trimmed(point),
+    }
+
+
+def point_routes() -> list[LazyRoute]:
+    """``/config/msgVpns/{vpn}/replayPoints``."""
+    tree = Tree("config", "/msgVpns")
+    path = "/{vpn}/replayPoints"
+
+    @tree.get(path, rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT))
+    async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        found = administration.vpn.broker.points
+        page, cursor = await paging.page(
+            list(found), lambda name: _point(administration, found[name]) if name in found else None
+        )
+        return list_answer(request, page, cursor, len(found))
+
+    @tree.post(path, rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
+    async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
+        administration = vpn_of(request, vpn)
+        point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
+        return answer(request, _point(administration, point))
+
+    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=done)
+    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+        await vpn_of(request, vpn).vpn.log.delete_point(name)
+        return answer(request)
+
+    return tree.routes
+
+
+class _Rate(TypedDict):
+    periodMs: int
+    bytesPerSecond: float
+    msgsPerSecond: float
+
+
+class _PlannedRetention(TypedDict):
+    topics: list[str]
+    maxAgeHours: int
+    maxSpoolUsage: int
+    msgSpoolUsage: int
+    wholeFromTimeMs: int
+    bytesPerSecond: float
+    lastsMs: int | None
+    lastingSpoolUsage: int | None
+
+
+class _Plan(InVpn):
+    replayLogName: str
+    ratePeriodMs: int | None
+    bytesPerSecond: float | None
+    msgsPerSecond: float | None
+    rates: list[_Rate]
+    msgSpoolUsage: int
+    maxSpoolUsage: int
+    maxAgeHours: int
+    wholeFromTimeMs: int
+    quotaLastsMs: int | None
+    trimmedFromTimeMs: int | None
+    keepMs: int
+    keepNeedsSpoolUsage: int | None
+    storeBytes: int | None
+    diskFreeBytes: int | None
+    diskFullTimeMs: int | None
+    retention: list[_PlannedRetention]
+
+
+PLAN: Final = resource("ReplayLogPlan", _Plan)
+
+
+def plan_routes() -> list[LazyRoute]:
+    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/plan``."""
+    tree = Tree("monitor", "/msgVpns")
+
+    @tree.get(
+        "/{vpn}/replayLogs/{log}/plan",
+        rights.WHOLE_VPN,
+        summary="Ours: how long the log's quota and the disk last at the rate at which it grows",
+        responses=one(PLAN),
+    )
+    async def plan(
+        request: Request,
+        vpn: Name,
+        log: Name,
+        paging: Pages,
+        keepHours: Annotated[
+            int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
+        ] = 0,
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
+
+    return tree.routes
+
+
+async def _plan(administration: Administration, keep_ms: int) -> _Plan:
+    vpn = administration.vpn
+    await vpn.sizing.look()
+    log, policy, disk, now_ms = vpn.broker.log, vpn.broker.policy, vpn.sizing.disk, vpn.clock.now_ms()
+    rate, found = vpn.sizing.plan(keep_ms)
+
+    def at(in_ms: int | None) -> int | None:
+        return None if in_ms is None else now_ms + in_ms
+
+    return {
+        "msgVpnName": vpn.name,
+        "replayLogName": LOG_NAME,
+        "ratePeriodMs": None if rate is None else rate.period_ms,
+        "bytesPerSecond": None if rate is None else round(rate.size_bytes, 1),
+        "msgsPerSecond": None if rate is None else round(rate.messages, 3),
+        "rates": [_rate(one) for one in vpn.sizing.growth.rates()],
+        "msgSpoolUsage": log.size_bytes,
+        "maxSpoolUsage": policy.quota_bytes // MEGABYTE,
+        "maxAgeHours": policy.max_age_hours,
+        "wholeFromTimeMs": log.floor_ms,
+        "quotaLastsMs": found.lasts_ms,
+        "trimmedFromTimeMs": at(found.trimmed_in_ms),
+        "keepMs": keep_ms,
+        "keepNeedsSpoolUsage": None if found.keep_bytes is None else -(-found.keep_bytes // MEGABYTE),
+        "storeBytes": None if disk is None else disk.size_bytes,
+        "diskFreeBytes": None if disk is None else disk.free_bytes,
+        "diskFullTimeMs": at(found.disk_full_in_ms),
+        "retention": _planned_retention(vpn),
+    }
+
+
+def _planned_retention(vpn: MessageVpn) -> list[_PlannedRetention]:
+    """What each rule holds and will hold; none while that is counted, after a start."""
+    return [
+        {
+            "topics": list(kept.rule.topics),
+            "maxAgeHours": kept.rule.max_age_hours,
+            "maxSpoolUsage": kept.rule.quota_bytes // MEGABYTE,
+            "msgSpoolUsage": topics.used_bytes,
+            "wholeFromTimeMs": max(vpn.broker.log.floor_ms, vpn.broker.retention.whole_ms(kept)),
+            "bytesPerSecond": round(topics.per_ms * 1_000, 1),
+            "lastsMs": found.lasts_ms,
+            "lastingSpoolUsage": found.holds_bytes,
+        }
+        for kept, (topics, found) in zip(vpn.broker.retention.rules, vpn.sizing.retention(), strict=False)
+    ]
+
+
+def _rate(rate: Rate) -> _Rate:
+    return {
+        "periodMs": rate.period_ms,
+        "bytesPerSecond": round(rate.size_bytes, 1),
+        "msgsPerSecond": round(rate.messages, 3),
+    }
+
+
+MOST_BUCKETS: Final = 1_000
+"""Of a histogram: more than a screen has columns for."""
+
+_LATEST_MS: Final = 2**53
+
+_Time = Annotated[int, Query(ge=0, le=_LATEST_MS)]
+
+
+class _Bucket(TypedDict):
+    timeMs: int
+    firstMsgId: int
+    msgCount: int
+
+
+class _LogEnds(TypedDict):
+    oldestMsgId: int
+    oldestTimeMs: int
+    newestMsgId: int
+    newestTimeMs: int
+
+
+class _ArchiveEnd(TypedDict):
+    oldestMsgId: int
+    oldestTimeMs: int
+
+
+class _Histogram(InVpn):
+    replayLogName: str
+    fromTimeMs: int
+    untilTimeMs: int
+    firstMsgId: int
+    lastMsgId: int
+    buckets: list[_Bucket]
+    log: _LogEnds | None
+    archive: _ArchiveEnd | None
+
+
+HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
+
+
+def histogram_routes() -> list[LazyRoute]:
+    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/histogram``."""
+    tree = Tree("monitor", "/msgVpns")
+
+    @tree.get(
+        "/{vpn}/replayLogs/{log}/histogram",
+        rights.WHOLE_VPN,
+        summary="When its messages came: how many ids lie between evenly spaced times",
+        responses=one(HISTOGRAM),
+    )
+    async def histogram(
+        request: Request,
+        vpn: Name,
+        log: Name,
+        paging: Pages,
+        since: Annotated[
+            _Time | None, Query(alias="from", description="Where it begins, ms since the epoch.")
+        ] = None,
+        until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
+        buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        if since is not None and until is not None and since >= until:
+            raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
+        found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
+        return answer(request, paging.shown(_histogram(found, vpn)))
+
+    return tree.routes
+
+
+def _histogram(found: Histogram, vpn: str) -> _Histogram:
+    oldest, newest, archived = found.oldest, found.newest, found.archived
+    return {
+        "msgVpnName": vpn,
+        "replayLogName": LOG_NAME,
+        "fromTimeMs": found.from_ms,
+        "untilTimeMs": found.until_ms,
+        "firstMsgId": found.first_id,
+        "lastMsgId": found.last_id,
+        "buckets": [
+            {"timeMs": time_ms, "firstMsgId": first, "msgCount": count}
+            for time_ms, first, count in found.buckets
+        ],
+        "log": None
+        if oldest is None or newest is None
+        else {
+            "oldestMsgId": oldest.message_id,
+            "oldestTimeMs": oldest.time_ms,
+            "newestMsgId": newest.message_id,
+            "newestTimeMs": newest.time_ms,
+        },
+        "archive": None
+        if archived is None
+        else {"oldestMsgId": archived.message_id, "oldestTimeMs": archived.time_ms},
+    }

@@ -1,0 +1,524 @@
+"""
+Messages of the replay log and of endpoints: lists of them, one with all its sections, its bytes as a file, and those of
+the log as they come, as Server-Sent Events.
+
+What is on an endpoint is looked at and stays there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, Header, Path, Query, Request, Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from amqp_ext.message.json_sections import (
+    PROPERTIES_SECTION,
+    BodyKind,
+    body_bytes,
+    brief,
+    is_erased,
+    sections_of,
+)
+from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
+from amqp_ext.message.priority import priority_of
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import MAX_OFFSET, from_options
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.admin import rights
+from gateway.admin.administrators import Administrator, administrator_of, admitted
+from gateway.admin.lazy_route import LazyRoute, Responses
+from gateway.admin.rights import MOST_PATTERNS
+from gateway.admin.semp.envelope import Answer, InVpn, SempError, answer, list_answer, listed, one, resource
+from gateway.admin.semp.paging import Pages, encoded
+from gateway.admin.semp.resources import (
+    QUEUES,
+    TOPIC_ENDPOINTS,
+    Name,
+    check_log,
+    endpoint_of,
+    vpn_of,
+    while_waiting,
+)
+from gateway.admin.semp.tree import Tree
+from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, start_of
+from gateway.config.setting_types import ANONYMOUS_USER
+from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import BARE, CONTENT, Row
+from gateway.core.replay.search import Search
+from gateway.ledger import Kind
+from gateway.vpn.administration import Administration
+from gateway.vpn.log import LoggedMessage, Order, Wanted, summary
+
+MOST_LISTED_PATTERNS: Final = 100
+"""Topic patterns of a list of messages: each topic is held against all of them."""
+
+
+KNOWN: Final = 1_024
+"""Topics, and what stands in front of messages, whose texts are remembered; beyond, it starts over."""
+
+KNOWN_BYTES: Final = 256
+"""Bytes in front of a message that are remembered."""
+
+_NOTHING_SAID: Final = '"contentType":null,"correlationId":null'
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_dumps: Final[Callable[[str | None], str]] = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class ListedMessage(TypedDict):
+    """What a list says of a message; nothing of it is read from the body."""
+
+    msgId: int
+    replicationGroupMsgId: str
+    spooledTime: int
+    spooledTimeMs: int
+    topic: str
+    priority: int
+    contentSize: int
+    contentType: str | None
+    correlationId: str | None
+    isErased: bool
+
+
+MESSAGE: Final = resource("LoggedMsg", ListedMessage)
+
+
+def listed_message(message: LoggedMessage, generation: int) -> ListedMessage:
+    """A message in a list; ``generation`` is the log's."""
+    return {
+        "msgId": message.message_id,
+        "replicationGroupMsgId": format_replay_id(generation, message.message_id),
+        "spooledTime": message.time_ms // 1_000,
+        "spooledTimeMs": message.time_ms,
+        "topic": message.topic,
+        "priority": message.priority,
+        "contentSize": message.size_bytes,
+        "contentType": message.content_type,
+        "correlationId": message.correlation_id,
+        "isErased": message.is_erased,
+    }
+
+
+class ListedRows:
+    """
+    The JSON of messages in a list, many at a time (``gateway.admin.v1.log.Texts``): what ``listed_message``
+    says of each, without making an object of it.
+
+    Args:
+        generation: The log's.
+    """
+
+    def __init__(self, generation: int) -> None:
+        self._replay_id = format_replay_id(generation, 0)[: -len("00000000-00000000")]
+        self._topics: dict[str, str] = {}
+        self._fronts: dict[bytes, tuple[int, str]] = {b"": (DEFAULT_PRIORITY, "false")}
+
+    def texts(self, rows: Sequence[Row], end_id: int | None) -> list[str]:
+        """The JSON text of each."""
+        found = list[str]()
+        topics, fronts, replay_id = self._topics, self._fronts, self._replay_id
+        high, high_text = -1, ""
+        for message_id, time_ms, topic, bare, _route, _held, content in rows:
+            if message_id >> 32 != high:
+                high = message_id >> 32
+                high_text = f"{replay_id}{high:08x}-"
+            topic_text = topics.get(topic)
+            if topic_text is None:
+                topic_text = _remember(topics, topic, _dumps(topic))
+            front = content[:bare]
+            front_texts = fronts.get(front)
+            if front_texts is None:
+                front_texts = _front(content, bare)
+                if bare <= KNOWN_BYTES:
+                    _remember(fronts, front, front_texts)
+            priority, erased = front_texts
+            said = _NOTHING_SAID
+            if content[bare : bare + 3] == PROPERTIES_SECTION:
+                content_type, correlation_id = brief(content, bare)
+                said = f'"contentType":{_dumps(content_type)},"correlationId":{_dumps(correlation_id)}'
+            found.append(
+                f'{{"msgId":{message_id},"replicationGroupMsgId":"{high_text}{message_id & 0xFFFFFFFF:08x}",'
+                f'"spooledTime":{time_ms // 1_000},"spooledTimeMs":{time_ms},"topic":{topic_text},'
+                f'"priority":{priority},"contentSize":{len(content)},{said},"isErased":{erased}}}'
+            )
+        return found
+
+
+def _front(content: bytes, bare: int) -> tuple[int, str]:
+    """What is said in front of the bare message: the priority, and whether the content was erased."""
+    return priority_of(content), "true" if is_erased(content, bare) else "false"
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> V:
+    if len(known) >= KNOWN:
+        known.clear()
+    known[key] = value
+    return value
+
+
+def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
+    """
+    Which messages are asked for.
+
+    Raises:
+        amqp_ext.topics.TopicSyntaxError: A pattern is none.
+        SempError: INVALID_PARAMETER, the selector is none.
+    """
+    matches = TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True).matches
+    if not selector:
+        return Wanted(patterns, matches)
+    try:
+        return Wanted(patterns, matches, Search(compile_selector(selector).matches))
+    except SelectorError as error:
+        raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
+
+
+def place_of(cursor: str | None) -> tuple[int, int] | None:
+    """The position, and the bound beside it, of a cursor."""
+    found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+BYTES: Final[Responses] = {
+    200: {
+        "description": "The bytes.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Download(Response):
+    """
+    A file of bytes.
+
+    Args:
+        user: Who asks; empty where no users are configured.
+        name: Of the file; plain letters.
+    """
+
+    def __init__(self, request: Request, user: str, vpn: str, content: bytes, name: str) -> None:
+        disposition = f'attachment; filename="{name}"'
+        super().__init__(
+            content,
+            headers={**_HEADERS, "Content-Disposition": disposition},
+            media_type="application/octet-stream",
+        )
+        self._request = request
+        self._user = user or ANONYMOUS_USER
+        self._vpn = vpn
+        self._address = f"log://{name}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with admitted(self._request, self._user, self._vpn, self._address) as client:
+            client.account.holds(Kind.UNSETTLED, len(self.body))
+            if client.account.is_over:
+                raise Refused(
+                    ErrorCode.RESOURCE_LIMIT, "a message is larger than a client may have (connection_bytes)"
+                )
+            await super().__call__(scope, receive, send)
+
+
+class _Body(TypedDict):
+    kind: BodyKind
+    contentType: str | None
+    text: str | None
+    base64: str | None
+    isCut: bool
+    size: int
+
+
+class _Sections(InVpn):
+    header: dict[str, Any]
+    messageAnnotations: dict[str, Any]
+    properties: dict[str, Any]
+    applicationProperties: dict[str, Any]
+    footer: dict[str, Any]
+    body: _Body
+    malformed: str | None
+
+
+WHOLE_MESSAGE: Final = resource("WholeMsg", ListedMessage, _Sections)
+
+MessageId = Annotated[int, Path(ge=1, lt=MAX_OFFSET, description="Its offset in the log.")]
+"""A message, in a path."""
+
+_User = Annotated[Administrator, Depends(administrator_of)]
+
+_PATH: Final = "/{vpn}/replayLogs/{log}/msgs"
+
+_BETWEEN: Final = (
+    "in place of `start` and `until`, what is left between two ids, refused for nothing that is not there."
+)
+
+
+def message_routes() -> list[LazyRoute]:
+    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/msgs``."""
+    tree = Tree("monitor", "/msgVpns")
+
+    @tree.get(
+        _PATH,
+        rights.WHOLE_VPN,
+        summary="Messages of the log, the oldest or the newest first",
+        responses=listed(MESSAGE),
+    )
+    async def messages(
+        request: Request,
+        vpn: Name,
+        log: Name,
+        paging: Pages,
+        start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning",
+        topic: Annotated[
+            str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")
+        ] = None,
+        until: Annotated[
+            str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")
+        ] = None,
+        subscribe: Annotated[
+            list[str] | None,
+            Query(
+                description="Ours: topic patterns; those with `!` are exceptions.",
+                max_length=MOST_LISTED_PATTERNS,
+            ),
+        ] = None,
+        selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None,
+        order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST,
+        firstMsgId: Annotated[
+            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The first id.")
+        ] = None,
+        lastMsgId: Annotated[
+            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The last id.")
+        ] = None,
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        running = administration.vpn
+        if paging.where:
+            raise SempError(
+                "INVALID_PARAMETER",
+                "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
+            )
+        patterns = (*(subscribe or ()), *([topic] if topic is not None else ())) or (">",)
+        chosen = wanted(patterns, selector)
+        place = place_of(paging.after)
+        if place is None and (firstMsgId is not None or lastMsgId is not None):
+            if start != "beginning" or until is not None:
+                raise SempError("INVALID_PARAMETER", "Give ids, or `start` and `until`, not both.")
+            kept = running.broker.log
+            first, end = max(firstMsgId or 0, kept.first_id), kept.next_id
+            end = end if lastMsgId is None else min(end, lastMsgId + 1)
+            place = (first, end) if order is Order.OLDEST else (end, first)
+        if place is None:
+            asked = {"replay-start": start} | ({} if until is None else {"until": until})
+            range_ = from_options(asked)
+            assert range_ is not None
+            resolved = await while_waiting(request, running.log.resolve_start(range_, patterns))
+            end = running.log.next_id if resolved.last is None else resolved.last + 1
+            end = min(end, running.log.next_id)
+            place = (resolved.first, end) if order is Order.OLDEST else (end, resolved.first)
+        position, bound = place
+        # A rare topic may be far away.
+        found = await while_waiting(
+            request, administration.logged_messages(chosen, position, bound, paging.count, order)
+        )
+        generation = running.broker.log.generation
+        page = [paging.shown(listed_message(message, generation)) for message in found.messages]
+        cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
+        return list_answer(request, page, cursor)
+
+    @tree.get(
+        f"{_PATH}/{{message}}",
+        rights.WHOLE_VPN,
+        summary="All that one message says; of a long body the beginning",
+        responses=one(WHOLE_MESSAGE),
+    )
+    async def one_message(
+        request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        row = await _found_row(request, administration, log, message)
+        return answer(request, paging.shown(await whole_message(administration, row)))
+
+    @tree.get_as_it_is(
+        f"{_PATH}/{{message}}/body", rights.WHOLE_VPN, summary="Its body, as a file", responses=BYTES
+    )
+    async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+        administration = vpn_of(request, vpn)
+        row = await _found_row(request, administration, log, message)
+        content = await administration.vpn.log.off_loop(partial(body_bytes, row[CONTENT], row[BARE]))
+        return Download(request, user.name, vpn, content, f"message-{message}.bin")
+
+    @tree.get_as_it_is(
+        f"{_PATH}/{{message}}/encoded",
+        rights.WHOLE_VPN,
+        summary="The message as it was received, encoded as AMQP 1.0 has it",
+        responses=BYTES,
+    )
+    async def as_received(
+        request: Request, vpn: Name, log: Name, message: MessageId, user: _User
+    ) -> Response:
+        row = await _found_row(request, vpn_of(request, vpn), log, message)
+        return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
+
+    return tree.routes
+
+
+async def whole_message(administration: Administration, row: Row) -> dict[str, Any]:
+    """A message with all its sections, which are decoded off the loop."""
+    vpn = administration.vpn
+    said = await vpn.log.off_loop(partial(sections_of, row[CONTENT]))
+    return {"msgVpnName": vpn.name, **listed_message(summary(row), vpn.log.generation), **said}
+
+
+async def _found_row(request: Request, administration: Administration, log: str, message_id: int) -> Row:
+    """
+    Raises:
+        SempError: NOT_FOUND, the log does not have it.
+        gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
+    """
+    check_log(log)
+    found = administration.vpn.log
+    found.check_reads("there is nothing to read")
+    row = await while_waiting(request, found.listing.one(message_id)) if message_id < found.next_id else None
+    if row is None:
+        raise SempError(
+            "NOT_FOUND", f"Message {message_id} is not in the replay log, which {found.facts().holds}."
+        )
+    return row
+
+
+class _OnEndpoint(TypedDict):
+    deliveryCount: int
+    isUnacked: bool
+
+
+ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
+
+
+def endpoint_message_routes() -> list[LazyRoute]:
+    """``/monitor/msgVpns/{vpn}/queues/{name}/msgs``, and the same of topic endpoints."""
+    tree = Tree("monitor", "/msgVpns")
+    for collection, kinds, right in (
+        ("queues", QUEUES, rights.QUEUE),
+        ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
+    ):
+        _add_messages(tree, collection, kinds, right)
+    return tree.routes
+
+
+def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
+    path = f"/{{vpn}}/{collection}/{{name}}/msgs"
+
+    @tree.get(
+        path,
+        right,
+        summary="What lies on it, the oldest first; nothing is consumed",
+        responses=listed(ENDPOINT_MESSAGE),
+    )
+    async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, kinds)
+        if paging.where:
+            raise SempError("INVALID_PARAMETER", "What lies on an endpoint is not chosen from by `where`.")
+        running = administration.vpn
+        position, _ = place_of(paging.after) or (1, 0)
+        found = await while_waiting(request, running.listing.page(endpoint, position, paging.count))
+        generation = running.broker.log.generation
+        page = [
+            paging.shown(
+                {
+                    **listed_message(summary(message.row), generation),
+                    "deliveryCount": message.attempts,
+                    "isUnacked": message.is_unsettled,
+                }
+            )
+            for message in found.messages
+        ]
+        cursor = None if found.position is None else encoded(f"{found.position}:0")
+        return list_answer(request, page, cursor, endpoint.depth)
+
+    @tree.get(
+        f"{path}/{{message}}",
+        right,
+        summary="All that one message on it says",
+        responses=one(WHOLE_MESSAGE),
+    )
+    async def one_message(
+        request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, kinds)
+        row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
+        if row is None:
+            raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
+        return answer(request, paging.shown(await whole_message(administration, row)))
+
+
+_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Events `msgs`, each with a JSON array of messages as `msgs` lists them, and as `id` the last "
+        "offset that was looked at. An event `error` where it ends.",
+        "content": {ListedEvents.content_type: {"schema": {"type": "string"}}},
+    }
+}
+
+
+def live_routes() -> list[LazyRoute]:
+    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/live``."""
+    tree = Tree("monitor", "/msgVpns")
+
+    @tree.get_as_it_is(
+        "/{vpn}/replayLogs/{log}/live",
+        rights.WHOLE_VPN,
+        summary="Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at",
+        responses=_EVENTS,
+    )
+    async def live(
+        request: Request,
+        vpn: Name,
+        log: Name,
+        user: Annotated[Administrator, Depends(administrator_of)],
+        start: Annotated[str, Query(description="Any replay start.", max_length=5_000)] = "live",
+        subscribe: Annotated[
+            list[str] | None, Query(description="Topic patterns.", max_length=MOST_PATTERNS)
+        ] = None,
+        selector: Annotated[str | None, Query(description="A JMS selector.", max_length=5_000)] = None,
+        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
+    ) -> Response:
+        found = vpn_of(request, vpn).vpn
+        check_log(log)
+        patterns = subscribe or [">"]
+        for pattern in patterns:
+            TopicPattern.parse(pattern)
+        if not found.settings.enabled:
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+        return LogAnswer(
+            request,
+            found,
+            user.name or ANONYMOUS_USER,
+            start_of(start, None, None, last_event_id, is_events=True),
+            patterns,
+            selector,
+            None,
+            ListedEvents(),
+            ListedRows(found.log.generation),
+            resumes=last_event_id is not None,
+        )
+
+    return tree.routes

@@ -1,0 +1,640 @@
+"""
+``GET /v1/log``: history and what comes after it, for programs without AMQP, at the pace at which a client takes it.
+
+There are three forms: JSON lines, Server-Sent Events, and events of many messages each (for the console). In all, a
+message is one JSON text on one line. An event's ``id`` is the message's offset, and the ``Last-Event-ID`` that a
+browser sends when it connects again. Events without data move it, and are shown to nobody: so a browser that has seen
+no message yet misses none, and for one that waits for rare ones the log need not be looked through again.
+
+What is made and not written yet is bounded in bytes, and the time that making it takes of the loop in seconds; a client
+that does not read stops its reader, and is closed by its connection if that lasts.
+
+Source: HTML Standard, section 9.2 (Server-sent events).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final, Protocol
+
+import structlog
+from fastapi import Depends, Header, Query, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from amqp_ext.filters.filter_set import Filters
+from amqp_ext.message.json_rows import JsonRows
+from amqp_ext.replay_start import MAX_OFFSET, ReplayStart, ReplayStartError, from_options
+from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
+from amqp_ext.topics import TopicPattern
+from gateway import log_keys
+from gateway.admin import rights
+from gateway.admin.administered_gateway import HttpClient
+from gateway.admin.administrators import Administrator, administrator_of, admitted
+from gateway.admin.http_connection import ABORT
+from gateway.admin.lazy_route import LazyRoute, LazyRouter
+from gateway.admin.rights import Subscribed, VpnQuery
+from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, SempError, problem_of
+from gateway.admin.semp.resources import vpn_of, while_waiting
+from gateway.config.setting_types import ANONYMOUS_USER
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import ID, Row
+from gateway.core.replay.reading import ReplayMark, compile_filters
+from gateway.core.replay.starts import Resolved
+from gateway.ledger import Kind
+from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.role import Lease
+from gateway.vpn.runtime import Clock
+from gateway.vpn.turns import RowsAtOnce
+
+RETRY_MS: Final = 1_000
+"""Milliseconds after which a browser connects again."""
+
+
+ANY: Final = 1 << 62
+"""Messages: no bound."""
+
+MOST_LISTED: Final = 600
+"""Messages in an event of many: with the pause between them 6,000 a second, more than anybody reads."""
+
+LISTED_PAUSE_S: Final = 0.1
+"""Seconds from one event of many to the next: a table that changes more often is no easier to follow, and each event
+costs the publishers beside it."""
+
+
+class LogForm(Protocol):
+    """A form of messages."""
+
+    content_type: str
+    most_messages: int
+    """That are written at once."""
+    pause_s: float
+    """Seconds from one writing to the next, at least."""
+    gives_way: bool
+    """Where live traffic leaves it behind, it waits for that as history does."""
+
+    def head(self, first_id: int) -> bytes:
+        """What comes before all messages, of which the first may be this one."""
+
+    def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
+        """Messages with their JSON texts."""
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """All that ``messages`` has made since the last time, up to this message, as it is written."""
+
+    def nothing(self, next_id: int) -> bytes:
+        """Nothing below an id is to come."""
+
+    def end(self, next_id: int) -> bytes:
+        """All that was asked for has been sent."""
+
+    def error(self, problem: dict[str, Any]) -> bytes:
+        """It ends for another reason."""
+
+
+class JsonLines:
+    """A message a line; a last line ``{"error": …}`` where not all could be sent."""
+
+    content_type = "application/x-ndjson"
+    most_messages = ANY
+    pause_s = 0.0
+    gives_way = False
+
+    def head(self, first_id: int) -> bytes:
+        """Nothing."""
+        return b""
+
+    def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
+        """A line each."""
+        return ("\n".join(texts) + "\n").encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """One behind the other."""
+        return b"".join(pieces)
+
+    def nothing(self, next_id: int) -> bytes:
+        """Nothing: not every reader of lines takes an empty one."""
+        return b""
+
+    def end(self, next_id: int) -> bytes:
+        """Nothing."""
+        return b""
+
+    def error(self, problem: dict[str, Any]) -> bytes:
+        """A line that is no message."""
+        return json.dumps({"error": problem}).encode() + b"\n"
+
+
+class ServerSentEvents:
+    """An event a message."""
+
+    content_type = "text/event-stream"
+    most_messages = ANY
+    pause_s = 0.0
+    gives_way = False
+
+    def head(self, first_id: int) -> bytes:
+        """From where on messages come, should the connection break before the first."""
+        return b"retry: %d\nid: %d\n\n" % (RETRY_MS, max(first_id - 1, 0))
+
+    def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
+        """Events."""
+        return "".join(
+            [f"id: {row[ID]}\ndata: {text}\n\n" for row, text in zip(rows, texts, strict=True)]
+        ).encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """One behind the other."""
+        return b"".join(pieces)
+
+    def nothing(self, next_id: int) -> bytes:
+        """A comment, so that whatever lies between sees that the connection lives."""
+        return b":\nid: %d\n\n" % max(next_id - 1, 0)
+
+    def end(self, next_id: int) -> bytes:
+        """An event that tells a page to close its EventSource, which would connect again."""
+        return b"event: end\nid: %d\ndata: {}\n\n" % max(next_id - 1, 0)
+
+    def error(self, problem: dict[str, Any]) -> bytes:
+        """An event with the error."""
+        return b"event: error\ndata: " + json.dumps({"error": problem}).encode() + b"\n\n"
+
+
+class ListedEvents(ServerSentEvents):
+    """An event for all messages that have come since the last one, a JSON array: for a page that shows them."""
+
+    most_messages = MOST_LISTED
+    pause_s = LISTED_PAUSE_S
+    gives_way = True
+
+    def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
+        """Members of the array."""
+        return ",".join(texts).encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """The event."""
+        return b"event: msgs\nid: %d\ndata: [%b]\n\n" % (last_id, b",".join(pieces))
+
+
+PIECE_BYTES: Final = 256 * 1024
+"""Bytes that are made before they are written: large enough that what a write costs does not show."""
+
+MOST_ROWS: Final = 256
+"""Messages that are made at once, where they are quick."""
+
+TURN_S: Final = 0.005
+"""Seconds of the loop that making messages takes before others have their turn."""
+
+STOP_S: Final = 1.0
+"""Seconds that a client has to take what was written, once it is to end."""
+
+HEARTBEAT_S: Final = 15.0
+"""Seconds without a message after which the client is shown that the connection lives."""
+
+
+class Feed(Protocol):
+    """Where the messages come from (``gateway.vpn.feeds.log_feed.LogFeed``)."""
+
+    @property
+    def position(self) -> int:
+        """The first id that may not have been sent."""
+
+    def run(self) -> None:
+        """Send what is taken."""
+
+    def close(self) -> None:
+        """Send nothing any more."""
+
+
+class Texts(Protocol):
+    """Makes JSON of messages (``amqp_ext.message.json_rows.JsonRows``)."""
+
+    def texts(self, rows: Sequence[Row], end_id: int | None) -> Sequence[str]:
+        """The JSON text of each; ``end_id`` is the last message before live, if it is among them."""
+
+
+class LogStream:
+    """
+    One reader's messages on their way (``gateway.vpn.clients.ConsumerLink``).
+
+    Args:
+        limit: Messages after which it ends; None for as many as there are.
+        abort: Cuts the connection.
+        lease: Without it nothing may be delivered just now; None where nobody can take the store over.
+    """
+
+    def __init__(
+        self,
+        client: HttpClient,
+        form: LogForm,
+        texts: Texts,
+        limit: int | None,
+        abort: Callable[[], None],
+        lease: Lease | None,
+        clock: Clock,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self.client = client
+        self.sent = 0
+        """Messages."""
+        self._form = form
+        self._texts = texts
+        self._left = limit
+        self._abort = abort
+        self._ending: asyncio.TimerHandle | None = None
+        self._lease = lease
+        self._seconds = clock.seconds
+        self._heartbeat_s = heartbeat_s
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._messages = 0
+        self._last_id = 0
+        self._row_bytes = 1
+        self._at_once = RowsAtOnce(clock.seconds, MOST_ROWS)
+        self._spent = 0.0
+        self._is_over = False
+        self._is_left = False
+        """The client has gone."""
+        self._refused: Refused | None = None
+        self._news = asyncio.Event()
+        self._over = asyncio.Event()
+
+    # --- what the feed calls ------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many messages it can take right now."""
+        free = PIECE_BYTES - self._size
+        if free <= 0 or self._spent >= TURN_S or self._is_over:
+            return 0
+        room = min(
+            self._at_once.count,
+            max(free // self._row_bytes, 1),
+            self._form.most_messages - self._messages,
+        )
+        return room if self._left is None else min(room, self._left)
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        """Make these ready to be written, at most ``room``."""
+        began = self._seconds()
+        with self._at_once:
+            piece = self._form.messages(rows, self._texts.texts(rows, end_id))
+        self._pieces.append(piece)
+        self._size += len(piece)
+        self._messages += len(rows)
+        self._last_id = rows[-1][ID]
+        self._row_bytes = len(piece) // len(rows) or 1
+        self.sent += len(rows)
+        self.client.sent = self.sent
+        self._spent += self._seconds() - began
+        account = self.client.account
+        account.holds(Kind.UNSETTLED, self._size)
+        if account.is_over:
+            self.refuse(
+                Refused(
+                    ErrorCode.RESOURCE_LIMIT, "a message is larger than a client may have (connection_bytes)"
+                )
+            )
+        if self._left is not None:
+            self._left -= len(rows)
+            if not self._left:
+                self.finish()
+        self._news.set()
+
+    def nothing_to_send(self) -> None:
+        """It has all there is."""
+
+    def finish(self) -> None:
+        """All that was asked for was sent."""
+        self._is_over = True
+        self._news.set()
+        self._over.set()
+
+    def refuse(self, refused: Refused) -> None:
+        """It cannot go on."""
+        self._refused = self._refused or refused
+        self.finish()
+
+    # --- on its way -------------------------------------------------------------------------------------------------
+
+    async def run(self, feed: Feed, resolved: Resolved, receive: Receive, send: Send) -> None:
+        """Answer with what the feed has, from where it begins until that ends or the client leaves."""
+        leaving = asyncio.ensure_future(self._watch(receive))
+        self.client.when_stopped(self._stopped)
+        try:
+            await _write(send, self._form.head(resolved.first))
+            feed.run()
+            while not self._is_left:
+                if not self._pieces:
+                    if self._is_over:
+                        break
+                    await self._wait(feed, send)
+                    continue
+                if self._lease is not None and not self._lease.holds():
+                    await self._wait_for_lease(self._lease)
+                    continue
+                piece = self._form.joined(self._pieces, self._last_id)
+                self._pieces.clear()
+                self._messages = 0
+                await _write(send, piece)
+                del piece
+                # Written, or the socket's buffer has it: the loop's next turn is for others.
+                await asyncio.sleep(0)
+                self._size, self._spent = 0, 0.0
+                self.client.account.holds(Kind.UNSETTLED, 0)
+                if not self._is_over:
+                    feed.run()
+                    await self._rest()
+            await send(
+                {"type": "http.response.body", "body": self._end(feed, resolved.last), "more_body": False}
+            )
+        finally:
+            leaving.cancel()
+            if self._ending is not None:
+                self._ending.cancel()
+            feed.close()
+            if self._lease is not None:
+                self._lease.forget(self._news.set)
+
+    def _end(self, feed: Feed, last_id: int | None) -> bytes:
+        if self._refused is not None:
+            return self._form.error(problem_of(self._refused))
+        # A reader with an end has looked behind it.
+        return self._form.end(feed.position if last_id is None else min(feed.position, last_id + 1))
+
+    async def _wait(self, feed: Feed, send: Send) -> None:
+        """For messages; now and then the client is shown that there are none."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._news.wait()
+        except TimeoutError:
+            if not self._pieces and (self._lease is None or self._lease.holds()):
+                await _write(send, self._form.nothing(feed.position))
+
+    async def _rest(self) -> None:
+        """What comes meanwhile is written together."""
+        if self._form.pause_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._form.pause_s):
+                    await self._over.wait()
+
+    async def _wait_for_lease(self, lease: Lease) -> None:
+        self._news.clear()
+        lease.wait(self._news.set)
+        await self._news.wait()
+        if self._refused is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        """What was not written is not to be, as another gateway may have the store."""
+        self._pieces.clear()
+        self._size = self._messages = 0
+
+    def _stopped(self) -> None:
+        assert self.client.refused is not None
+        self.refuse(self.client.refused)
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(STOP_S, self._abort)
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._is_left = True
+        self.finish()
+
+
+async def _write(send: Send, piece: bytes) -> None:
+    if piece:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+log = structlog.get_logger()
+
+_OFFSET: Final = re.compile(r"[0-9]{1,19}")
+
+LAST_EVENT_ID: Final = (
+    "The offset of the last message that came: those after it are sent, whatever the start says. A browser says it "
+    "when it connects again."
+)
+
+
+class LogAnswer(Response):
+    """
+    What was asked for, read and checked.
+
+    Args:
+        start: Where to begin, and to end.
+        texts: Makes of each message what the form shows.
+        mark: What is on history; None where it has no name.
+        resumes: The client has had all before ``start``; where there is no more, it is told not to come again.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        vpn: MessageVpn,
+        user: str,
+        start: ReplayStart,
+        patterns: list[str],
+        selector: str | None,
+        limit: int | None,
+        form: LogForm,
+        texts: Texts,
+        *,
+        mark: ReplayMark | None = None,
+        resumes: bool,
+    ) -> None:
+        super().__init__()
+        self._mark = mark
+        self._request = request
+        self._vpn = vpn
+        self._user = user
+        self._start = start
+        self._patterns = patterns
+        self._selector = selector
+        self._limit = limit
+        self._form = form
+        self._texts = texts
+        self._resumes = resumes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with admitted(self._request, self._user, self._vpn.name, f"log://{self._patterns[0]}") as client:
+            await self._read(client, scope, receive, send)
+
+    async def _read(self, client: HttpClient, scope: Scope, receive: Receive, send: Send) -> None:
+        vpn, patterns = self._vpn, self._patterns
+        vpn.log.check_reads("there is nothing to read")
+        selects = compile_filters(Filters(selector=self._selector), mark=self._mark)
+        resolved = await while_waiting(
+            self._request, vpn.log.resolve_start(self._start, patterns, client.user)
+        )
+        client.check()
+        if self._mark is not None:
+            self._mark.below = vpn.broker.next_id
+        if self._resumes and resolved.last is not None and resolved.first > resolved.last:
+            await Response(status_code=204)(scope, receive, send)
+            return
+        stream = LogStream(
+            client,
+            self._form,
+            self._texts,
+            self._limit,
+            scope.get(ABORT, lambda: None),
+            vpn.lease,
+            vpn.clock,
+        )
+        feed = vpn.readers.read_log(resolved, patterns, stream, selects, gives_way=self._form.gives_way)
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [
+                        (b"content-type", self._form.content_type.encode()),
+                        (b"cache-control", b"no-store"),
+                        (b"x-accel-buffering", b"no"),
+                    ],
+                }
+            )
+            await stream.run(feed, resolved, receive, send)
+        finally:
+            feed.close()
+            self._tell(client, stream, resolved.first)
+
+    def _tell(self, client: HttpClient, stream: LogStream, first: int) -> None:
+        log.info(
+            "http_read",
+            **{
+                log_keys.USER: client.user,
+                log_keys.PEER: client.peer,
+                log_keys.VPN: self._vpn.name,
+                log_keys.TOPIC: ", ".join(self._patterns)[:300],
+                log_keys.FIRST: first,
+                log_keys.MESSAGES: stream.sent,
+            },
+        )
+
+
+def start_of(
+    start: str | None,
+    until: str | None,
+    missing: str | None,
+    last_event_id: str | None,
+    *,
+    is_events: bool,
+    name: str | None = None,
+) -> ReplayStart:
+    """
+    The start that is asked for; without one, JSON lines begin at the beginning, and events live.
+
+    Args:
+        last_event_id: Of the last event that came, where the client comes again.
+        name: What the replay is called.
+
+    Raises:
+        ReplayStartError: It is none.
+        SempError: INVALID_PARAMETER, nor is the last event's id.
+    """
+    if last_event_id is not None:
+        if not _OFFSET.fullmatch(last_event_id) or int(last_event_id) >= MAX_OFFSET:
+            raise SempError(
+                "INVALID_PARAMETER", f"Last-Event-ID is the offset of a message, not {last_event_id[:80]!r}."
+            )
+        start = f"#{int(last_event_id) + 1}"
+    if start is None and not is_events:
+        start = "beginning"
+    if start is None and until is None:
+        start = "live"
+    if until is None and not is_events:
+        until = "now"
+    options = {"replay-start": start, "until": until, "missing": missing, "replay-name": name}
+    found = from_options({option: value for option, value in options.items() if value is not None})
+    if found is None:
+        raise ReplayStartError("There is no start.")
+    return found
+
+
+_EVENTS: Final = "text/event-stream"
+
+_FROM: Final = (
+    "Where to begin, as every start is written: `beginning`, a date, `10m` (ago), `#123`, `rmid1:…`, `point:NAME`, "
+    "`message-id:ID`, `match:SELECTOR`, `last`, `last:N`, `live`. Without it JSON lines "
+    "begin at the beginning, and events live."
+)
+_UNTIL: Final = (
+    "Where to end: `now`, a date, `#123` or `rmid1:…`. Without it JSON lines end with what is there now, and events "
+    "never do."
+)
+_NAME: Final = (
+    "What this replay is called: history has it as the annotation `x-opt-replay-name`, and what is published from now "
+    "on has not."
+)
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    **REFUSALS,
+    200: {
+        "description": "Messages, each as `rewind tail --json` prints it: a line each or, asked for with "
+        "`Accept: text/event-stream`, an event each, whose `id` is the offset.",
+        "content": {
+            JsonLines.content_type: {"schema": {"type": "string"}},
+            _EVENTS: {"schema": {"type": "string"}},
+        },
+    },
+    204: {"description": "Of events that end: all came before, and a browser need not connect again."},
+}
+
+
+def log_read_routes() -> list[LazyRoute]:
+    """``/v1/log``."""
+    router = LazyRouter(CLIENTS_ROOT, tags=["messages"])
+
+    @router.operation(
+        "GET",
+        "/log",
+        summary="Messages of the log, and on: as JSON lines or as Server-Sent Events",
+        dependencies=[rights.needs(rights.LOG_READ)],
+        response_class=Response,
+        responses=_ANSWERS,
+    )
+    async def read(
+        request: Request,
+        user: Annotated[Administrator, Depends(administrator_of)],
+        subscribe: Subscribed = [">"],  # noqa: B006 - FastAPI copies it
+        start: Annotated[str | None, Query(alias="from", description=_FROM, max_length=5_000)] = None,
+        until: Annotated[str | None, Query(description=_UNTIL, max_length=100)] = None,
+        missing: Annotated[
+            str | None, Query(description="`clamp`: where the start is not in the log, the nearest that is.")
+        ] = None,
+        selector: Annotated[
+            str | None, Query(description="A JMS selector that messages pass.", max_length=5_000)
+        ] = None,
+        name: Annotated[str | None, Query(description=_NAME, max_length=NAME_CHARACTERS)] = None,
+        limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None,
+        vpn: VpnQuery = "default",
+        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
+    ) -> Response:
+        is_events = _EVENTS in request.headers.get("accept", "").lower()
+        for pattern in subscribe:
+            TopicPattern.parse(pattern)
+        found = vpn_of(request, vpn).vpn
+        if not found.settings.enabled:
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+        place = start_of(start, until, missing, last_event_id, is_events=is_events, name=name)
+        mark = None if place.name is None else ReplayMark(place.name)
+        return LogAnswer(
+            request,
+            found,
+            user.name or ANONYMOUS_USER,
+            place,
+            subscribe or [">"],
+            selector,
+            limit,
+            ServerSentEvents() if is_events else JsonLines(),
+            JsonRows(found.log.generation, mark),
+            mark=mark,
+            resumes=is_events and last_event_id is not None,
+        )
+
+    return router.routes
