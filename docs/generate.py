@@ -34,10 +34,9 @@ from gateway.admin.http import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
 from gateway.config import example_toml
-from gateway.config.limits import AlarmThresholds, Limits, Store
-from gateway.config.queue_settings import QUEUE_KEYS
-from gateway.config.settings_schema import settings_of
-from gateway.config.vpn import Queue
+from gateway.config.settings import AlarmThresholds, Limits, Store
+from gateway.config.toml import settings_of
+from gateway.config.vpn import QUEUE_KEYS, Queue
 from gateway.core.errors import ErrorCode
 from gateway.core.permissions import Action
 from gateway.core.replay.states import state_diagram

@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from gateway import descriptors, log_keys, logging_setup
+from gateway import sockets
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container, Guest
@@ -42,6 +42,7 @@ from gateway.config import (
 )
 from gateway.engines import ChosenStores, engine_of, files_in
 from gateway.ledger import Ledger
+from gateway.logging import lines, log_keys
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.hosted import MessageVpns, OpenArchive
@@ -379,10 +380,10 @@ async def _reload(gateway: Gateway) -> None:
 def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
     _share_one_heap()  # before there is a second thread, which would take a heap of its own
-    logging_setup.configure(configuration.settings.log)
+    lines.configure(configuration.settings.log)
     try:
-        descriptors.provide(configuration.settings.limits.max_connections)
-    except descriptors.TooFewDescriptors as error:
+        sockets.provide_descriptors(configuration.settings.limits.max_connections)
+    except sockets.TooFewDescriptors as error:
         print(f"rewind: {error}", file=sys.stderr)
         return 1
     sys.setswitchinterval(SWITCH_SECONDS)

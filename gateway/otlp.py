@@ -25,7 +25,7 @@ from opentelemetry.trace import SpanKind as TheirKind
 from opentelemetry.trace.status import Status, StatusCode
 
 from amqp_ext.message.trace_context import TraceContext
-from gateway import log_keys
+from gateway.logging import log_keys
 from gateway.vpn.tracing import Span, SpanKind
 
 MOST_QUEUED: Final = 10_000

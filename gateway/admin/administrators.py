@@ -43,8 +43,7 @@ from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
-from gateway.password_checks import TooManyChecks
-from gateway.users import Users
+from gateway.users import TooManyChecks, Users
 
 COOKIE: Final = "rewind-session"
 """What the name of the cookie begins with: the port follows. A browser has one jar for all ports of an address, where

@@ -12,8 +12,8 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import line_rate, log_keys
-from gateway.peer_lines import PeerLines
+from gateway.logging import lines, log_keys
+from gateway.logging.lines import PeerLines
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class AuditLog:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._lines = PeerLines(time.monotonic, line_rate.BURST, line_rate.PER_SECOND)
+        self._lines = PeerLines(time.monotonic, lines.BURST, lines.PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

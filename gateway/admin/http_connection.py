@@ -30,9 +30,9 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.accepting import accepted_from, tell_refused
 from gateway.admin.administrators import Certified
-from gateway.peer_lines import PeerLines
+from gateway.logging.lines import PeerLines
+from gateway.sockets import accepted_from, tell_refused
 from gateway.tls import peer_common_name
 
 MOST_HANDSHAKES: Final = 256

@@ -30,7 +30,7 @@ from gateway.admin.rights import GATEWAY_SEEN, needs
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.replay.states import ReplayState
-from gateway.log_lines import COUNTS
+from gateway.logging.lines import COUNTS
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import REFUSALS
 from store.histogram import Histogram

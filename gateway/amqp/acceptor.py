@@ -15,7 +15,7 @@ from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer, SaslState
 from gateway.config import Limits
 from gateway.ledger import Account
-from gateway.password_checks import TooManyChecks
+from gateway.users import TooManyChecks
 
 ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)
 """The connection."""
@@ -136,7 +136,7 @@ class Acceptor(Protocol[ConnectionT_contra]):
         Have a password checked, off the loop.
 
         Raises:
-            gateway.password_checks.TooManyChecks: Its peer may try again later.
+            gateway.users.TooManyChecks: Its peer may try again later.
         """
 
     def frame_filter(self, identity: Identity) -> FrameFilter | None:

@@ -19,7 +19,6 @@ from proton import Event
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
 from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
-from gateway import log_keys
 from gateway.amqp.acceptor import Acceptor, FrameFilter, Handshake, OpenClient, answer_open
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
@@ -32,6 +31,7 @@ from gateway.amqp.engine.native import UNREADABLE, Engine
 from gateway.amqp.engine.output import Output
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
+from gateway.logging import log_keys
 from gateway.tls import peer_common_name
 
 TASKS: Final = 16

@@ -15,11 +15,9 @@ from typing import Any
 
 import structlog
 
-from gateway import log_keys
 from gateway.core.errors import Refused
-from gateway.line_rate import LineRate
-from gateway.log_lines import COUNTS
-from gateway.log_values import cut
+from gateway.logging import log_keys
+from gateway.logging.lines import COUNTS, LineRate, cut
 
 log = structlog.get_logger()
 

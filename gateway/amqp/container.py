@@ -23,8 +23,6 @@ from proton import Link
 from amqp_ext.frames.sole_connection import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
-from gateway import log_keys
-from gateway.accepting import accepted_from, tell_refused
 from gateway.amqp.admission import Admission, Admitted, NoRoom
 from gateway.amqp.attach.attach import attach
 from gateway.amqp.attach.client import CarryingConnection, Client, VpnState
@@ -35,10 +33,11 @@ from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import LinkStealing, Listener, Settings, authority
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
-from gateway.password_checks import PasswordChecks
-from gateway.peer_lines import PeerLines
+from gateway.logging import log_keys
+from gateway.logging.lines import PeerLines
+from gateway.sockets import accepted_from, tell_refused
 from gateway.tls import TlsError, renew, server_context
-from gateway.users import Users
+from gateway.users import PasswordChecks, Users
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import WaitingVpn
 

@@ -19,9 +19,9 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
-from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.config import WebSocket
+from gateway.logging import log_keys
 
 UNOPENED_BYTES: Final = 64 * 1024
 """Largest WebSocket message, and most bytes of the upgrade, of a peer whose AMQP connection is not open yet."""

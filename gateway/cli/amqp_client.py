@@ -20,7 +20,7 @@ from proton import Handler, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from gateway.cli.credentials import credential_options, password_of
+from gateway.cli.options import credential_options, password_of
 from gateway.core.errors import ErrorCode
 
 F = TypeVar("F", bound=Callable[..., Any])

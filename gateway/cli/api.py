@@ -1,27 +1,29 @@
 """
-The verbs' way to a gateway's administration, and how its answers are shown: a table for a person, JSON for a program.
+The client of a gateway's administration that the verbs share, and how its answers are shown: a table for a person, JSON
+for a program.
 
 Exit status: 0 done; 1 the gateway refused, or cannot be reached; 2 wrong usage.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final, NamedTuple, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
 
-from gateway.cli.credentials import authorization, credential_options, token_option, trusting
-from gateway.cli.next_step import MOST_NAMES, where_to_look
-from gateway.cli.output.words import one_line
+from gateway.cli.options import authorization, credential_options, token_option, trusting
+from gateway.cli.words import one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -179,7 +181,7 @@ class Api:
         if self.as_json:
             click.echo(json.dumps(data, ensure_ascii=False))
         elif data:
-            from gateway.cli.output.tables import print_object  # noqa: PLC0415 - it loads rich
+            from gateway.cli.tables import print_object  # noqa: PLC0415 - it loads rich
 
             print_object(data, with_names=with_names)
 
@@ -189,7 +191,7 @@ class Api:
             for thing in things:
                 click.echo(json.dumps(thing, ensure_ascii=False))
             return
-        from gateway.cli.output.tables import print_table  # noqa: PLC0415 - it loads rich
+        from gateway.cli.tables import print_table  # noqa: PLC0415 - it loads rich
 
         print_table(things, columns, empty)
 
@@ -260,3 +262,44 @@ def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:
         return str(more.pop("description")), more
     except (ValueError, KeyError, TypeError):
         return f"the gateway answered {error.code} {error.reason}", {}
+
+
+MOST_NAMES: Final = 1_000
+"""Names that are compared with one that is not there."""
+
+
+class _Listed(NamedTuple):
+    tree: str
+    key: str
+    verb: str
+
+
+_LISTS: Final = {
+    "queues": _Listed("config", "queueName", "rewind queue list"),
+    "topicEndpoints": _Listed("config", "topicEndpointName", "rewind topic-endpoint list"),
+    "replayPoints": _Listed("config", "replayPointName", "rewind point list"),
+    "clients": _Listed("monitor", "clientName", "rewind client list"),
+    "replays": _Listed("monitor", "replayName", "rewind replay list"),
+}
+"""By the collection in a path."""
+
+_ABSENT: Final = re.compile(r"there is no (queue|topic-endpoint|client|point|replay)\b", re.IGNORECASE)
+
+NamesOf = Callable[[str, str, str], Iterable[str]]
+"""Names in a tree's collection, by the attribute that has them."""
+
+
+def where_to_look(names: tuple[str, ...], sentence: str, names_of: NamesOf) -> str:
+    """
+    What to add to a refusal; nothing where it is about something else than a thing that is not there.
+
+    Args:
+        names: The path of the request below its Message VPN.
+        sentence: What the gateway said.
+    """
+    listed = _LISTS.get(names[0]) if len(names) > 1 else None
+    if listed is None or not _ABSENT.match(sentence):
+        return ""
+    near = difflib.get_close_matches(names[1], set(names_of(listed.tree, names[0], listed.key)))
+    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"{meant}`{listed.verb}` shows those there are"

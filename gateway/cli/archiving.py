@@ -2,7 +2,7 @@
 The work behind ``rewind archive``: copy a log to its archive, tell the gateway what it may trim, compact.
 
 The one part of the gateway that knows the archive and the places of a log. Both need pyarrow, which comes with an
-extra: ``gateway.cli.verbs.archive`` imports this module when the verb is run, and not before.
+extra: ``gateway.cli.archive`` imports this module when the verb is run, and not before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli.api import Api
-from gateway.cli.output.words import MEGABYTE, counted, number
+from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
 from spark_bridge.places.addresses import Archived, Schema

@@ -22,7 +22,7 @@ import click
 
 from amqp_ext.sasl.passwords import SALT_BYTES
 from amqp_ext.sasl.passwords import hash_password as hash_with_salt
-from gateway.cli.global_options import behind_the_verb, global_options
+from gateway.cli.options import behind_the_verb, global_options
 
 if TYPE_CHECKING:
     from gateway.config import Configuration, Overrides
@@ -35,23 +35,23 @@ NEVER_USED = ("numpy", "pandas", "rich")
 weigh more than the gateway. Where an archive is read, ``gateway.app.open_archive`` undoes it."""
 
 CLIENTS = {
-    "send": "gateway.cli.verbs.send:send",
-    "tail": "gateway.cli.verbs.tail:tail",
-    "top": "gateway.cli.verbs.top:top",
-    "status": "gateway.cli.verbs.objects:status",
-    "alarms": "gateway.cli.verbs.objects:alarms",
-    "reload": "gateway.cli.verbs.objects:reload",
-    "vpn": "gateway.cli.verbs.objects:vpn",
-    "queue": "gateway.cli.verbs.objects:queue",
-    "topic-endpoint": "gateway.cli.verbs.objects:topic_endpoint",
-    "subscription": "gateway.cli.verbs.objects:subscription",
-    "point": "gateway.cli.verbs.objects:point",
-    "client": "gateway.cli.verbs.objects:client",
-    "replay": "gateway.cli.verbs.replays:replay",
-    "dead": "gateway.cli.verbs.jobs:dead",
-    "store": "gateway.cli.verbs.store:store",
-    "log": "gateway.cli.verbs.log:replay_log",
-    "archive": "gateway.cli.verbs.archive:archive",
+    "send": "gateway.cli.send:send",
+    "tail": "gateway.cli.tail:tail",
+    "top": "gateway.cli.top:top",
+    "status": "gateway.cli.objects:status",
+    "alarms": "gateway.cli.objects:alarms",
+    "reload": "gateway.cli.objects:reload",
+    "vpn": "gateway.cli.objects:vpn",
+    "queue": "gateway.cli.objects:queue",
+    "topic-endpoint": "gateway.cli.objects:topic_endpoint",
+    "subscription": "gateway.cli.objects:subscription",
+    "point": "gateway.cli.objects:point",
+    "client": "gateway.cli.objects:client",
+    "replay": "gateway.cli.replays:replay",
+    "dead": "gateway.cli.replays:dead",
+    "store": "gateway.cli.store:store",
+    "log": "gateway.cli.log:replay_log",
+    "archive": "gateway.cli.archive:archive",
 }
 """Verbs that are clients of a gateway, and where they are: a gateway need not load them."""
 

@@ -5,29 +5,37 @@ problem at once, ``rules`` has the rules over several settings, ``render`` write
 documentation shows.
 """
 
-from gateway.config.bearer_tokens import new_token, token_hash
-from gateway.config.files import hash_of_token, password_hash, sas_key
-from gateway.config.limits import AlarmThresholds, Limits, Store
-from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
+from gateway.config.changes import Difference, Reloaded, reconcile
+from gateway.config.load import (
+    NO_OVERRIDES,
+    Configuration,
+    Overrides,
+    hash_of_token,
+    load,
+    parse,
+    password_hash,
+    read,
+    sas_key,
+)
 from gateway.config.problems import ConfigError
-from gateway.config.reload import Difference, Reloaded, reconcile
-from gateway.config.render import effective_toml, example_toml
-from gateway.config.replay_target import ReplayTarget
-from gateway.config.setting_types import Mechanism, is_loopback
+from gateway.config.setting_types import Mechanism, is_loopback, new_token, token_hash
 from gateway.config.settings import (
     AdminListener,
+    AlarmThresholds,
+    Limits,
     LinkStealing,
     Listener,
     Logging,
     Settings,
+    Store,
     Telemetry,
     Tls,
     User,
     WebSocket,
     authority,
 )
-from gateway.config.vpn import Queue, ReplayLog, Vpn
-from gateway.config.vpn_store import VpnStore, masked
+from gateway.config.toml import effective_toml, example_toml
+from gateway.config.vpn import Queue, ReplayLog, ReplayTarget, Vpn, VpnStore, masked
 
 __all__ = [
     "NO_OVERRIDES",

@@ -1,8 +1,9 @@
-"""From a TOML file and command-line options to ``Settings``, or to everything that is wrong with them.
+"""
+From a TOML file and command-line options to ``Settings``, or to everything that is wrong with them.
 
-Invariant: one run reports every problem. What cannot be read is reported, left out, and the rest is read as
-if it had not been there, so that rules over several settings are checked in the same run; a rule's complaint
-about a setting that was already reported is dropped as a consequence.
+Invariant: one run reports every problem. What cannot be read is reported, left out, and the rest is read as if it had
+not been there, so that rules over several settings are checked in the same run; a rule's complaint about a setting that
+was already reported is dropped as a consequence.
 """
 
 import difflib
@@ -12,21 +13,19 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import toml
-from gateway.config.administered import administered_over, read_administered
-from gateway.config.files import unusable_files
-from gateway.config.listen_addresses import ListenAddress, parse_address
-from gateway.config.problems import ConfigError, ConfigProblem, unrelated
-from gateway.config.rules import broken_rules
-from gateway.config.settings import Listener, Settings, default_vpns
-from gateway.config.settings_schema import READER, keys_at
-from gateway.config.vpn import Vpn
-from gateway.config.vpn_store import masked
+from gateway.config.changes import administered_over, read_administered
+from gateway.config.problems import ConfigError, ConfigProblem, broken_rules, unrelated
+from gateway.config.setting_types import ListenAddress, check_password_hash, check_token_hash, parse_address
+from gateway.config.settings import Listener, Settings, User, default_vpns
+from gateway.config.toml import READER, keys_at
+from gateway.config.vpn import Vpn, masked
+from gateway.tls import TlsError, server_context
 
 _SECRETS = frozenset({"password", "token"})
 _LONGEST_QUOTE = 60
@@ -248,3 +247,95 @@ def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Liste
     if address.secure:
         raise ValueError("`amqps://` needs a certificate; give the file a `[listener.tls]`")
     return Listener(host=address.host, port=address.port)
+
+
+SAS_KEY_CHARACTERS: Final = 16
+"""Fewest characters of a key. Whoever sees one signature can try keys for as long as he likes."""
+
+
+def password_hash(user: User) -> str | None:
+    """The user's password hash, from the settings or from ``password_file``; None for a user with certificates
+    only.
+
+    Raises:
+        ValueError: The file cannot be read or is not text.
+    """
+    return user.password if user.password_file is None else _content(user.password_file)
+
+
+def hash_of_token(user: User) -> str | None:
+    """The hash of the user's token, from the settings or from ``token_file``; None for a user without one.
+
+    Raises:
+        ValueError: The file cannot be read or is not text.
+    """
+    return user.token if user.token_file is None else _content(user.token_file)
+
+
+def sas_key(user: User) -> str | None:
+    """The key of the user's shared access signatures, from ``sas_key_file``; None for a user without one.
+
+    Raises:
+        ValueError: The file cannot be read or is not text.
+    """
+    return None if user.sas_key_file is None else _content(user.sas_key_file)
+
+
+def check_sas_key(text: str) -> str:
+    """``text`` as it is, if it is hard to guess.
+
+    Raises:
+        ValueError: It is not; the sentence does not quote it.
+    """
+    if len(text) < SAS_KEY_CHARACTERS:
+        raise ValueError(
+            f"a key has {SAS_KEY_CHARACTERS} characters or more; `openssl rand -base64 32` makes a good one"
+        )
+    return text
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text") from error
+
+
+def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
+    """Every named file that is not what it should be."""
+    places = {f"listener[{index}].tls": listener.tls for index, listener in enumerate(settings.listeners)}
+    for path, tls in {**places, "admin.tls": settings.admin.tls}.items():
+        if tls:
+            try:
+                server_context(tls)
+            except TlsError as error:
+                yield ConfigProblem(path, f"cannot be used: {error}")
+    for name, vpn in settings.vpns.items():
+        if vpn.store is not None and vpn.store.password_file is not None:
+            try:
+                _content(vpn.store.password_file)
+            except ValueError as error:
+                path = toml.dotted(["vpn", name, "store", "password_file"])
+                yield ConfigProblem(path, f"cannot be used: {error}")
+        for label, target in vpn.replay_targets.items():
+            for key, file in (("password_file", target.password_file), ("tls_ca", target.tls_ca)):
+                try:
+                    if file is not None:
+                        _content(file)
+                except ValueError as error:
+                    path = toml.dotted(["vpn", name, "replay_target", label, key])
+                    yield ConfigProblem(path, f"cannot be used: {error}")
+    for name, user in settings.users.items():
+        for key, read, check in (
+            ("password_file", password_hash, check_password_hash),
+            ("token_file", hash_of_token, check_token_hash),
+            ("sas_key_file", sas_key, check_sas_key),
+        ):
+            try:
+                stored = read(user)
+                if stored is not None:
+                    check(stored)
+            except ValueError as error:
+                yield ConfigProblem(toml.dotted(["user", name, key]), f"cannot be used: {error}")

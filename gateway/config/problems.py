@@ -1,7 +1,14 @@
-"""What is wrong with a configuration, each thing with its place, all of them at once."""
+"""What is wrong with a configuration: problems with their places, and the rules over several settings."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from gateway.config import toml
+from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
+from gateway.config.settings import Listener, Settings, User, authority
+from gateway.config.vpn import QUEUE_KEYS, Queue, Vpn, has_password
+from gateway.core.endpoint.settings import EndpointKind, circle_of, told, way_of
 
 
 class ConfigError(ValueError):
@@ -48,3 +55,218 @@ def _overlap(one: list[str], other: list[str]) -> bool:
 
 def _steps(path: str) -> list[str]:
     return path.replace("[", ".[").split(".")
+
+
+def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
+    """Every rule that ``settings`` breaks."""
+    if not settings.listeners:
+        yield ConfigProblem("listener", "is empty; name at least one address")
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener(settings, listener, f"listener[{index}]")
+    yield from _shared_addresses(settings)
+    yield from _admin(settings)
+    yield from _users(settings)
+    yield from _vpns(settings)
+    if settings.store.checkpoint_mb > settings.store.wal_limit_mb:
+        yield ConfigProblem(
+            "store.checkpoint_mb",
+            "is above store.wal_limit_mb; make it the smaller of the two",
+            ("store.wal_limit_mb",),
+        )
+
+
+def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[ConfigProblem]:
+    offered = settings.mechanisms(listener)
+    can_verify = listener.tls is not None and listener.tls.client_ca is not None
+    if not offered and settings.users and not settings.accepts_tokens(listener):
+        have_certificates = any(user.certificate_names for user in settings.users.values())
+        yield ConfigProblem(
+            f"{path}.sasl",
+            "leaves no way to log in: users with certificates only need the listener's `tls.client_ca`"
+            if have_certificates
+            else "leaves no way to log in: tokens are for the administration; give a user a `password`",
+            given=("user", f"{path}.tls"),
+        )
+    if (
+        "ANONYMOUS" in offered
+        and not is_loopback(listener.host)
+        and not settings.allow_anonymous_beyond_loopback
+    ):
+        remedy = "take ANONYMOUS out of `sasl`" if settings.users else "configure users"
+        yield ConfigProblem(
+            f"{path}.host",
+            f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
+            "or set `allow_anonymous_beyond_loopback = true`",
+            given=("user", f"{path}.sasl", "allow_anonymous_beyond_loopback"),
+        )
+    elif "ANONYMOUS" in offered and settings.users and ANONYMOUS_USER not in settings.users:
+        yield ConfigProblem(
+            f"{path}.sasl",
+            "has ANONYMOUS beside users; say in a `[user.anonymous]` what clients without a name may do",
+            given=("user",),
+        )
+    if "EXTERNAL" in offered and not can_verify:
+        yield ConfigProblem(
+            f"{path}.sasl",
+            "has EXTERNAL, which needs `tls.client_ca` to check certificates",
+            (f"{path}.tls",),
+        )
+    if listener.tls and listener.tls.require_client_certificate and not can_verify:
+        yield ConfigProblem(f"{path}.tls.require_client_certificate", "needs `client_ca` to check them")
+    for mechanism in offered:
+        if mechanism != "ANONYMOUS" and not settings.users:
+            yield ConfigProblem(f"{path}.sasl", f"has {mechanism}, which needs a `[user.NAME]`", ("user",))
+
+
+def _shared_addresses(settings: Settings) -> Iterator[ConfigProblem]:
+    taken = {(settings.admin.host, settings.admin.port): "admin"} if settings.admin.port else {}
+    for index, listener in enumerate(settings.listeners):
+        path, address = f"listener[{index}]", (listener.host, listener.port)
+        if address in taken:
+            yield ConfigProblem(
+                f"{path}.port",
+                f"is taken: {taken[address]} has {authority(*address)} already",
+                (taken[address], path),
+            )
+        elif listener.port:
+            taken[address] = path
+
+
+def _admin(settings: Settings) -> Iterator[ConfigProblem]:
+    host = settings.admin.host
+    if not (is_loopback(host) or settings.users or settings.allow_anonymous_beyond_loopback):
+        yield ConfigProblem(
+            "admin.host",
+            f"{host} would let anyone on other machines administer; configure users, use loopback, "
+            "or set `allow_anonymous_beyond_loopback = true`",
+            given=("user", "allow_anonymous_beyond_loopback"),
+        )
+    tls = settings.admin.tls
+    if tls and tls.require_client_certificate and not tls.client_ca:
+        yield ConfigProblem("admin.tls.require_client_certificate", "needs `client_ca` to check them")
+
+
+def _users(settings: Settings) -> Iterator[ConfigProblem]:
+    owners = Counter(name for user in settings.users.values() for name in set(user.certificate_names))
+    for name, user in settings.users.items():
+        path = toml.dotted(["user", name])
+        if user.password is not None and user.password_file is not None:
+            yield ConfigProblem(f"{path}.password_file", "stands beside `password`; keep one of the two")
+        if user.token is not None and user.token_file is not None:
+            yield ConfigProblem(f"{path}.token_file", "stands beside `token`; keep one of the two")
+        has_token = user.token or user.token_file or user.sas_key_file
+        if not (user.password or user.password_file or user.certificate_names or has_token):
+            if name != ANONYMOUS_USER:
+                yield ConfigProblem(
+                    path,
+                    "cannot log in; give it `password`, `password_file`, `certificate_names`, or for the "
+                    "administration `token` or `token_file`",
+                )
+            elif not any("ANONYMOUS" in listener.sasl for listener in settings.listeners):
+                yield ConfigProblem(
+                    path, "stands for clients without a name, but no listener has ANONYMOUS in `sasl`"
+                )
+        yield from _permissions(user, path)
+        for vpn in user.vpns:
+            if vpn not in settings.vpns:
+                table = toml.dotted(["vpn", vpn])
+                yield ConfigProblem(
+                    f"{path}.vpns", f"names {vpn}, which is not there; add `[{table}]`", (table,)
+                )
+        for certificate in user.certificate_names:
+            if owners[certificate] > 1:
+                yield ConfigProblem(
+                    f"{path}.certificate_names", f"has {certificate}, which is another user's too"
+                )
+
+
+def _permissions(user: User, path: str) -> Iterator[ConfigProblem]:
+    for key, rules in user.permissions().items():
+        if rules and all(rule.startswith("!") for rule in rules):
+            yield ConfigProblem(
+                f"{path}.{key}",
+                "has exceptions alone, which permit nothing; name what they are exceptions from, "
+                "as in `queue://>`",
+            )
+    if user.replay and not user.consume:
+        yield ConfigProblem(
+            f"{path}.replay",
+            "permits nothing without `consume`: what is replayed is consumed",
+            (f"{path}.consume",),
+        )
+
+
+def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
+    if not any(vpn.enabled for vpn in settings.vpns.values()):
+        yield ConfigProblem("vpn", "has no enabled Message VPN, so no client could connect")
+    for name, vpn in settings.vpns.items():
+        for indexed, count in Counter(vpn.replay_log.index).items():
+            if count > 1:
+                path = toml.dotted(["vpn", name, "replay_log", "index"])
+                yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
+        for place, rule in enumerate(vpn.replay_log.retention):
+            if all(topic.startswith("!") for topic in rule.topics):
+                path = toml.dotted(["vpn", name, "replay_log"]) + f".retention[{place}].topics"
+                yield ConfigProblem(path, "has exceptions alone; name the topics that it is about")
+        if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
+            path = toml.dotted(["vpn", name, "store", "password_file"])
+            yield ConfigProblem(path, "stands beside a password in `url`; keep one of the two")
+        if vpn.store is not None and vpn.store.standby_reads and vpn.store.read_url is None:
+            path = toml.dotted(["vpn", name, "store", "standby_reads"])
+            yield ConfigProblem(path, "needs `read_url`: it names the standby that is read")
+        for label, target in vpn.replay_targets.items():
+            if (target.user is None) != (target.password_file is None):
+                path = toml.dotted(["vpn", name, "replay_target", label])
+                yield ConfigProblem(path, "has one of `user` and `password_file`; it takes both, or none")
+            if target.tls_ca is not None and not target.url.startswith("amqps://"):
+                path = toml.dotted(["vpn", name, "replay_target", label, "tls_ca"])
+                yield ConfigProblem(path, "is for TLS; write `amqps://` in `url`")
+        yield from _dead_letter_circles(vpn, name)
+        for queue_name, queue in vpn.queues.items():
+            if queue.kind == EndpointKind.STREAM.value:
+                yield from _stream(vpn, queue, ["vpn", name], queue_name)
+            said = queue.settings
+            if said.dead_message_queue == queue_name:
+                path = toml.dotted(["vpn", name, "queue", queue_name, "dead_message_queue"])
+                yield ConfigProblem(
+                    path, "is the queue itself, whose dead messages would come back; name another"
+                )
+            if said.default_start != "live" and not vpn.replay_log.enabled:
+                path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
+                log = toml.dotted(["vpn", name, "replay_log"])
+                yield ConfigProblem(
+                    path, f"is {said.default_start}, which needs `replay_log.enabled`", (log,)
+                )
+
+
+def _dead_letter_circles(vpn: Vpn, vpn_name: str) -> Iterator[ConfigProblem]:
+    ways = {
+        name: way
+        for name, queue in vpn.queues.items()
+        if (
+            way := way_of(
+                name, EndpointKind(queue.kind), queue.settings.dead_message_queue, queue.subscriptions
+            )
+        )
+    }
+    for name, way in ways.items():
+        circle = circle_of(name, ways)
+        # A queue that is its own is told of in other words; and one sentence is enough for a circle.
+        if circle and way.queue != name and name == min(circle):
+            path = toml.dotted(["vpn", vpn_name, "queue", name, "dead_message_queue"])
+            yield ConfigProblem(
+                path, f"brings dead messages back, from {told(circle)}; have them end somewhere"
+            )
+
+
+def _stream(vpn: Vpn, queue: Queue, vpn_path: list[str], name: str) -> Iterator[ConfigProblem]:
+    """A stream is a view of the log: what is said of messages that lie on a queue is a mistake."""
+    for found in QUEUE_KEYS:
+        instead = found.setting.on_streams
+        if instead and getattr(queue, found.key) != found.default:
+            path = toml.dotted([*vpn_path, "queue", name, found.key])
+            yield ConfigProblem(path, f"makes no sense on a stream, which holds no messages: {instead}")
+    if not vpn.replay_log.enabled:
+        path = toml.dotted([*vpn_path, "queue", name, "kind"])
+        log = toml.dotted([*vpn_path, "replay_log"])
+        yield ConfigProblem(path, "is stream, a view of the log, which needs `replay_log.enabled`", (log,))

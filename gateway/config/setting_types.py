@@ -1,13 +1,16 @@
-"""The kinds of value a setting can have, each with the check that goes with it.
+"""
+The types of settings' values, each with its check.
 
 A check raises ValueError with the second half of a sentence whose first half is the setting's path:
 "vpn.default.queue.orders.subscriptions[0]: " + "``a//b`` ...". Nothing here knows which setting it checks.
 """
 
+import hashlib
 import ipaddress
 import re
+import secrets
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
@@ -19,7 +22,33 @@ from amqp_ext.sasl.passwords import normalise
 from amqp_ext.sasl.passwords import parse as parse_password
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicPattern
-from gateway.config.bearer_tokens import check_token_hash
+
+_PREFIX: Final = "sha256$"
+_TOKEN_BYTES: Final = 32
+
+
+def new_token() -> str:
+    """A fresh token, of the letters, digits, ``-`` and ``_`` that a header takes (RFC 6750 section 2.1)."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_hash(token: str) -> str:
+    """What the configuration holds of a token."""
+    return _PREFIX + hashlib.sha256(token.encode()).hexdigest()
+
+
+def check_token_hash(text: str) -> str:
+    """``text`` as it is, if it is a token's hash.
+
+    Raises:
+        ValueError: It is not; the sentence does not quote it.
+    """
+    if not re.fullmatch(r"sha256\$[0-9a-f]{64}", text):
+        raise ValueError(
+            "not a token's hash, `sha256$` and 64 hexadecimal digits; make both with `rewind new-token`"
+        )
+    return text
+
 
 INT_MAX = 2**31 - 1
 UINT_MAX = 2**32 - 1
@@ -176,3 +205,32 @@ ReplayRule = Annotated[str, AfterValidator(_rule("replay", _QUEUE, _TOPIC))]
 AdministerRule = Annotated[str, AfterValidator(_rule("administer", _QUEUE, _TOPIC, _LOG))]
 
 Mechanism = Literal["ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL"]
+
+
+class ListenAddress(NamedTuple):
+    """Where to listen: a host without brackets, a port from 0 to 65535, and whether TLS was asked for."""
+
+    host: str
+    port: int
+    secure: bool
+
+
+def parse_address(text: str) -> ListenAddress:
+    """The address in ``127.0.0.1:5672``, ``[::1]:5672``, ``amqp://…`` or ``amqps://…``.
+
+    Raises:
+        ValueError: It is none; the text says what is wrong.
+    """
+    scheme, marker, rest = text.rpartition("://")
+    if marker and scheme not in {"amqp", "amqps", "http", "https"}:
+        raise ValueError(f"`{scheme}://` is not a scheme we listen for; write `amqp://`, `amqps://` or none")
+    host, colon, port = rest.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("an IPv6 address needs brackets, as in `[::1]:5672`")
+    if not colon:
+        raise ValueError("the port is missing; write HOST:PORT, as in `127.0.0.1:5672`")
+    if not (port.isascii() and port.isdigit() and int(port) <= USHORT_MAX):
+        raise ValueError(f"`{port}` is not a port; write a number from 0 (a free one) to {USHORT_MAX}")
+    return ListenAddress(check_host(host), int(port), scheme in {"amqps", "https"})

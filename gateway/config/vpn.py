@@ -1,27 +1,228 @@
-"""Settings of one Message VPN: its queues, its topics, its replay log.
+"""
+Settings of one Message VPN: its queues, its topics, its replay log, its store, and the peers that copies may go to.
 
-What is said here of a queue holds when the gateway starts; clients and administrators may create more.
+What is said here of a queue holds when the gateway starts; clients and administrators may create more. A queue's table
+has a key for each setting of an endpoint (``gateway.core.endpoint.settings``), which is defined there and once.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
-from gateway.config.queue_settings import endpoint_settings, with_queue_settings
-from gateway.config.replay_target import ReplayTarget, TargetLabel
 from gateway.config.setting_types import (
     ArchivePlace,
     Count,
     PropertyName,
     QueueName,
     Quota,
+    StartText,
     TopicFilter,
+    VpnName,
+    parse_address,
     table,
 )
-from gateway.config.vpn_store import VpnStore
-from gateway.core.endpoint.settings import EndpointSettings
+from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKey:
+    """A setting's key in the file."""
+
+    setting: Setting
+    key: str
+    unit: Unit | None
+    default: Any
+
+    def value_of(self, settings: EndpointSettings) -> Any:
+        """What the file would say of an endpoint with these settings."""
+        return self.setting.told(getattr(settings, self.setting.name), self.unit)
+
+    @property
+    def annotation(self) -> Any:
+        """Its type, as pydantic reads and documents it."""
+        return Annotated[_TYPES[self.setting.type], Field(description=self.setting.described(self.unit))]
+
+
+_TYPES: Final[dict[SettingType, Any]] = {
+    SettingType.FLAG: bool,
+    SettingType.NUMBER: Annotated[int, Field(ge=0)],
+    SettingType.QUOTA: Quota,
+    SettingType.QUEUE: Annotated[str, Field(max_length=200)],
+    SettingType.START: StartText,
+    SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
+}
+
+_SPELLED_OTHERWISE: Final = {"quota_bytes": ("quota_mb", Unit.MEGABYTES)}
+"""Keys and units that are not those of the setting."""
+
+_DEFAULTS: Final = {"default_start": "live"}
+"""Defaults that are said in words in the file, where nothing is kept."""
+
+
+def _keys() -> Iterator[QueueKey]:
+    for name, setting in SETTINGS.items():
+        key, unit = _SPELLED_OTHERWISE.get(name, (name, setting.unit))
+        default = _DEFAULTS.get(name, setting.told(setting.default, unit))
+        yield QueueKey(setting, key, unit, default)
+
+
+QUEUE_KEYS: Final = tuple(_keys())
+"""Every setting of an endpoint, in the order of the documents."""
+
+
+def with_queue_settings(table: type[T]) -> type[T]:
+    """Give a table of the configuration a field for each setting of an endpoint, before it is made a dataclass."""
+    for found in QUEUE_KEYS:
+        table.__annotations__[found.key] = found.annotation
+        setattr(table, found.key, field(default=found.default))
+    return table
+
+
+def endpoint_settings(queue: object) -> EndpointSettings:
+    """What such a table says, as it is kept of an endpoint."""
+    return EndpointSettings(
+        **{k.setting.name: k.setting.read(getattr(queue, k.key), k.unit) for k in QUEUE_KEYS}
+    )
+
+
+SCHEMES: Final = ("postgresql", "postgres")
+"""Of URLs whose engines there are."""
+
+_PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@\s]*):\S*@")
+_PASSWORD_BEHIND: Final = re.compile(r"([?&](?:ssl)?password=)[^&#\"\s]*", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """A text, such as a store's URL, with the passwords of URLs in it taken out: for logs, and whoever looks on."""
+    return _PASSWORD_BEHIND.sub(r"\1***", _PASSWORD_IN_FRONT.sub(r"\1:***@", text))
+
+
+def has_password(url: str) -> bool:
+    """Whether a store's URL says the password."""
+    return masked(url) != url
+
+
+def _store_url(url: str) -> str:
+    scheme, marker, rest = url.partition("://")
+    if not marker or scheme not in SCHEMES:
+        raise ValueError(
+            "it is no URL of a store; write `postgresql://HOST/DATABASE`, for several hosts "
+            "`postgresql://A,B/DATABASE?target_session_attrs=read-write`"
+        )
+    if not rest.partition("?")[0].partition("/")[2]:
+        raise ValueError("it names no database; write `postgresql://HOST/DATABASE`")
+    return url
+
+
+def _advertised(text: str) -> str:
+    address = parse_address(text)
+    if "://" in text or address.port == 0 or address.host in ("0.0.0.0", "::"):
+        raise ValueError(
+            f"`{text}` is nothing that clients can connect to; write HOST:PORT, without a scheme"
+        )
+    return text
+
+
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+Advertised = Annotated[str, AfterValidator(_advertised)]
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VpnStore:
+    """A Message VPN whose messages are in PostgreSQL (15 or later) in place of a file in the data folder. Several
+    gateways may name the same one: one of them is active, the others wait for it. Needs the extra
+    `rewind[postgresql]`."""
+
+    url: StoreUrl
+    """The database, as libpq writes it; with several hosts and `target_session_attrs=read-write` whichever is the
+    primary. The Message VPN has a schema of its own in it, `rewind_NAME`. A password in here is shown nowhere."""
+
+    password_file: Path | None = None
+    """A file that holds the password, in place of one in `url`, for where secrets are mounted as files. Read at each
+    connect."""
+
+    read_url: StoreUrl | None = None
+    """The same database on a hot standby, where history is read then: replays cost the primary nothing. What the
+    standby has not replayed, or does not give, is read from the primary. None reads where it writes."""
+
+    standby_reads: bool = False
+    """Whether this gateway, while another one is active, serves readers of the log and of streams from the standby at
+    `read_url`. They get what the active gateway has told of, a second or two later at most where the standby keeps up.
+    Whoever wants anything else is sent to the active gateway, as without it."""
+
+    require_standby: bool = False
+    """Whether messages are refused while a commit would be on one machine only, as no synchronous standby answers.
+    Off takes them and raises an alarm, so that the loss of a standby stops nobody."""
+
+    lease_seconds: Annotated[int, Field(ge=2, le=3_600)] = 5
+    """Seconds since the newest commit after which nothing more is delivered until one succeeds: another gateway may
+    have taken over. One that waits takes over a second later from one that was stopped. The writer commits each second,
+    so less than 2 would stop deliveries for nothing; more makes others wait longer. The same for all gateways."""
+
+    advertise: Advertised | None = None
+    """HOST:PORT that clients of gateways which wait are sent to while this one is active. The first listener's, if
+    none is named: of one that is bound to every address, this machine's name."""
+
+
+def _peer_url(text: str) -> str:
+    if "@" in text:
+        raise ValueError("has a user in it; give him by `user`, and the password by `password_file`")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in ("amqp", "amqps") or not parts.hostname or port == 0:
+        raise ValueError(
+            f"`{text[:60]}` is no URL of a peer; write `amqps://HOST:PORT`, or `amqp://HOST:PORT`"
+        )
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("has more than host and port; the address there is said by each copy")
+    return text
+
+
+def _label(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        raise ValueError(
+            "a label has 1 to 64 characters of A-Z a-z 0-9 . _ - and begins with a letter or digit"
+        )
+    return text
+
+
+PeerUrl = Annotated[str, AfterValidator(_peer_url)]
+TargetLabel = Annotated[str, AfterValidator(_label)]
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayTarget:
+    """Another gateway, or any AMQP 1.0 broker, that `rewind replay copy --at LABEL` may publish copies to. Named here
+    alone: nobody who may ask for a copy makes the gateway connect anywhere else."""
+
+    url: PeerUrl
+    """`amqp://HOST:PORT` or, with TLS, `amqps://HOST:PORT`; 5672 and 5671 where no port is named. A password goes over
+    `amqp://` in clear."""
+
+    vpn: VpnName | None = None
+    """The Message VPN there. None leaves that to the peer."""
+
+    user: Annotated[str, Field(min_length=1)] | None = None
+    """As whom copies are published there, by SASL PLAIN. None comes without a name."""
+
+    password_file: Path | None = None
+    """A file that holds the password. Read at each connect, and shown nowhere."""
+
+    tls_ca: Path | None = None
+    """Authorities, in PEM, that the peer's certificate has to come from. None trusts those of this machine."""
 
 
 @table

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, Publication, SaveArchived
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID
+from gateway.logging import log_keys
 from gateway.vpn.runtime import Counters, Runtime
 from store.errors import Deposed, WriteFailed
 from store.histogram import Histogram

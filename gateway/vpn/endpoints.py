@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from gateway.config import Difference, Queue
-from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.toml import dotted, literal
+from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint

@@ -29,7 +29,6 @@ from amqp_ext.message.annotations import REPLAY_NAME
 from amqp_ext.message.copies import SOURCE_ID, SOURCE_TOPIC, origin_of
 from amqp_ext.message.sections import MessageView, message_annotations
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.erasing import Erasure, erased_row
 from gateway.core.errors import ErrorCode, Refused
@@ -37,6 +36,7 @@ from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord, Row
 from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import Search, search_for
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.history import LogHistory
 from gateway.vpn.log import MessageLog

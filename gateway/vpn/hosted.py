@@ -6,7 +6,7 @@ one whose store another gateway took is not any more, and waits. Nothing of what
 waits, readers are served on a standby of its store, where its settings say so.
 
 Invariant: a change is durable before it takes effect, and what the configuration file names is changed there alone, see
-``gateway.config.administered``. One change at a time.
+``gateway.config.changes``. One change at a time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from gateway import log_keys
 from gateway.config import Configuration, Difference, Settings, Vpn, VpnStore
-from gateway.config.administered import (
+from gateway.config.changes import (
     Changes,
     ChangesByVpn,
     administered_over,
@@ -37,6 +36,7 @@ from gateway.config.administered import (
 from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import CacheBudget
+from gateway.logging import log_keys
 from gateway.vpn.endpoints import redeclare
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.message_vpn import MessageVpn

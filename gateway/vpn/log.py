@@ -23,7 +23,6 @@ from amqp_ext.message.json_sections import brief, is_erased
 from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -41,6 +40,7 @@ from gateway.core.replay.starts import (
     last_of,
     resolve,
 )
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.history import LogHistory
 from gateway.vpn.runtime import Counters, Runtime

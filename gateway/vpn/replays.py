@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -41,6 +40,7 @@ from gateway.core.model import (
 from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.reading import LogCursor, logged, of_topics
 from gateway.core.replay.states import Replay, ReplayState
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import EndpointFeed, Feeds

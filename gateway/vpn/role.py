@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from amqp_ext.codec import Int
-from gateway import log_keys
 from gateway.config import Vpn, masked
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 from gateway.vpn.runtime import SystemClock
 from store.errors import StoreError, StoreHeld
 from store.ports import Durability, Store

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway import log_keys
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM
 from gateway.core.log import LogPolicy, RetentionRule
 from gateway.core.steady_time import SteadyTime
+from gateway.logging import log_keys
 from store.histogram import Histogram
 
 

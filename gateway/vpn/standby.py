@@ -19,7 +19,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from gateway import log_keys
 from gateway.config import masked
 from gateway.core.broker import Broker
 from gateway.core.effects import StoredEndpoint
@@ -27,6 +26,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import RetentionMark
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
+from gateway.logging import log_keys
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.feeds.log_feed import Readers
 from store.errors import LogTrimmed, ReadFailed, StoreError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.output import words
+from gateway.cli import words
 from tests.console.conftest import Console
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.line_rate import BURST, LineRate
+from gateway.logging.lines import BURST, LineRate
 
 
 def test_a_flood_of_one_kind_is_thinned_out() -> None:

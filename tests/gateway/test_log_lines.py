@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.log_lines import LineCounts, LineWriter
+from gateway.logging.lines import LineCounts, LineWriter
 from tests.support.waiting import wait_until
 
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pytest
 import structlog
 
-from gateway import log_keys, logging_setup
 from gateway.config import Logging
+from gateway.logging import lines, log_keys
 
 
 class Terminal(io.StringIO):
@@ -49,7 +49,7 @@ def only_line(stream: io.StringIO) -> dict[str, Any]:
 def test_a_line_is_one_json_object_with_a_utc_time() -> None:
     """Away from a terminal a line is JSON with event, level, keys and an ISO time in UTC."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.MESSAGES: 3})
     line = only_line(stream)
     timestamp = line.pop("timestamp")
@@ -62,7 +62,7 @@ def test_a_line_is_one_json_object_with_a_utc_time() -> None:
 def test_a_terminal_gets_columns() -> None:
     """`auto` writes for people where the stream is a terminal."""
     stream = Terminal()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     structlog.get_logger().info("attached", link="orders-1")
     assert "attached" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
@@ -75,7 +75,7 @@ def test_a_format_that_is_named_is_used_anywhere(
     stream: io.StringIO, chosen: Literal["json", "console"], is_json: bool
 ) -> None:
     """`json` and `console` do not look at the stream."""
-    logging_setup.configure(Logging(format=chosen), stream)
+    lines.configure(Logging(format=chosen), stream)
     structlog.get_logger().info("attached")
     assert stream.getvalue().startswith("{") is is_json
 
@@ -83,7 +83,7 @@ def test_a_format_that_is_named_is_used_anywhere(
 def test_lines_below_the_level_are_not_written() -> None:
     """The level holds for our lines and for the standard library's."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(level="warning"), stream)
+    lines.configure(Logging(level="warning"), stream)
     structlog.get_logger().info("attached")
     logging.getLogger("asyncio").info("selector chosen")
     structlog.get_logger().warning("refused")
@@ -93,7 +93,7 @@ def test_lines_below_the_level_are_not_written() -> None:
 def test_a_library_s_line_has_the_same_form() -> None:
     """What asyncio or uvicorn log comes out as JSON too, with the logger's name."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     logging.getLogger("uvicorn.error").error("cannot %s", "serve")
     line = only_line(stream)
     assert (line["event"], line["level"], line["logger"]) == ("cannot serve", "error", "uvicorn.error")
@@ -102,7 +102,7 @@ def test_a_library_s_line_has_the_same_form() -> None:
 def test_a_warning_is_a_line() -> None:
     """Python's warnings go to the log, not to stderr as bare text."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(False)
@@ -115,7 +115,7 @@ def test_a_warning_is_a_line() -> None:
 def test_an_exception_is_in_its_line(logger: str) -> None:
     """A traceback stays within its JSON object instead of spilling over many lines."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     try:
         raise LookupError("no such endpoint")
     except LookupError:
@@ -132,7 +132,7 @@ def test_an_exception_is_in_its_line(logger: str) -> None:
 def test_values_json_does_not_know_are_written_all_the_same() -> None:
     """A log call never raises over a value such as bytes."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     structlog.get_logger().info("received", tag=b"\x00\xff")
     assert only_line(stream)["tag"] == repr(b"\x00\xff")
 
@@ -140,8 +140,8 @@ def test_values_json_does_not_know_are_written_all_the_same() -> None:
 def test_configuring_twice_writes_a_library_s_line_once() -> None:
     """The last configuration replaces the one before."""
     first, second = io.StringIO(), io.StringIO()
-    logging_setup.configure(Logging(), first)
-    logging_setup.configure(Logging(), second)
+    lines.configure(Logging(), first)
+    lines.configure(Logging(), second)
     logging.getLogger("asyncio").error("once")
     assert first.getvalue() == ""
     assert only_line(second)["event"] == "once"
@@ -174,7 +174,7 @@ def test_a_line_that_cannot_be_written_is_left_out() -> None:
             return super().write(text)
 
     stream = Full()
-    logging_setup.configure(Logging(), stream)
+    lines.configure(Logging(), stream)
     structlog.get_logger().error("lost")
     logging.getLogger("library").error("lost, too")
     stream.is_full = False
@@ -186,7 +186,7 @@ def test_a_line_that_cannot_be_written_is_left_out() -> None:
 def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
     """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""
     stream = io.StringIO()
-    logging_setup.configure(Logging(format=format_), stream)
+    lines.configure(Logging(format=format_), stream)
     hostile = "\x1b]0;owned\x07\x1b[2J\n\u202e" + "\x1b" * 64_000
     structlog.get_logger().info(
         "opened", container=hostile, names=[hostile], more={hostile: hostile}, reason=hostile
@@ -208,7 +208,7 @@ def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"])
         raise LookupError("no \x1b[2J such user")
 
     stream = io.StringIO()
-    logging_setup.configure(Logging(format=format_), stream)
+    lines.configure(Logging(format=format_), stream)
     try:
         sign_in("hunter" + "2")
     except LookupError:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.password_checks import THREADS, WAITING_PER_ADDRESS, PasswordChecks, TooManyChecks
+from gateway.users import THREADS, WAITING_PER_ADDRESS, PasswordChecks, TooManyChecks
 
 SECONDS = 30
 

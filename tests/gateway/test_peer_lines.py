@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import peer_lines
-from gateway.log_lines import COUNTS
-from gateway.peer_lines import BURST, MOST_ADDRESSES, PER_SECOND, PeerLines
+from gateway.logging import lines
+from gateway.logging.lines import ADDRESS_BURST, ADDRESS_PER_SECOND, COUNTS, MOST_ADDRESSES, PeerLines
 
 
 class Clock:
@@ -31,7 +30,7 @@ def test_every_line_is_said_or_told_of(clock: Clock) -> None:
             said += 1
             told += held_back
         clock.now += 0.001
-    assert said == pytest.approx(BURST + 10 * PER_SECOND, abs=2)
+    assert said == pytest.approx(ADDRESS_BURST + 10 * ADDRESS_PER_SECOND, abs=2)
     assert COUNTS.held_back - before == 10_000 - said
     assert lines.untold() == [], "more may come"
     clock.now += 1_000
@@ -43,7 +42,7 @@ def test_every_line_is_said_or_told_of(clock: Clock) -> None:
 def test_another_address_and_another_kind_are_not_touched(clock: Clock) -> None:
     """One peer's flood hides nobody else's lines, nor others of its own."""
     lines = PeerLines(clock)
-    for _ in range(BURST + 1):
+    for _ in range(ADDRESS_BURST + 1):
         found = lines.admit("10.0.0.1", "connection_refused")
     assert found is None
     assert lines.admit("10.0.0.2", "connection_refused") == 0
@@ -74,4 +73,4 @@ def test_few_addresses_are_remembered(clock: Clock) -> None:
 
 def test_to_be_forgotten_takes_as_long_as_a_new_burst() -> None:
     """Else who waits a little would have one the sooner."""
-    assert PeerLines(lambda: 0.0)._quiet_seconds >= peer_lines.BURST / peer_lines.PER_SECOND
+    assert PeerLines(lambda: 0.0)._quiet_seconds >= lines.ADDRESS_BURST / lines.ADDRESS_PER_SECOND

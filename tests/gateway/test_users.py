@@ -12,8 +12,7 @@ from amqp_ext.sasl.passwords import ITERATIONS, hash_password
 from gateway.config import Settings, User, token_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
-from gateway.password_checks import REMEMBERED
-from gateway.users import Users
+from gateway.users import REMEMBERED, Users
 
 SALT = b"0123456789abcdef"
 HASH = hash_password("secret", salt=SALT, iterations=4_096)

@@ -14,7 +14,7 @@ import trustme
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
 from amqp_ext.sasl.passwords import hash_password
-from gateway.password_checks import WAITING_PER_ADDRESS
+from gateway.users import WAITING_PER_ADDRESS
 from tests.support.frames import (
     ATTACH,
     CLOSE,
@@ -55,7 +55,7 @@ def piece(handle: int, body: bytes) -> bytes:
 def wait_until_said(gateway: GatewayProcess, limit: str) -> None:
     """The gateway's log says that a connection was refused by a limit."""
     wait_until(
-        lambda: any(limit in str(line) for line in gateway.log_lines("connection_refused")),
+        lambda: any(limit in str(line) for line in gateway.logging.lines("connection_refused")),
         f"a line that names {limit}",
     )
 

@@ -49,7 +49,7 @@ ADMINISTRATION = {"fastapi", "prometheus_client", "starlette", "uvicorn"}
 MIGRATIONS = {"pluggy", "sqlite_utils"}
 PASSWORDS = {"asn1crypto", "scramp"}
 CONFIGURATION = {"gateway.config", "pydantic"}
-COMMANDS = {"gateway.cli.api", "gateway.cli.verbs.send", "gateway.cli.verbs.tail", "proton.reactor"}
+COMMANDS = {"gateway.cli.api", "gateway.cli.send", "gateway.cli.tail", "proton.reactor"}
 
 
 class Run:

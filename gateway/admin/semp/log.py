@@ -31,7 +31,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of, while_waiting
 from gateway.admin.semp.tree import Tree
 from gateway.config import Vpn
-from gateway.config.administered import Changes
+from gateway.config.changes import Changes
 from gateway.core.broker import Broker
 from gateway.core.model import Point
 from gateway.core.sizing import HOUR_MS, Rate

@@ -30,7 +30,6 @@ from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.replay_start import MAX_OFFSET, ReplayStart, ReplayStartError, from_options
 from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from amqp_ext.topics import TopicPattern
-from gateway import log_keys
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
@@ -45,6 +44,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.reading import ReplayMark, compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
+from gateway.logging import log_keys
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import Lease
 from gateway.vpn.runtime import Clock

@@ -20,7 +20,6 @@ from starlette.requests import ClientDisconnect
 from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from amqp_ext.message.json_message import MessageFormError, message_of_line
-from gateway import log_keys
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
@@ -42,6 +41,7 @@ from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
+from gateway.logging import log_keys
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.publishing import bare_offset_of
 

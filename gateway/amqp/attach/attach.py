@@ -13,13 +13,13 @@ from proton import Link, Terminus
 from amqp_ext.addresses.address import without_host
 from amqp_ext.codec import Symbol
 from amqp_ext.frames.termini import AttachedTermini
-from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.request import AttachRequest, LinkSetup
 from gateway.amqp.attach.sources import source_setup
 from gateway.amqp.attach.targets import CoordinatorTarget, PublisherTarget, RequestNodeTerminus
 from gateway.amqp.engine.conditions import code_of, condition_of, room_of, rule_of
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 
 
 async def attach(client: Client, link: Link, termini: AttachedTermini) -> None:

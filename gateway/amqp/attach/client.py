@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 from amqp_ext.addresses.address import Address
 from amqp_ext.codec import Symbol
 from amqp_ext.frames.sole_connection import ENFORCEMENT, EnforcementPolicy
-from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
 from gateway.amqp.closing import SentAway
 from gateway.amqp.connection import ConnectedClient, Tasks
@@ -31,6 +30,7 @@ from gateway.config import Limits, LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
 

@@ -27,12 +27,12 @@ from amqp_ext.outcomes import OutcomesError, in_order, read_outcomes
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart, ReplayStartError
 from amqp_ext.vendor_forms import EPOCH_PROPERTIES
-from gateway import log_keys
 from gateway.amqp.engine.conditions import room_of
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.engine.native import UNREADABLE
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.starts import Resolved
+from gateway.logging import log_keys
 
 BATCHES_KEY: Final = symbol(BATCHES)
 """Property of a reader's link by which it asks for several messages in a delivery."""

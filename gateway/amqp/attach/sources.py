@@ -19,7 +19,6 @@ from amqp_ext.addresses.texts import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.lifetime import Lifetime
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, combine, from_options, parse_text
-from gateway import log_keys
 from gateway.amqp.attach.client import Client, exclusivity_of, kind_of, kind_of_queue, queue_at
 from gateway.amqp.attach.request import (
     AttachRequest,
@@ -49,6 +48,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, ReplayRequest, Row
 from gateway.core.replay.reading import Pacer, ReplayMark, compile_filters
 from gateway.core.replay.starts import Resolved
+from gateway.logging import log_keys
 
 
 async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:

@@ -16,7 +16,6 @@ from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicSyntaxError
 from amqp_ext.transactions import LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS
-from gateway import log_keys
 from gateway.amqp.attach.client import Client, queue_at
 from gateway.amqp.attach.request import AttachRequest, LinkSetup, ReadyLink, echo_termini, say_lifetime
 from gateway.amqp.dialects.hooks import ServedNode
@@ -25,6 +24,7 @@ from gateway.amqp.links.publisher import Publisher
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, AnswerLink, RequestLink
 from gateway.amqp.nodes import NodeLease, OwnedTopic, make_queue, temporary_name
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 
 RELAY_TOPICS: Final = 10_000
 """Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""

@@ -40,13 +40,13 @@ from amqp_ext.rabbitmq.commands import (
 from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeError, ExchangeKind, subscriptions_of, topic_of
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from amqp_ext.rabbitmq.requests import ManagementNode
-from gateway import log_keys
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
 from gateway.amqp.nodes import ExclusiveQueue, LockedQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
+from gateway.logging import log_keys
 from gateway.vpn.administration import Administration
 
 

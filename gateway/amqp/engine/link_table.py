@@ -26,7 +26,6 @@ from amqp_ext.flow_frames import ATTACH, fields_of, frames_of, with_handle_max
 from amqp_ext.frames.findings import BadLink, BadSession
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import FrameWalk
-from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.conditions import code_of, condition_of, room_of
 from gateway.amqp.engine.loops import LOOPS, Loops
@@ -34,6 +33,7 @@ from gateway.amqp.engine.native import forget_name, incoming_bytes, outgoing_byt
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
+from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
 
 

@@ -16,7 +16,6 @@ from proton import Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway import log_keys
 from gateway.amqp.connection import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import Receiving, Sending
@@ -25,6 +24,7 @@ from gateway.amqp.nodes import NodeLease
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
+from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
 from gateway.vpn.endpoints import Endpoints
 

@@ -14,7 +14,6 @@ from proton import Delivery, Disposition, Link
 
 from amqp_ext.outcomes import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
-from gateway import log_keys
 from gateway.amqp.engine.conditions import condition_of
 from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.loops import LOOPS
@@ -22,6 +21,7 @@ from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 
 WINDOW: Final = 32
 """Control messages that may be on their way: a session has one, seldom two."""

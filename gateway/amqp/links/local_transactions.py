@@ -24,12 +24,12 @@ from amqp_ext.transactions import (
     read_state,
     transactional,
 )
-from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Kind
+from gateway.logging import log_keys
 from gateway.vpn.publishing import Publishing, Staged
 from store.errors import WriteFailed
 

@@ -18,7 +18,6 @@ from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offsets, to_address
 from amqp_ext.outcomes import REJECTED, RELEASED
-from gateway import log_keys
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.engine.conditions import Denied, describe
 from gateway.amqp.engine.input import IncomingTransfers
@@ -31,6 +30,7 @@ from gateway.amqp.links.local_transactions import LocalTransactions, rejected_in
 from gateway.amqp.nodes import NodeLease
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.publishing import Publishing, Staged, bare_offset_of
 

@@ -22,13 +22,13 @@ from proton import Delivery, Link
 
 from amqp_ext.codec import CodecError
 from amqp_ext.request_nodes import Request, RequestError, RequestNode
-from gateway import log_keys
 from gateway.amqp.engine.conditions import condition_of, rule_of
 from gateway.amqp.engine.link_table import Receiving, Sending
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 from gateway.vpn.runtime import REFUSALS
 
 WINDOW: Final = 8

@@ -3,7 +3,7 @@ The definition of an endpoint: its kind, who may consume from it at once, its se
 messages go.
 
 ``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. From it
-derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/queue_settings.py), the
+derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/vpn.py), the
 attributes of administration (gateway/admin/semp/endpoints.py), what a reload may change, and the documents. A
 vocabulary has a table of its own only for what it spells otherwise, by the names of the settings here.
 """

@@ -24,13 +24,13 @@ from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
 from gateway.core.replay.reading import compile_filters
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.endpoints import Endpoints

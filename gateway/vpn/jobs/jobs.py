@@ -16,12 +16,12 @@ from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway import log_keys
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import COPY, DEAD_RETURN, FAILED, ReplayRecord, Row
 from gateway.core.permissions import OPEN, Action, Permissions
+from gateway.logging import log_keys
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copies import CopyJob, OpenRemote, RemoteCopyJob, checked, positive
 from gateway.vpn.jobs.dead_return import DeadReturn

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway import log_keys
 from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
@@ -21,6 +20,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.sizing import LogPlan
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.history import LogHistory
 from gateway.vpn.role import Lease

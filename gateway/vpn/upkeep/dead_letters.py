@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import Refused
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
 from gateway.core.settlements import PendingSettlement
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.history import LogHistory

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from amqp_ext.message.ttl import ttl_of
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import BARE, CONTENT, ID, Row
+from gateway.logging import log_keys
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.runtime import CurrentSettings, Runtime
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.model import Row, stored_bytes
 from gateway.core.trimming import TRIM_IDS
+from gateway.logging import log_keys
 from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime
 from store.errors import ReadFailed, WriteFailed

@@ -10,7 +10,7 @@ import structlog
 
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import User
-from gateway.line_rate import BURST
+from gateway.logging.lines import BURST
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.waiting import wait_until
 

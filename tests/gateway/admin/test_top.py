@@ -14,11 +14,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gateway.cli import main
+from gateway.cli import top as looking
 from gateway.cli.api import Api as CliApi
 from gateway.cli.api import NotDone
-from gateway.cli.output import top_view
-from gateway.cli.verbs import top as looking
-from gateway.cli.verbs.top import Look, Watch
+from gateway.cli.top import Look, Watch
 from gateway.config import AdminListener
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
@@ -185,8 +184,8 @@ def test_a_terminal_has_one_view_as_high_as_it_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=120, height=24, color_system=None)
-    monkeypatch.setattr(top_view, "console", lambda: terminal)
-    top_view.show_looks([look, look])
+    monkeypatch.setattr(looking, "console", lambda: terminal)
+    looking.show_looks([look, look])
     last = screen.getvalue().rsplit("\x1b[?1049l", 1)[-1]
     assert "no gateway" in last
     assert "50 % of 2.0 MB" in last

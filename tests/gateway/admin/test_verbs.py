@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.output.labels import label_of
+from gateway.cli.words import label_of
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway

@@ -10,8 +10,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from gateway.cli import main
-from gateway.cli.verbs import replays
+from gateway.cli import main, replays
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway.config import ReplayLog, Vpn, read
-from gateway.config.administered import FILE
+from gateway.config.changes import FILE
 from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, texts
 from tests.support.messages import data

@@ -9,10 +9,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from gateway import peer_lines
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.line_rate import BURST
-from gateway.log_lines import COUNTS
+from gateway.logging.lines import ADDRESS_BURST, BURST, COUNTS
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Refused
 
@@ -56,7 +54,7 @@ def test_who_connects_again_and_again_is_told_of_now_and_then(start: Start) -> N
     """Each connection has a line or two; hundreds of them have some, and what was left out is told at the end."""
     gateway = start()
     host, _, port = gateway.urls[0].rpartition("://")[2].rpartition(":")
-    before, count = COUNTS.held_back, peer_lines.BURST * 2
+    before, count = COUNTS.held_back, ADDRESS_BURST * 2
     with capture_logs() as lines:
         for _ in range(count):
             with socket.create_connection((host, int(port))) as refused:
@@ -66,7 +64,7 @@ def test_who_connects_again_and_again_is_told_of_now_and_then(start: Start) -> N
         gateway.stop()
     failed = [line for line in lines if line["event"] == "handshake_failed"]
     (told,) = [line for line in lines if line["event"] == "lines_held_back"]
-    assert peer_lines.BURST <= len(failed) < count
+    assert ADDRESS_BURST <= len(failed) < count
     assert len(failed) + sum(line.get("held_back", 0) for line in failed) + told["held_back"] == count
     assert told["peer"] == "127.0.0.1"
     assert COUNTS.held_back - before == count - len(failed)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.cli.api import Api
-from gateway.cli.global_options import behind_the_verb
+from gateway.cli.options import behind_the_verb
 
 NOBODY = "http://127.0.0.1:9"
 

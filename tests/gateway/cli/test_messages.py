@@ -20,9 +20,8 @@ from click.testing import CliRunner, Result
 from amqp_ext.codec import Timestamp
 from amqp_ext.message.json_object import as_object
 from gateway.cli import amqp_client as peer
-from gateway.cli import main
-from gateway.cli.message_text import as_line
-from gateway.cli.verbs import tail_reverse
+from gateway.cli import main, tail
+from gateway.cli.tail import as_line
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section
 from tests.support.running import RunningGateway, settings_for
@@ -231,7 +230,7 @@ def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
             stopping.start()
 
     stopping = threading.Thread(target=gateway.stop)
-    with patch("gateway.cli.verbs.tail.print", stop_at_2, create=True):
+    with patch("gateway.cli.tail.print", stop_at_2, create=True):
         result = rewind("tail", "log://a/b?rate=2", "--from", "beginning")
     stopping.join()
     assert result.exit_code == 1
@@ -254,7 +253,7 @@ def test_a_stream_has_starts(rewind: Rewind) -> None:
 @pytest.mark.parametrize("page", [1, 2, 500])
 def test_the_newest_first(rewind: Rewind, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     """--reverse has each message of log or stream once, ids falling, from an end to a start, whatever the pages."""
-    monkeypatch.setattr(tail_reverse, "PAGE", page)
+    monkeypatch.setattr(tail, "PAGE", page)
     rewind("send", "audit?kind=stream", input="1\n2\n")
     rewind("send", "--topic", "a", input="3\n4\n5\n")
     rewind("send", "--topic", "b", input="6\n")

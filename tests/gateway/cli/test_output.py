@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from gateway.cli.output import tables, words
-from gateway.cli.output.attributes import heading_of, text_of
+from gateway.cli import tables, words
+from gateway.cli.words import heading_of, text_of
 
 QUEUE = {
     "queueName": "orders",
@@ -173,6 +173,6 @@ def test_a_terminal_has_colours_if_it_may(
 
 def test_json_takes_no_rich() -> None:
     """A program that asks for JSON does not wait for what draws tables to load; nor does the definition of a verb."""
-    script = "import sys, gateway.cli.verbs.objects, gateway.cli.verbs.log; print('rich' in sys.modules)"
+    script = "import sys, gateway.cli.objects, gateway.cli.log; print('rich' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

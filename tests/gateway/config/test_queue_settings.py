@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
 from gateway.config import Queue, Vpn, example_toml, parse
-from gateway.config.queue_settings import QUEUE_KEYS
-from gateway.config.reload import reconcile
+from gateway.config.changes import reconcile
 from gateway.config.toml import literal
+from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
 from tests.support.endpoints import new_endpoint
 

@@ -21,7 +21,7 @@ from gateway.admin import middleware
 from gateway.admin.administrators import COOKIE, MOST_SESSIONS_PER_USER
 from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
-from gateway.line_rate import BURST
+from gateway.logging.lines import BURST
 from tests.gateway.admin.conftest import Administer, Start
 from tests.support.http import PLAIN_HTTP
 from tests.support.running import RunningGateway, settings_for

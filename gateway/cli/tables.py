@@ -18,8 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.output.attributes import Kind, heading_of, kind_of, style_of, text_of
-from gateway.cli.output.labels import label_of
+from gateway.cli.words import Kind, heading_of, kind_of, label_of, style_of, text_of
 
 _LINE: Final = 10_000
 """Columns of a line that no terminal bounds."""

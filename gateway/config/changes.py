@@ -1,27 +1,149 @@
 """
-What may change while the gateway runs: two readings of the configuration, and what becomes of their differences.
+Settings that change while the gateway runs, or between its starts.
 
-Everything may, but for what ``_FIXED`` lists with the reason; a setting is looked for there by its path.
+What administrators changed is kept in the data folder. What the configuration file names, the file decides; the rest
+administrators decide, and their value replaces the default. So nothing in the file is ever overruled, and nothing an
+administrator did is lost: a setting that the file names later hides what is kept, and uncovers it once the file no
+longer names it.
+
+A second reading of the file is reconciled with the settings in effect: every difference is applied, except where
+``_FIXED`` gives a reason against it.
 """
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from gateway.config import toml
-from gateway.config.queue_settings import QUEUE_KEYS
-from gateway.config.settings import Settings
-from gateway.config.settings_schema import settings_of
-from gateway.config.vpn_store import masked
+from pydantic import TypeAdapter, ValidationError
 
-Path: TypeAlias = "tuple[str | int, ...]"
+from gateway.config import toml
+from gateway.config.problems import ConfigError
+from gateway.config.setting_types import VpnName
+from gateway.config.settings import Settings
+from gateway.config.toml import settings_of
+from gateway.config.vpn import QUEUE_KEYS, Vpn, masked
+
+FILE: Final = "administered.json"
+
+Changes: TypeAlias = "Mapping[str, Any]"
+"""Values by their settings in a Message VPN's table, such as ``enabled`` or ``replay_log.quota_mb``."""
+
+ChangesByVpn: TypeAlias = "dict[str, Changes]"
+"""Changes by the name of the Message VPN; one that is only here was made by an administrator."""
+
+
+@cache
+def _reader() -> TypeAdapter[dict[VpnName, Vpn]]:
+    """Made where something is kept: most data folders have nothing, and it takes longer than reading does."""
+    return TypeAdapter(dict[VpnName, Vpn])
+
+
+def setting_path(vpn: str, key: str = "") -> str:
+    """Where a setting of a Message VPN stands in a configuration; without a key, where the VPN's table does."""
+    return toml.dotted(["vpn", vpn, *key.split(".")] if key else ["vpn", vpn])
+
+
+def read_administered(data: Path) -> ChangesByVpn:
+    """What is kept in a data folder; nothing where there is none.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    file = data / FILE
+    try:
+        kept: ChangesByVpn = json.loads(file.read_text(encoding="utf-8"))["vpn"]
+        _reader().validate_json(
+            json.dumps({name: _nested(changes) for name, changes in kept.items()}), by_alias=True
+        )
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError([f"{file} cannot be read: {error.strerror}"]) from error
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        raise ConfigError(
+            [f"{file} is not as the gateway wrote it; mend it or move it away: {error}"]
+        ) from error
+    return kept
+
+
+def write_administered(data: Path, kept: ChangesByVpn) -> None:
+    """Keep it, durably, all or nothing.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    fresh = data / f"{FILE}.new"
+    with open(fresh, "w", encoding="utf-8", opener=_private) as out:
+        json.dump({"vpn": kept}, out, indent=2, ensure_ascii=False)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(data / FILE)
+    folder = os.open(data, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def administered_over(settings: Settings, kept: ChangesByVpn, named: Set[str]) -> Settings:
+    """``settings`` with what is kept wherever the file is silent; ``named`` are the paths of what it names."""
+    vpns = dict(settings.vpns)
+    for name, changes in kept.items():
+        silent = {key: value for key, value in changes.items() if setting_path(name, key) not in named}
+        vpns[name] = changed(vpns.get(name, Vpn()), silent)
+    return replace(settings, vpns=vpns)
+
+
+def changed(vpn: Vpn, changes: Changes) -> Vpn:
+    """The settings of a Message VPN with changes."""
+    of_log = {
+        key.removeprefix("replay_log."): value
+        for key, value in changes.items()
+        if key.startswith("replay_log.")
+    }
+    of_vpn = {key: value for key, value in changes.items() if not key.startswith("replay_log.")}
+    log: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in of_log.items()
+    }
+    return replace(vpn, **of_vpn, replay_log=replace(vpn.replay_log, **log))
+
+
+def value_of(vpn: Vpn, key: str) -> Any:
+    """What a setting of a Message VPN is now, as ``Changes`` would have it."""
+    found: Any = vpn
+    for step in key.split("."):
+        found = getattr(found, step)
+    return list(found) if isinstance(found, tuple) else found
+
+
+def _nested(changes: Changes) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        *tables, last = key.split(".")
+        table = nested
+        for step in tables:
+            table = table.setdefault(step, {})
+        table[last] = value
+    return nested
+
+
+def _private(path: str, flags: int) -> int:
+    """A file that is its user's alone."""
+    return os.open(path, flags, 0o600)
+
+
+SettingPath: TypeAlias = "tuple[str | int, ...]"
 
 _AT_THE_START: Final = "is bound at the start"
 _WHEN_OPENED: Final = "is said to the Message VPNs' files when they are opened"
 _TAKEN_OVER: Final = "is said to the Message VPN's store when that is taken over"
 _ROOM: Final = "is the size of what was made at the start"
 
-_FIXED: Final[Mapping[Path, str]] = {
+_FIXED: Final[Mapping[SettingPath, str]] = {
     ("data",): "is held by the gateway while it runs",
     ("listener", "*", "host"): _AT_THE_START,
     ("listener", "*", "port"): _AT_THE_START,
@@ -53,7 +175,7 @@ _FIXED: Final[Mapping[Path, str]] = {
     },
 }
 
-_KEPT: Final[Mapping[Path, str]] = {
+_KEPT: Final[Mapping[SettingPath, str]] = {
     ("vpn", "*", "store"): "is where the messages are",
     ("listener",): "has another number of addresses, which are bound at the start",
     (
@@ -98,7 +220,7 @@ def reconcile(old: Settings, new: Settings) -> Reloaded:
     return found
 
 
-def _reconcile(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
+def _reconcile(old: Any, new: Any, path: SettingPath, found: Reloaded) -> Any:
     if old == new:
         return new
     fixed = _reason(_FIXED, path)
@@ -121,7 +243,7 @@ def _reconcile(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
     return old if fixed else new
 
 
-def _tables(old: dict[str, Any], new: dict[str, Any], path: Path, found: Reloaded) -> dict[str, Any]:
+def _tables(old: dict[str, Any], new: dict[str, Any], path: SettingPath, found: Reloaded) -> dict[str, Any]:
     reconciled = {}
     for name in {**old, **new}:
         place = (*path, name)
@@ -138,7 +260,7 @@ def _tables(old: dict[str, Any], new: dict[str, Any], path: Path, found: Reloade
     return reconciled
 
 
-def _reason(table: Mapping[Path, str], path: Path) -> str:
+def _reason(table: Mapping[SettingPath, str], path: SettingPath) -> str:
     for pattern, reason in table.items():
         if len(pattern) == len(path) and all(p in ("*", s) for p, s in zip(pattern, path, strict=True)):
             return reason

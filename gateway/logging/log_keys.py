@@ -1,4 +1,5 @@
-"""Keys of the gateway's log lines, each in one spelling, so that a search finds every line about a thing.
+"""
+Keys of the gateway's log lines, each in one spelling, so that a search finds every line about a thing.
 
 Times and sizes carry their unit. A key is added here before it is used.
 """

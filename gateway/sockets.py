@@ -1,7 +1,9 @@
 """
-Connections as they come in on a listening socket, and the line that says which were refused.
+Listening sockets: connections as they are accepted, the log line about those that are refused, and the file
+descriptors that all of them need.
 
-One by one, rather than as asyncio's servers take them: each is counted before anything else is done for it.
+Connections are accepted one by one, rather than as asyncio's servers take them, so that each is counted before anything
+else is done for it.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
 
-from gateway import log_keys
-from gateway.peer_lines import PeerLines
+from gateway.logging import log_keys
+from gateway.logging.lines import PeerLines
 
 PAUSE_SECONDS: Final = 0.5
 """How long nobody is accepted when the system has no descriptor left: the next try would fail as well."""
@@ -60,3 +63,32 @@ def tell_refused(lines: PeerLines, address: str, port: int, limit: str) -> None:
         if held_back:
             values[log_keys.HELD_BACK] = held_back
         log.warning("connection_refused", **values)
+
+
+RESERVED: Final = 256
+"""For what is no client's connection: listeners, administrators, the Message VPNs' files, each opened several times."""
+
+
+class TooFewDescriptors(Exception):
+    """The system does not give the process as many as its settings ask for; the message says what to do."""
+
+
+def provide_descriptors(max_connections: int) -> None:
+    """
+    Have enough file descriptors for so many connections: the process may raise its own limit as far as the system
+    lets it.
+
+    Raises:
+        TooFewDescriptors: That is not far enough.
+    """
+    needed = max_connections + RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise TooFewDescriptors(
+            f"limits.max_connections = {max_connections} needs {needed} file descriptors, and the system gives this"
+            f" process {hard} at most: raise that (systemd: LimitNOFILE={needed}; a shell: ulimit -Hn {needed}), or"
+            f" lower limits.max_connections to {max(hard - RESERVED, 1)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -18,7 +18,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.output.words import MEGABYTE, counted, number, size
+from gateway.cli.words import MEGABYTE, counted, number, size
 from store.copies.copying import Copied, Copying
 from store.copies.log_row import LogRow
 from store.copies.renewal import renew

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gateway.cli.api import Api, api_options
-from gateway.cli.output.words import counted
+from gateway.cli.words import counted
 
 ENDPOINT_COLUMNS = ("kind", "accessType", "bindCount", "spooledMsgCount", "msgSpoolUsage", "replayState")
 

@@ -1,1 +1,0 @@
-"""What the command prints for people: times, sizes and counts in words, tables, colours on a terminal."""

@@ -1,0 +1,358 @@
+"""
+Values of the administration's answers in words: numbers, sizes, times, and what each attribute is called.
+
+What kind of value an attribute has follows from the end of its name, as the interface spells names; what does not is in
+one table. ``--set``, ``--where`` and ``--json`` have the attributes' own names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from enum import Enum, auto
+from typing import Any, Final
+
+NEVER: Final = "never"
+NONE: Final = "none"
+NO_LIMIT: Final = "no limit"
+
+MEGABYTE: Final = 1 << 20
+"""As in the settings."""
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+_SIZES: Final = ((1 << 50, "PB"), (1 << 40, "TB"), (1 << 30, "GB"), (MEGABYTE, "MB"), (1 << 10, "kB"))
+_TIMES: Final = (
+    (365 * DAY_MS, "year"),
+    (DAY_MS, "day"),
+    (HOUR_MS, "hour"),
+    (MINUTE_MS, "minute"),
+    (1_000, "second"),
+)
+
+
+def counted(count: float, thing: str, things: str | None = None) -> str:
+    """A count and its noun: ``1 message``, ``1,200 messages``."""
+    noun = thing if count == 1 else things or f"{thing}s"
+    return f"{number(count)} {noun}"
+
+
+def number(count: float) -> str:
+    """With separators, ``1,234,567``; a fraction to one digit."""
+    return f"{count:,}" if isinstance(count, int) else f"{count:,.1f}"
+
+
+def size(count: float) -> str:
+    """Bytes as they are said: ``999 bytes``, ``1.5 kB``, ``12.3 GB``. A MB is 1,048,576 bytes, as in the settings."""
+    for unit, name in _SIZES:
+        # What would be rounded up to a thousand of a unit is one of the next.
+        if abs(count) >= unit * 0.99995:
+            return f"{count / unit:,.1f} {name}"
+    return counted(round(count), "byte")
+
+
+def duration(milliseconds: float) -> str:
+    """A length of time in the unit that matters, and the next where there are few: ``5 ms``, ``2 hours 5 minutes``."""
+    if abs(milliseconds) < 1_000:
+        return f"{milliseconds:,.0f} ms"
+    for place, (unit, name) in enumerate(_TIMES):
+        if milliseconds >= unit:
+            many = int(milliseconds // unit)
+            text = counted(many, name)
+            if many < 10 and place + 1 < len(_TIMES):
+                smaller, smaller_name = _TIMES[place + 1]
+                rest = int(milliseconds % unit // smaller)
+                text += f" {counted(rest, smaller_name)}" if rest else ""
+            return text
+    return f"{milliseconds:,.0f} ms"
+
+
+def moment(time_ms: float) -> str:
+    """A time (ms since 1970) where the reader is, with the zone: ``2026-01-02 15:04:05 CET``."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1_000).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (ValueError, OverflowError, OSError):
+        # No calendar has it.
+        return f"{time_ms:,.0f} ms"
+
+
+def moment_and_age(time_ms: float, now_ms: float) -> str:
+    """The same, and how far away that is: ``… (3 minutes ago)``, ``… (in 2 days)``."""
+    away = now_ms - time_ms
+    if abs(away) < 1_000:
+        return f"{moment(time_ms)} (now)"
+    return f"{moment(time_ms)} ({f'{duration(away)} ago' if away > 0 else f'in {duration(-away)}'})"
+
+
+def one_line(text: str) -> str:
+    """The text with what would end the line, or steer a terminal, escaped: names come from anybody."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
+class Kind(Enum):
+    """What a value counts."""
+
+    PLAIN = auto()
+    """A text, a word, or a number that is a name: an id."""
+    COUNT = auto()
+    BYTES = auto()
+    MEGABYTES = auto()
+    TIME_MS = auto()
+    """Since 1970; 0 is never."""
+    TIME_S = auto()
+    DURATION_MS = auto()
+    DURATION_S = auto()
+    PERCENT = auto()
+
+
+_KINDS: Final = {
+    "maxSpoolUsage": Kind.MEGABYTES,
+    "maxMsgSpoolUsage": Kind.MEGABYTES,
+    "maxMsgSize": Kind.BYTES,
+    "maxTtl": Kind.DURATION_S,
+    "timeMs": Kind.TIME_MS,
+    "priority": Kind.PLAIN,
+    "epoch": Kind.PLAIN,
+    "generation": Kind.PLAIN,
+    "replayPosition": Kind.PLAIN,
+    "replayNumber": Kind.PLAIN,
+    "sentByteCount": Kind.BYTES,
+    "position": Kind.PLAIN,
+}
+_BY_ENDING: Final = (
+    ("TimeMs", Kind.TIME_MS),
+    ("Time", Kind.TIME_S),
+    ("Ms", Kind.DURATION_MS),
+    ("Age", Kind.DURATION_S),
+    ("Bytes", Kind.BYTES),
+    ("ByteCount", Kind.BYTES),
+    ("PerSecond", Kind.COUNT),
+    ("Size", Kind.BYTES),
+    ("Usage", Kind.BYTES),
+    ("Percent", Kind.PERCENT),
+    ("Id", Kind.PLAIN),
+)
+
+_HEADINGS: Final = {
+    "msgVpnName": "message VPN",
+    "queueName": "queue",
+    "topicEndpointName": "topic endpoint",
+    "endpointName": "endpoint",
+    "accessType": "access",
+    "bindCount": "consumers",
+    "spooledMsgCount": "messages",
+    "msgSpoolUsage": "size",
+    "replayState": "replay",
+    "clientCount": "clients",
+    "endpointCount": "endpoints",
+    "lastMsgId": "last message",
+    "storeProblem": "problem",
+    "raisedTime": "since",
+    "thresholdPercent": "threshold",
+    "flowId": "flow",
+    "clientName": "client",
+    "clientUsername": "user",
+    "clientAddress": "address",
+    "clientId": "id",
+    "activityState": "state",
+    "unackedMsgCount": "unacknowledged",
+    "hasSelector": "selector",
+    "linkCount": "links",
+    "txUnackedMsgCount": "unacknowledged",
+    "msgsPerSecond": "change a second",
+    "replayRemaining": "to replay",
+    "heldBytes": "holds",
+    "msgId": "id",
+    "replicationGroupMsgId": "replay id",
+    "spooledTimeMs": "came",
+    "contentSize": "size",
+    "subscriptionTopic": "topic",
+    "topicFilterSubscription": "topic",
+    "replayPointName": "point",
+    "timeMs": "time",
+    "replayName": "replay",
+    "msgCount": "messages",
+    "deadReason": "why",
+    "deadEndpointName": "where",
+    "startedTimeMs": "started",
+    "endedTimeMs": "ended",
+}
+
+_GOOD: Final = frozenset({"up", "active", "running", "active-consumer", "complete"})
+_PENDING: Final = frozenset({"initializing", "pending-complete", "paused", "standby"})
+_BAD: Final = frozenset({"down", "failed"})
+
+
+def kind_of(name: str, value: Any) -> Kind:
+    """What an attribute's value counts."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Kind.PLAIN
+    if name in _KINDS:
+        return _KINDS[name]
+    for ending, kind in _BY_ENDING:
+        if name.endswith(ending):
+            return kind
+    return Kind.COUNT
+
+
+def text_of(name: str, value: Any, now_ms: float | None = None) -> str:
+    """
+    An attribute's value in words, on one line.
+
+    Args:
+        now_ms: So that a time says how long ago it was; None leaves that out, as a table's column does.
+    """
+    match value:
+        case None | "" | [] | {}:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return _number(name, value, now_ms)
+        case list():
+            return ", ".join(text_of(name, one) for one in value)
+        case dict():
+            return one_line(json.dumps(value, ensure_ascii=False))
+    return one_line(str(value))
+
+
+def _number(name: str, value: float, now_ms: float | None) -> str:
+    kind = kind_of(name, value)
+    if not value and name.startswith("max"):
+        return NO_LIMIT
+    match kind:
+        case Kind.PLAIN:
+            return str(value)
+        case Kind.BYTES:
+            return size(value)
+        case Kind.MEGABYTES:
+            return size(value * MEGABYTE)
+        case Kind.TIME_MS | Kind.TIME_S:
+            if not value:
+                return NEVER
+            time_ms = value if kind is Kind.TIME_MS else value * 1_000
+            return moment(time_ms) if now_ms is None else moment_and_age(time_ms, now_ms)
+        case Kind.DURATION_MS:
+            return duration(value)
+        case Kind.DURATION_S:
+            return duration(value * 1_000)
+        case Kind.PERCENT:
+            return f"{value:g} %"
+    return number(value)
+
+
+def heading_of(name: str) -> str:
+    """What a column is called: its word, or else the attribute's name parted into words."""
+    return _HEADINGS.get(name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+
+
+def style_of(value: Any) -> str:
+    """The colour of a state; none of anything else."""
+    if not isinstance(value, str):
+        return ""
+    return "green" if value in _GOOD else "yellow" if value in _PENDING else "red" if value in _BAD else ""
+
+
+_LABELS: Final = {
+    # A Message VPN.
+    "storeEngine": "store",
+    "storeProblem": "problem with the store",
+    "storeDurability": "durable on",
+    "storeConfirmedAge": "since the store answered",
+    "msgReplayInitializingCount": "replays that begin",
+    "msgReplayActiveCount": "replays under way",
+    "msgReplayPendingCompleteCount": "replays to be acknowledged",
+    "msgReplayFailedCount": "replays that failed",
+    "publishedMsgCount": "messages published",
+    "publishedBytes": "size of these",
+    "settledMsgCount": "messages settled",
+    "pendingBytes": "waits to be stored",
+    "directDroppedMsgCount": "direct messages dropped",
+    "createQueuesEnabled": "clients may make queues",
+    "maxTopicBytes": "longest topic",
+    "maxTopicLevels": "most levels of a topic",
+    # An endpoint.
+    "ingressEnabled": "takes messages",
+    "egressEnabled": "gives messages",
+    "maxMsgSpoolUsage": "largest size",
+    "maxMsgCount": "most messages",
+    "maxMsgSize": "largest message",
+    "maxTtl": "longest time to live",
+    "maxBindCount": "most consumers",
+    "maxDeliveredUnackedMsgsPerFlow": "most unacknowledged of a consumer",
+    "respectMsgPriorityEnabled": "by priority",
+    "maxRedeliveryCount": "most redeliveries",
+    "topicSubscriptionCount": "subscriptions",
+    "replayStartCount": "replays started",
+    "replaySuccessCount": "replays completed",
+    "replayFailureCount": "replays failed",
+    "replayedTxMsgCount": "messages replayed",
+    "replayedAckedMsgCount": "of these acknowledged",
+    "lastReplayStartTime": "last replay started",
+    "lastReplayCompleteTime": "last replay completed",
+    "lastReplayFailureTime": "last replay failed",
+    "lastReplayFailureReason": "why it failed",
+    "lastReplayedMsgTxTime": "last message replayed",
+    "replayRemaining": "ids to replay",
+    "replayOutstandingMsgCount": "messages not acknowledged",
+    "replayEtaMs": "time left",
+    "replayBlockedBySelector": "held up by a selector",
+    # The record of a replay.
+    "replayNumber": "number",
+    "sourceQueueName": "source queue",
+    "replayTarget": "gateway of the target",
+    "limit": "most messages, 0 for all",
+    "endMsgId": "up to message",
+    "msgRate": "messages a second",
+    "positionMsgId": "next message",
+    "readMsgCount": "messages looked at",
+    "sentMsgCount": "messages sent",
+    "sentByteCount": "size of what was sent",
+    # The log, and what a replay would bring.
+    "replayLogName": "replay log",
+    "maxSpoolUsage": "quota",
+    "usagePercent": "of the quota",
+    "topicFilterEnabled": "of some topics only",
+    "keepUntilArchivedEnabled": "waits for the archive",
+    "archivedMsgId": "archived up to",
+    "archiveFirstMsgId": "archive's first message",
+    "archiveLastMsgId": "archive's last message",
+    "oldestMsgTimeMs": "oldest came",
+    "newestMsgTimeMs": "newest came",
+    "firstMsgId": "first message",
+    "firstMsgTimeMs": "first came",
+    "lastMsgTimeMs": "last came",
+    "droppedMsgCount": "messages dropped",
+    "lossMsgCount": "of these lost for good",
+    "lossMsgSpoolUsage": "size of what is lost",
+    "keptMsgCount": "messages kept",
+    "keptMsgSpoolUsage": "size of what is kept",
+    "detachedClientCount": "clients detached",
+    "detachedClients": "who is detached",
+}
+
+_WORDS: Final = {
+    "msg": "message",
+    "msgs": "messages",
+    "vpn": "VPN",
+    "tx": "sent",
+    "unacked": "unacknowledged",
+}
+
+_UNIT: Final = re.compile(r"(?<=.)( time)?( ms)?$")
+"""Which a value says itself."""
+
+
+def label_of(name: str) -> str:
+    """What an attribute's line is called: its label, or a column's heading, or the name parted into words."""
+    label = _LABELS.get(name)
+    if label is not None:
+        return label
+    return " ".join(_WORDS.get(word, word) for word in _UNIT.sub("", heading_of(name)).split(" "))
