@@ -264,7 +264,7 @@ def log_events() -> str:
 
 def log_keys() -> str:
     """Every key that a line of the gateway's log can have."""
-    lines = (ROOT / "gateway" / "log_keys.py").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "gateway" / "logging" / "log_keys.py").read_text(encoding="utf-8").splitlines()
     keys = [found for line in lines if (found := re.match(r'[A-Z_]+: Final = "(\w+)"(?:  # (.+))?', line))]
     plain = ", ".join(code(key[1]) for key in keys if not key[2])
     explained = table(("Key", "What it is"), ((code(key[1]), key[2]) for key in keys if key[2]))

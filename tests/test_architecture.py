@@ -35,7 +35,7 @@ MODULES = {
 MOST_MODULES = 20
 """Modules in one folder."""
 
-MOST_LINES = 600
+MOST_LINES = 900
 """Lines in one file."""
 
 
