@@ -45,7 +45,7 @@ def test_all_is_done_by_the_keyboard(console: Console, gateway: RunningGateway) 
     page.get_by_role("dialog").get_by_role("textbox").focus()
     page.keyboard.type("q2")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("q2 is empty")).to_be_visible()
+    expect(page.get_by_text("q2 was purged")).to_be_visible()
     assert gateway.depth("q2") == 0
 
 

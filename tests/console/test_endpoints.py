@@ -31,13 +31,13 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     expect(page.get_by_role("row", name="payments")).to_have_count(0)
     row.get_by_role("button", name="orders").click()
     expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
-    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    expect(page.get_by_text("No consumers")).to_be_visible()
     expect(page.get_by_role("definition").filter(has_text="ago)")).to_have_count(1)  # how old the oldest is
     receiver = client.receiver("orders")
     receiver.flow(10)
     receiver.take(7)
     consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
-    expect(consumer).to_contain_text("gets messages")
+    expect(consumer).to_contain_text("active")
     expect(consumer.get_by_role("cell").nth(2)).to_have_text("3")
     expect(consumer.get_by_role("cell").nth(3)).to_have_text("7")
     page.go_back()
@@ -51,7 +51,7 @@ def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGat
     receiver.flow(2)
     receiver.take(2)
     page = console.open("endpoints", "queues", "orders", query="?tab=messages")
-    table = page.get_by_role("table", name="Messages that lie here")
+    table = page.get_by_role("table", name="Messages on it")
     expect(table.get_by_role("row")).to_have_count(51)
     expect(table.get_by_text("unacknowledged")).to_have_count(2)
     table.get_by_role("row").nth(3).get_by_role("button").click()
@@ -74,14 +74,14 @@ def test_where_a_topic_would_go_is_asked(console: Console, gateway: RunningGatew
     page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
 
     def ask(topic: str) -> None:
-        page.get_by_label("A topic as it is published to").fill(topic)
-        page.get_by_role("button", name="Ask").click()
+        page.get_by_label("Topic of a message").fill(topic)
+        page.get_by_role("button", name="Check").click()
 
     panel = page.get_by_role("tabpanel")
     ask("orders/eu")
-    expect(panel).to_contain_text("orders/eu comes here")
+    expect(panel).to_contain_text("orders/eu is delivered here")
     ask("orders/test")
-    expect(panel).to_contain_text("orders/test does not come here")
+    expect(panel).to_contain_text("orders/test is not delivered here")
     panel.get_by_role("link", name="audit").click()
     expect(page.get_by_role("heading", level=1, name="audit")).to_be_visible()
 
@@ -92,9 +92,9 @@ def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:
     page = many.open("endpoints")
     expect(page.get_by_text("150 queues and streams")).to_be_visible()
     expect(page.get_by_role("row")).to_have_count(101)
-    page.get_by_role("button", name="On").click()
+    page.get_by_role("button", name="Next").click()
     expect(page.get_by_role("row")).to_have_count(51)
-    expect(page.get_by_role("button", name="On")).to_be_disabled()
+    expect(page.get_by_role("button", name="Next")).to_be_disabled()
     page.get_by_role("button", name="Back").click()
     expect(page.get_by_role("row", name="q000")).to_be_visible()
 
@@ -105,10 +105,10 @@ def test_a_queue_is_made_purged_and_deleted(
     """What cannot be taken back asks for the name, and takes no other."""
     page = console.open("endpoints")
     page.get_by_role("button", name="New…").click()
-    page.get_by_label("Name of it").fill("orders")
+    page.get_by_label("Endpoint name").fill("orders")
     page.get_by_label("Subscription").fill("orders/>")
     assert console.violations() == []
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
     assert gateway.subscriptions("orders") == ["orders/>"]
     client.sender("topic://orders/eu").send_all([data(i) for i in range(5)])
@@ -122,7 +122,7 @@ def test_a_queue_is_made_purged_and_deleted(
     expect(purge).to_be_disabled()
     dialog.get_by_role("textbox").fill("orders")
     purge.click()
-    expect(page.get_by_text("orders is empty")).to_be_visible()
+    expect(page.get_by_text("orders was purged")).to_be_visible()
     expect(dialog).to_have_count(0)
     assert gateway.depth("orders") == 0
 
@@ -138,9 +138,9 @@ def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gatew
     page = console.open("endpoints")
     page.get_by_role("button", name="New…").click()
     page.get_by_label("Kind").select_option("topic-endpoint")
-    page.get_by_label("Name of it").fill("reports")
+    page.get_by_label("Endpoint name").fill("reports")
     page.get_by_label("Topic", exact=True).fill("a/>")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", level=1, name="reports")).to_be_visible()
     page.get_by_role("tab", name="Subscription").click()
     page.get_by_label("Another topic").fill("a//b")
@@ -158,7 +158,7 @@ def test_subscriptions_are_added_and_taken_away(
     """Exceptions, too; what is none is said in words."""
     client.sender("orders").send_all([data(0)])
     page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
-    expect(page.get_by_text("No topic")).to_be_visible()
+    expect(page.get_by_text("No subscriptions")).to_be_visible()
     for topic in ("orders/>", "!orders/test"):
         page.get_by_label("Topic", exact=True).fill(topic)
         page.get_by_role("button", name="Add").click()
@@ -169,7 +169,7 @@ def test_subscriptions_are_added_and_taken_away(
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_role("alert")).to_be_visible()
     assert console.violations() == []
-    page.get_by_role("button", name="Take !orders/test away").click()
+    page.get_by_role("button", name="Remove !orders/test").click()
     expect(page.get_by_text("exception", exact=True)).to_have_count(0)
     assert gateway.subscriptions("orders") == ["orders/>"]
 
@@ -178,13 +178,14 @@ def test_limits_are_changed_where_an_administrator_decides(console: Console, cli
     """In words; what is no number cannot be said."""
     client.sender("orders").send_all([data(0)])
     page = console.open("endpoints", "queues", "orders", query="?tab=limits")
-    page.get_by_role("button", name="Change: Messages, by size").click()
-    field = page.get_by_role("dialog").get_by_role("textbox")
-    field.fill("x")
-    expect(page.get_by_role("button", name="Change it")).to_be_disabled()
-    field.fill("2048")
-    expect(page.get_by_role("dialog")).to_contain_text("2048: 2.0 GB")
-    page.get_by_role("button", name="Change it").click()
+    page.get_by_role("button", name="Change: Maximum size").click()
+    dialog = page.get_by_role("dialog")
+    change = dialog.get_by_role("button", name="Change", exact=True)
+    dialog.get_by_role("textbox").fill("x")
+    expect(change).to_be_disabled()
+    dialog.get_by_role("textbox").fill("2048")
+    expect(dialog).to_contain_text("2048: 2.0 GB")
+    change.click()
     expect(page.get_by_role("table", name="Limits")).to_contain_text("2.0 GB")
 
 
@@ -192,9 +193,9 @@ def test_what_the_file_decides_is_not_changed_here(start: Start, show: Show) -> 
     """There is no button for it."""
     console = show(start(vpn=Vpn(queues={"orders": Queue(quota_mb=1)})))
     page = console.open("endpoints", "queues", "orders", query="?tab=limits")
-    expect(page.get_by_text("The configuration file names it")).to_be_visible()
+    expect(page.get_by_text("The configuration file declares it")).to_be_visible()
     expect(page.get_by_role("table", name="Limits")).to_contain_text("1.0 MB")
-    expect(page.get_by_role("button", name="Change: Messages, by size")).to_have_count(0)
+    expect(page.get_by_role("button", name="Change: Maximum size")).to_have_count(0)
 
 
 def test_names_are_texts_and_nothing_else(
@@ -241,9 +242,9 @@ def test_who_may_not_see_the_list_sees_what_is_his(start: Start, show: Show) -> 
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(1)
     page.get_by_label("Name", exact=True).fill("his")
-    page.get_by_role("button", name="Show it").click()
+    page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("heading", level=1, name="his")).to_be_visible()
-    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    expect(page.get_by_text("No consumers")).to_be_visible()
     console.open("endpoints", "queues", "hers")
     expect(page.get_by_role("alert").first).to_contain_text("You may not do this")
     console.open("log")

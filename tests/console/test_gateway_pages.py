@@ -22,7 +22,7 @@ def test_a_client_is_seen_and_disconnected(console: Console, gateway: RunningGat
     expect(page.get_by_text("1 connection")).to_be_visible()
     page.get_by_role("button", name=client.connection.container).click()
     expect(page.get_by_role("heading", level=1, name=client.connection.container)).to_be_visible()
-    expect(page.get_by_text("What the gateway holds for it")).to_be_visible()
+    expect(page.get_by_text("Memory held for it")).to_be_visible()
     links = page.get_by_role("table", name="Links")
     expect(links.get_by_role("row").filter(has_text="publisher")).to_contain_text("orders")
     expect(links.get_by_role("row").filter(has_text="consumer")).to_contain_text("orders")
@@ -31,7 +31,7 @@ def test_a_client_is_seen_and_disconnected(console: Console, gateway: RunningGat
     page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
     expect(page.get_by_text("1 connection closed")).to_be_visible()
     expect(page.get_by_text("It has disconnected")).to_be_visible()
-    page.get_by_role("link", name="To all clients").click()
+    page.get_by_role("link", name="All clients").click()
     expect(page.get_by_text("Nobody is connected")).to_be_visible()
 
 
@@ -61,7 +61,7 @@ def test_the_configuration_is_shown_and_read_again(tmp_path: Path, show: Show) -
             page.get_by_role("dialog").get_by_role("button", name="Reload").click()
 
         reload()
-        expect(page.get_by_text("nothing has changed")).to_be_visible()
+        expect(page.get_by_text("Nothing in the file has changed")).to_be_visible()
         write(path, folder, free_port(), "[vpn.default.queue.orders]\nquota_mb = 1024")
         reload()
         expect(page.get_by_text("1 setting changed")).to_be_visible()
@@ -94,9 +94,9 @@ def test_a_user_is_asked_about(start: Start, show: Show) -> None:
     page.get_by_role("button", name="ben").click()
 
     def ask(action: str, address: str) -> Locator:
-        page.get_by_label("May", exact=True).select_option(action)
+        page.get_by_label("Action", exact=True).select_option(action)
         page.get_by_label("Address").fill(address)
-        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("button", name="Check").click()
         return page.locator(".answer")
 
     expect(ask("consume", "topic://a/b")).to_contain_text("Yes.")

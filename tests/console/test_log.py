@@ -172,7 +172,7 @@ def test_what_the_archive_alone_has_is_tinted(log: Console, history: History) ->
     log.page.route("**/histogram?*", archived)
     log.page.get_by_role("button", name="Oldest first").click()
     log.page.reload()
-    tinted, striped = log.page.get_by_title("In the archive alone"), log.page.get_by_title("No longer there")
+    tinted, striped = log.page.get_by_title("Only in the archive"), log.page.get_by_title("No longer there")
     expect(tinted).to_be_visible()
     expect(striped).to_be_visible()
     assert [one.bounding_box()["width"] > 50 for one in (tinted, striped)] == [True, True]  # type: ignore[index]
@@ -274,12 +274,12 @@ def test_a_rare_message_is_looked_for_a_piece_at_a_time(
 
     console.page.route("**/msgs?*lastMsgId=1002*", hold, times=1)
     page = console.open("log", query="?topic=rare")
-    expect(page.get_by_text("Looking as far as #1,002")).to_be_visible()
+    expect(page.get_by_text("Searching: as far as #1,002")).to_be_visible()
     assert ids(page) == [PIECE + 1_002]
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Looked as far as #1,002")).to_be_visible()
+    expect(page.get_by_text("Searched as far as #1,002")).to_be_visible()
     held[0].abort()
-    page.get_by_role("button", name="Look further").click()
+    page.get_by_role("button", name="Continue").click()
     expect(rows(page).last.locator("td.mono")).to_have_text("1")
     expect(page.get_by_text("as far as")).to_have_count(0)
 
@@ -303,17 +303,17 @@ def test_a_point_is_made_and_taken_away(gateway: RunningGateway, client: Client,
     client.sender("topic://a").send_all([data(i) for i in range(30)])
     page = console.open("log")
     rows(page).nth(10).get_by_role("button").click()
-    page.get_by_role("complementary").get_by_role("button", name="Make a point").click()
+    page.get_by_role("complementary").get_by_role("button", name="Create point").click()
     page.get_by_role("dialog").get_by_label("Name").fill("before release")
-    page.get_by_role("dialog").get_by_role("button", name="Make it").click()
-    expect(page.get_by_role("status").get_by_text("is a point now")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status").get_by_text("was created")).to_be_visible()
     page.get_by_role("button", name="Points").click()
     dialog = page.get_by_role("dialog", name="Replay points")
     expect(dialog.get_by_text("before release")).to_be_visible()
     assert console.violations() == []
-    dialog.get_by_role("button", name="Take away before release").click()
-    page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
-    expect(dialog.get_by_text("There is no point yet")).to_be_visible()
+    dialog.get_by_role("button", name="Delete before release").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(dialog.get_by_text("No replay points yet")).to_be_visible()
 
 
 def test_who_is_signed_in_does_what_they_may(start: Start, show: Show) -> None:
@@ -322,10 +322,10 @@ def test_who_is_signed_in_does_what_they_may(start: Start, show: Show) -> None:
     page = console.open("log")
     sign_in(console, "ann")
     page.get_by_role("button", name="Points").click()
-    page.get_by_role("dialog").get_by_role("button", name="Make a point").click()
+    page.get_by_role("dialog").get_by_role("button", name="Create point").click()
     page.get_by_role("dialog").get_by_label("Name").fill("now")
-    page.get_by_role("dialog").get_by_role("button", name="Make it").click()
-    expect(page.get_by_role("status").get_by_text("now is a point now")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status").get_by_text("The point now was created")).to_be_visible()
 
 
 def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: Console) -> None:
@@ -341,7 +341,7 @@ def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: C
     dialog.get_by_label("I know").check()
     button = dialog.get_by_role("button", name="Erase", exact=True)
     expect(button).to_be_disabled()
-    dialog.get_by_label("to go on").fill("1")
+    dialog.get_by_label("to confirm").fill("1")
     button.click()
     expect(drawer.get_by_text("The content was erased")).to_contain_text("asked by ann")
     expect(drawer.get_by_text("secret")).to_have_count(0)
@@ -386,7 +386,7 @@ def test_messages_come_live_in_order_and_within_bounds(
     client.sender("topic://before").send_all([data(i) for i in range(10)])
     page = console.open("log", query="?live=1")
     expect(rows(page)).to_have_count(10)
-    expect(page.get_by_text("Live: new messages")).to_be_visible()
+    expect(page.get_by_text("Live: messages")).to_be_visible()
     count = 20_000
     publisher = Publisher(gateway.url, count, per_second=5_000)
     publisher.start()
@@ -416,12 +416,12 @@ def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client
     page = console.open("log", query="?live=1")
     expect(rows(page).first.locator("td.mono")).to_have_text("200")
     page.locator(".log-table .table-box").evaluate("box => box.scrollTop = 900")
-    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
     before = ids(page)
     sender.send_all([data(i) for i in range(50)])
     expect(page.get_by_text("up to 50 newer messages")).to_be_visible()
     assert ids(page) == before
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(rows(page).first.locator("td.mono")).to_have_text("250")
     assert all_ids(page, 1) == list(range(250, 0, -1))
 

@@ -67,8 +67,8 @@ def overview(console: Console, _: History) -> None:
     console.page.route("**/rates", an_hour)
     page = console.open("overview")
     expect(page.get_by_text("You can rewind to")).to_be_visible()
-    expect(page.get_by_text("Free on the disk")).to_be_visible()
-    expect(page.get_by_text("No alarm holds")).to_be_visible()
+    expect(page.get_by_text("Free disk space")).to_be_visible()
+    expect(page.get_by_text("No active alarms")).to_be_visible()
     expect(page.get_by_text("Nothing was refused")).to_be_visible()
 
 

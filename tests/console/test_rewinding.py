@@ -46,7 +46,7 @@ def begin(page: Page, name: str) -> None:
     dialog = page.get_by_role("dialog")
     button = dialog.get_by_role("button", name=re.compile("^(Rewind|Copy)$"))
     expect(button).to_be_disabled()
-    dialog.get_by_label("to go on").fill(name)
+    dialog.get_by_label("to confirm").fill(name)
     button.click()
 
 
@@ -54,7 +54,7 @@ def test_the_overview_leads_to_a_rewind(at_history: Console, history: History) -
     """It says how far back one can go, and what is under way."""
     page = at_history.open("overview")
     expect(page.get_by_text("You can rewind to")).to_contain_text("13 Nov 00:00")
-    expect(page.get_by_text("3 days back.")).to_contain_text(f"{len(history.messages)} messages")
+    expect(page.get_by_text("3 days ago.")).to_contain_text(f"{len(history.messages)} messages")
     page.get_by_role("link", name="13 Nov 00:00").click()
     page.get_by_label("Queue or topic endpoint").fill(QUEUE)
     orders = sum(m.topic.startswith("orders/") for m in history.messages)
@@ -96,7 +96,7 @@ def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: His
 
         progress = page.locator(".progress")
         expect(progress.get_by_text(f"0 of {len(wanted)} messages acknowledged")).to_be_visible()
-        expect(progress.get_by_text(f"Nobody consumes from {QUEUE}")).to_be_visible()
+        expect(progress.get_by_text(f"{QUEUE} has no consumer")).to_be_visible()
         assert at_history.violations() == []
         with pytest.raises(Refused, match="detach-forced"):
             raise receiver.detached_by_peer()
@@ -122,18 +122,18 @@ def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: 
     page = console.open("rewind", query="?target=q&start=%234")
     preview = page.locator(".preview")
     expect(preview.get_by_text("2 messages", exact=True)).to_be_visible()
-    expect(preview.get_by_text("5 messages that lie there now are dropped")).to_be_visible()
+    expect(preview.get_by_text("5 messages on it now are dropped")).to_be_visible()
     expect(preview.get_by_role("alert")).to_contain_text("3 messages would be lost for good")
     preview.get_by_role("button", name="Rewind…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("alert")).to_contain_text("3 messages would be lost for good")
     dialog.get_by_role("button", name="Leave it").click()
-    preview.get_by_label("Keep what the log does not have").check()
+    preview.get_by_label("Keep messages that the log does not have").check()
     expect(preview.get_by_text("3 messages that the log does not have stay")).to_be_visible()
     expect(preview.get_by_role("alert")).to_have_count(0)
     preview.get_by_role("button", name="Rewind…").click()
     begin(page, "q")
-    expect(page.locator(".progress").get_by_text("Nobody consumes from q")).to_be_visible()
+    expect(page.locator(".progress").get_by_text("q has no consumer")).to_be_visible()
     receiver = client.receiver("q", credit=10)
     assert texts(receiver.take(5)) == ["0", "1", "2", "3", "4"]
 
@@ -143,7 +143,7 @@ def test_a_start_that_is_not_in_the_log_is_said(at_history: Console) -> None:
     page = at_history.open("rewind", query=f"?target={QUEUE}&start=2020-01-01T00:00:00Z")
     preview = page.locator(".preview")
     expect(preview.get_by_role("alert")).to_contain_text("before the log")
-    preview.get_by_role("button", name="Begin at the nearest that is there").click()
+    preview.get_by_role("button", name="Start at the nearest message that is there").click()
     expect(preview.get_by_text("By topic")).to_be_visible()
 
 
@@ -152,7 +152,7 @@ def test_a_replay_is_cancelled_or_kept(at_history: Console, history: History) ->
     page = at_history.page
     for button, sure, state in (
         ("Cancel…", "Cancel the replay", "cancelled"),
-        ("Keep what came…", "Keep what came", "complete"),
+        ("End here…", "End the replay", "complete"),
     ):
         at_history.open("rewind", query=f"?target={QUEUE}&start=beginning")
         page.locator(".preview").get_by_role("button", name="Rewind…").click()
@@ -168,7 +168,7 @@ def test_a_part_of_the_log_is_copied_to_an_address(at_history: Console, history:
     page = at_history.open("rewind", query=f"?to=copy&from={first.time_ms}&until={last.time_ms}")
     page.get_by_label("Address").fill("queue://copies")
     page.get_by_label("Topics").fill("orders/>")
-    page.get_by_label("Messages a second, at most").fill("20")
+    page.get_by_label("Messages per second, at most").fill("20")
     wanted = [
         m
         for m in history.messages
@@ -180,7 +180,7 @@ def test_a_part_of_the_log_is_copied_to_an_address(at_history: Console, history:
     begin(page, "queue://copies")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".page-head").get_by_text("paused")).to_be_visible()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(page.locator(".page-head").get_by_text("complete")).to_be_visible()
     expect(page.get_by_text(f"{len(wanted)} messages")).to_be_visible()
     assert history.gateway.depth("copies") == len(wanted)
@@ -212,9 +212,9 @@ def test_dead_letters_are_sent_back(
     page.get_by_role("button", name="Send all back…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="All 11").click()
-    dialog.get_by_label("to go on").fill("dead")
+    dialog.get_by_label("to confirm").fill("dead")
     dialog.get_by_role("button", name="Send all back").click()
     expect(page.locator(".page-head").get_by_text("complete")).to_be_visible()
     assert gateway.depth("q") == 12
     console.open("dead-letters")
-    expect(page.get_by_text("Nothing is dead")).to_be_visible()
+    expect(page.get_by_text("No dead letters")).to_be_visible()

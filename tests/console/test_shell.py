@@ -128,8 +128,8 @@ def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show:
     )
     assert status == 200
     page.get_by_role("button", name="New…").click()
-    page.get_by_label("Name of it").fill("q")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_label("Endpoint name").fill("q")
+    page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("alert")).to_contain_text("X-CSRF-Token")
     expect(page.get_by_title("Signed in as eve")).to_be_visible()
 

@@ -1,4 +1,4 @@
-"""What an endpoint is given takes a right of its own, and what is of the gateway as a whole does, too."""
+"""Changing what an endpoint receives needs a second right, and an operation on the gateway needs global access."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ function Content() {
   }, [page?.name, vpnName.value]);
 
   if (!page) {
-    return html`<${Empty} title="There is nothing here that you may see">
-      Your user needs a rule in its list <code>administer</code>: <code>log://></code> for a whole Message VPN.
+    return html`<${Empty} title="You have no access here">
+      Your user needs a rule in its <code>administer</code> list: <code>log://></code> for a whole Message VPN.
     <//>`;
   }
   if (!page.isSeen()) {
     return html`<${Empty} title="You may not see this page">
-      It takes a rule in your user's list <code>administer</code>, or its <code>global_access</code>. <a href=${href("overview")}>To the overview</a>
+      Your user needs a rule in its <code>administer</code> list, or <code>global_access</code>. <a href=${href("overview")}>To the overview</a>
     <//>`;
   }
   if (shown.name !== page.name) return html`<${Loading} />`;

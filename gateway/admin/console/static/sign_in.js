@@ -44,7 +44,7 @@ export function SignIn() {
       ${by === "password"
         ? html`<${Field} label="User name" value=${userName} onInput=${setUserName} autocomplete="username" required=${true} />
             <${Field} label="Password" type="password" value=${password} onInput=${setPassword} autocomplete="current-password" required=${true} />`
-        : html`<${Field} label="Token" type="password" value=${token} onInput=${setToken} required=${true} hint="As rewind new-token wrote it." />`}
+        : html`<${Field} label="Token" type="password" value=${token} onInput=${setToken} required=${true} hint="What rewind new-token wrote to its file." />`}
       <${Refusal} error=${error} />
       <${Button} kind="main" type="submit" disabled=${isBusy}>${isBusy ? "One moment…" : "Sign in"}<//>
     </form>

@@ -25,7 +25,7 @@ const COLUMNS = [
   { key: "user", title: "User", width: "140px", cell: (row) => words.oneLine(row.clientUsername || "–") },
   { key: "address", title: "Address", width: "180px", wide: true, mono: true, cell: (row) => row.clientAddress },
   { key: "links", title: "Links", align: "end", width: "70px", cell: (row) => words.number(row.linkCount) },
-  { key: "held", title: "Holds", align: "end", width: "100px", wide: true, cell: (row) => html`<span title="${words.number(row.heldBytes)} bytes that the gateway holds for it">${words.size(row.heldBytes)}</span>` },
+  { key: "held", title: "Memory", align: "end", width: "100px", wide: true, cell: (row) => html`<span title="${words.number(row.heldBytes)} bytes that the gateway holds for it">${words.size(row.heldBytes)}</span>` },
 ];
 
 /** @param {{vpn: string}} props */
@@ -48,7 +48,7 @@ function List({ vpn }) {
           rowKey=${(/** @type {any} */ row) => row.clientId}
           onOpen=${(/** @type {any} */ row) => go("clients", [row.clientId])}
           empty=${text.trim()
-            ? html`<${Empty} icon="search" title="No client has this in its name" />`
+            ? html`<${Empty} icon="search" title="No client name contains this" />`
             : html`<${Empty} icon="clients" title="Nobody is connected">A client connects over AMQP 1.0, for example: <code>rewind tail</code><//>`}
         /><//>`
       : !found.error && html`<${Loading} />`}
@@ -58,7 +58,7 @@ function List({ vpn }) {
 /** @type {import("../parts/table.js").Column[]} */
 const LINKS = [
   { key: "address", title: "Address", cell: (row) => html`<span class="mono" title=${row.address}>${words.oneLine(row.address || "–")}</span>` },
-  { key: "kind", title: "Is", width: "120px", cell: (row) => (row.kind === "http" ? `HTTP, ${row.role}` : words.oneLine(row.kind)) },
+  { key: "kind", title: "Kind", width: "120px", cell: (row) => (row.kind === "http" ? `HTTP, ${row.role}` : words.oneLine(row.kind)) },
   { key: "name", title: "Link", width: "150px", wide: true, cell: (row) => html`<span title=${row.linkName}>${words.oneLine(row.linkName)}</span>` },
   { key: "credit", title: "Credit", align: "end", width: "80px", wide: true, cell: (row) => words.number(row.credit) },
   { key: "unacknowledged", title: "Unsettled", align: "end", width: "94px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
@@ -76,23 +76,23 @@ function Client({ vpn, id }) {
   const name = (client ?? last)?.clientName || id;
   const isGone = last !== null && client === null && found.error === null;
   return html`<p class="crumb"><a href=${href("clients")}>Clients</a></p>
-    <${PageHead} title=${words.oneLine(name)} about=${client && html`User ${words.oneLine(client.clientUsername || "without a name")}, from <code>${client.clientAddress}</code>`}>
+    <${PageHead} title=${words.oneLine(name)} about=${client && html`User ${words.oneLine(client.clientUsername || "unknown")}, from <code>${client.clientAddress}</code>`}>
       ${client && html`<${Button} onClick=${() => setAsked(true)}>Disconnect…<//>`}
     <//>
     <${Refusal} error=${found.error} />
     ${!client &&
     !found.error &&
     html`<${Empty} icon="clients" title=${isGone ? "It has disconnected" : "There is no such client"}>
-      A connection has its number, ${words.oneLine(id)} here, once: who comes back has another. <a href=${href("clients")}>To all clients</a>
+      Each connection has its own number, here ${words.oneLine(id)}; a client that reconnects gets a new one. <a href=${href("clients")}>All clients</a>
     <//>`}
     ${client &&
     html`<div class="grid">
-      <${Panel} class="c4" title="What the gateway holds for it">
+      <${Panel} class="c4" title="Memory held for it">
         <${Facts}
           rows=${[
-            ["In all", words.size(client.heldBytes), `${words.number(client.heldBytes)} bytes`],
-            ["Messages not whole yet", words.size(client.heldUnfinishedBytes)],
-            ["Of transactions", words.size(client.heldTransactionBytes)],
+            ["Total", words.size(client.heldBytes), `${words.number(client.heldBytes)} bytes`],
+            ["Unfinished messages", words.size(client.heldUnfinishedBytes)],
+            ["Transactions", words.size(client.heldTransactionBytes)],
             ["Unsettled deliveries", words.size(client.heldUnsettledBytes)],
             ["Links", words.size(client.heldLinkBytes)],
             ["WebSocket", words.size(client.heldWebSocketBytes)],
@@ -116,6 +116,6 @@ function Disconnect({ vpn, client, onClose }) {
     toast(`${words.counted(done.disconnectedCount, "connection")} closed.`);
   };
   return html`<${Confirm} title="Disconnect ${words.oneLine(client.clientName || client.clientId)}?" action="Disconnect" danger=${true} onDo=${act} onClose=${onClose}>
-    <p>Its connection from <code>${client.clientAddress}</code> is closed, with ${words.counted(client.linkCount, "link")}. What it had unacknowledged, others get. It may connect again.</p>
+    <p>This closes its connection from <code>${client.clientAddress}</code>, with ${words.counted(client.linkCount, "link")}. Its unacknowledged messages go to other consumers. It may connect again.</p>
   <//>`;
 }

@@ -18,7 +18,7 @@ export default function Configuration() {
     setReport(await put("action/reload"));
     await found.reload();
   };
-  return html`<${PageHead} title="Configuration" about="What is in force now: the file, what administrators changed, and defaults. Secrets are left out.">
+  return html`<${PageHead} title="Configuration" about="Settings in force: the file, administrators' changes, and defaults. Secrets are left out.">
       ${mayChangeGateway.value && html`<${Button} onClick=${() => setAsked(true)}>Reload…<//>`}
     <//>
     <div aria-live="polite">${report && html`<${Report} report=${report} />`}</div>
@@ -30,15 +30,15 @@ export default function Configuration() {
     ${isAsked &&
     html`<${Confirm} title="Read the configuration file again?" action="Reload" onDo=${reload} onClose=${() => setAsked(false)}>
       <p>
-        What can change does, all at once: users and their permissions, Message VPNs, queues, limits, and the contents of certificate files.
-        Connections of users of whom something else is said now are closed. A file with a mistake changes nothing.
+        Everything that can change at run time is changed at once: users and their permissions, Message VPNs, queues, limits, and the contents of certificate files.
+        Connections of users whose settings have changed are closed. A file with a mistake changes nothing.
       </p>
     <//>`}`;
 }
 
 /** What a reload did. @param {{report: {applied: string[], refused: string[]}}} props */
 function Report({ report: { applied, refused } }) {
-  if (applied.length === 0 && refused.length === 0) return html`<${Note} kind="good">The file says what it said: nothing has changed.<//>`;
+  if (applied.length === 0 && refused.length === 0) return html`<${Note} kind="good">Nothing in the file has changed.<//>`;
   return html`<div class="stack report">
     ${applied.length > 0 && html`<${Note} kind="good">${words.counted(applied.length, "setting")} changed.${list(applied)}<//>`}
     ${refused.length > 0 && html`<${Note} kind="warning">${words.counted(refused.length, "setting")} cannot change while the gateway runs:${list(refused)}<//>`}
@@ -54,7 +54,7 @@ const list = (lines) => html`<ul>${lines.map((line) => html`<li key=${line}><cod
  */
 function Toml({ toml, text }) {
   const lines = found(toml.split("\n"), text.toLowerCase());
-  if (lines.length === 0) return html`<p class="empty">No setting has this in it.</p>`;
+  if (lines.length === 0) return html`<p class="empty">No setting contains this.</p>`;
   return html`<pre class="toml" tabindex="0" aria-label="Configuration in force">${lines.map(
     (line) => html`<span class=${line.startsWith("[") ? "table-name" : line.startsWith("#") ? "comment" : ""}>${line}${"\n"}</span>`,
   )}</pre>`;

@@ -45,7 +45,7 @@ export default function DeadLetters() {
   const found = queues.data;
   const shown = name ?? (found?.length === 1 ? found[0].queueName : undefined);
   return html`<${PageHead} title="Dead letters" about=${shown ? html`on <b>${words.oneLine(shown)}</b>` : "Messages that expired, were rejected, or were delivered too often."}>
-      ${name && (found?.length ?? 0) > 1 && html`<a class="button" href=${href("dead-letters")}>All queues of dead letters</a>`}
+      ${name && (found?.length ?? 0) > 1 && html`<a class="button" href=${href("dead-letters")}>All dead message queues</a>`}
     <//>
     ${shown
       ? html`<${Queue} key=${shown} vpn=${vpn} name=${shown} />`
@@ -53,13 +53,13 @@ export default function DeadLetters() {
           ${(/** @type {any[]} */ list) =>
             html`<${Panel} flush=${true}>
               <${Table}
-                label="Queues of dead letters"
+                label="Dead message queues"
                 columns=${QUEUES}
                 rows=${list}
                 rowKey=${(/** @type {any} */ one) => one.queueName}
                 onOpen=${(/** @type {any} */ one) => go("dead-letters", [one.queueName])}
                 empty=${html`<${Empty} icon="dead" title="No queue has a dead message queue">
-                  What expires or is rejected is discarded; the log has it still. To keep it apart, set <code>deadMsgQueue</code> of a queue:
+                  Messages that expire or are rejected are discarded; the log still has them. To keep them, set <code>deadMsgQueue</code> of a queue:
                   <code> rewind queue set NAME deadMsgQueue=dead</code>
                 <//>`}
               />
@@ -72,14 +72,14 @@ const QUEUES = [
   { key: "name", title: "Queue", cell: (/** @type {any} */ one) => html`<b>${words.oneLine(one.queueName)}</b>` },
   { key: "count", title: "Messages", width: "110px", align: "end", cell: (/** @type {any} */ one) => words.number(one.spooledMsgCount) },
   { key: "size", title: "Size", width: "110px", align: "end", wide: true, cell: (/** @type {any} */ one) => words.size(one.msgSpoolUsage) },
-  { key: "from", title: "Sent there by", width: "160px", wide: true, cell: (/** @type {any} */ one) => words.counted(one.senders, "endpoint") },
+  { key: "from", title: "Used by", width: "160px", wide: true, cell: (/** @type {any} */ one) => words.counted(one.senders, "endpoint") },
 ];
 
 /** @type {Record<string, string>} */
 const REASONS = { expired: "expired", rejected: "rejected by a consumer", "max-redelivery": "delivered too often" };
 
 /** @param {string} reason */
-const reasonOf = (reason) => REASONS[reason] ?? (reason ? words.oneLine(reason) : "not said");
+const reasonOf = (reason) => REASONS[reason] ?? (reason ? words.oneLine(reason) : "unknown");
 
 /** @param {{vpn: string, name: string}} props */
 function Queue({ vpn, name }) {
@@ -91,7 +91,7 @@ function Queue({ vpn, name }) {
   /** @type {import("../parts/table.js").Column[]} */
   const columns = [
     { key: "reason", title: "Why", cell: (/** @type {Group} */ one) => html`<span title=${one.deadReason}>${reasonOf(one.deadReason)}</span>` },
-    { key: "origin", title: "Where", cell: (/** @type {Group} */ one) => html`<b>${words.oneLine(one.deadEndpointName) || "not said"}</b>` },
+    { key: "origin", title: "Where", cell: (/** @type {Group} */ one) => html`<b>${words.oneLine(one.deadEndpointName) || "unknown"}</b>` },
     { key: "count", title: "Messages", width: "90px", align: "end", cell: (/** @type {Group} */ one) => words.number(one.msgCount) },
     { key: "size", title: "Size", width: "90px", align: "end", wide: true, cell: (/** @type {Group} */ one) => words.size(one.msgSpoolUsage) },
     {
@@ -116,7 +116,7 @@ function Queue({ vpn, name }) {
               columns=${columns}
               rows=${found}
               rowKey=${(/** @type {Group} */ one) => `${one.deadReason} ${one.deadEndpointName}`}
-              empty=${html`<${Empty} icon="dead" title="Nothing is dead">No dead letter lies on ${name}.<//>`}
+              empty=${html`<${Empty} icon="dead" title="No dead letters">The queue ${name} is empty.<//>`}
             />`}
         <//>
       <//>
@@ -129,7 +129,7 @@ function Queue({ vpn, name }) {
 
 /** @type {import("../parts/table.js").Column[]} */
 const LETTERS = [
-  { key: "time", title: "Lies there since", width: "140px", cell: (/** @type {any} */ one) => html`<span title=${words.exactly(one.spooledTimeMs)}>${words.said(one.spooledTimeMs, { seconds: true })}</span>` },
+  { key: "time", title: "There since", width: "140px", cell: (/** @type {any} */ one) => html`<span title=${words.exactly(one.spooledTimeMs)}>${words.said(one.spooledTimeMs, { seconds: true })}</span>` },
   { key: "correlation", title: "Correlation-id", cell: (/** @type {any} */ one) => html`${words.oneLine(one.correlationId ?? "")}${one.isUnacked && html` <${Badge} title="A consumer has it">in delivery<//>`}` },
   { key: "type", title: "Content type", wide: true, width: "160px", cell: (/** @type {any} */ one) => html`<span class="soft">${words.oneLine(one.contentType ?? "")}</span>` },
   { key: "id", title: "Offset", align: "end", mono: true, width: "92px", wide: true, cell: (/** @type {any} */ one) => String(one.msgId) },
@@ -177,7 +177,7 @@ function Return({ vpn, name, group, total, onClose }) {
   const [rate, setRate] = useState("");
   const count = many === "one" ? 1 : many === "some" ? Math.max(0, Math.min(total, Number(limit) || 0)) : total;
   return html`<${Confirm}
-    title=${group ? `Send back what died on ${group.deadEndpointName || "an endpoint that is not said"}` : `Send back what lies on ${name}`}
+    title=${group ? `Send back messages that died on ${group.deadEndpointName || "an unknown endpoint"}` : `Send back all dead letters on ${name}`}
     action=${`Send ${many === "all" ? "all" : words.number(count)} back`}
     typed=${many === "all" ? name : undefined}
     disabled=${count === 0 || (to === "address" && target.trim() === "")}
@@ -189,7 +189,7 @@ function Return({ vpn, name, group, total, onClose }) {
         limit: many === "all" ? 0 : count,
         ...(rate ? { rate: Number(rate) } : {}),
       });
-      if (!begun) throw new ApiError(0, "The gateway did not say what it began.");
+      if (!begun) throw new ApiError(0, "The gateway did not name the job that it started.");
       go("replays", [begun.replayName]);
     }}
   >
@@ -211,7 +211,7 @@ function Return({ vpn, name, group, total, onClose }) {
       onInput=${setTo}
     />
     ${to === "address" && html`<${Field} label="Address" value=${target} onInput=${setTarget} mono=${true} placeholder="queue://NAME or topic://TOPIC" />`}
-    <${Field} label="Messages a second, at most" type="number" value=${rate} onInput=${setRate} placeholder="no limit" />
-    <${Note}>They leave ${name} in the commit that publishes them: each is in one of both places. What dies again comes back here as a new dead letter.<//>
+    <${Field} label="Messages per second, at most" type="number" value=${rate} onInput=${setRate} placeholder="no limit" />
+    <${Note}>Each message is removed from ${name} in the commit that publishes it, so none is lost or doubled. A message that dies again returns here as a new dead letter.<//>
   <//>`;
 }

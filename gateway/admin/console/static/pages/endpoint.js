@@ -66,16 +66,16 @@ export function Endpoint({ vpn, collection, name }) {
 /** @param {{endpoint: any}} props */
 function Kind({ endpoint }) {
   return html`${KINDS[endpoint.kind]}${endpoint.kind === "queue" && html`, ${endpoint.accessType === "exclusive" ? "one consumer at a time" : "consumers share"}`}
-    ${!endpoint.durable && html` <${Badge} title="It is gone with the client that made it">temporary<//>`}`;
+    ${!endpoint.durable && html` <${Badge} title="Deleted with the client that created it">temporary<//>`}`;
 }
 
 /** How many messages lay on it; the last is how many do now. @param {{path: string, depth: number}} props */
 function Depths({ path, depth }) {
   const depths = usePolled((signal) => get(`${path}/depths`, {}, signal), [path, "depths"], SLOW_MS);
-  return html`<${Panel} class="c8" title="Messages on it" aside="The last hour">
+  return html`<${Panel} class="c8" title="Depth" aside="The last hour">
     <${Found} of=${depths}>
       ${(/** @type {any} */ found) => html`<${Chart}
-        label="Messages on it, each minute of the last hour"
+        label="Depth in messages, each minute of the last hour"
         untilMs=${found.untilTimeMs + found.intervalMs}
         intervalMs=${found.intervalMs}
         slots=${HOUR_MS / found.intervalMs}
@@ -110,7 +110,7 @@ function State({ endpoint, class: name }) {
       ]}
     />
     ${endpoint.replayBlockedBySelector &&
-    html`<${Note} kind="warning">The replay waits: no consumer's selector takes what is left of it.<//>`}
+    html`<${Note} kind="warning">The replay is waiting: no consumer's selector matches the messages that are left.<//>`}
   <//>`;
 }
 
@@ -121,7 +121,7 @@ const CONSUMERS = [
     key: "state",
     title: "State",
     width: "150px",
-    cell: (row) => (row.activityState === "active-consumer" ? html`<${Badge} kind="good">gets messages<//>` : html`<${Badge} title="Another consumer is active">waits<//>`),
+    cell: (row) => (row.activityState === "active-consumer" ? html`<${Badge} kind="good">active<//>` : html`<${Badge} title="Another consumer is active">waiting<//>`),
   },
   { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => (row.credit === undefined ? "–" : words.number(row.credit)) },
   { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
@@ -139,7 +139,7 @@ function Consumers({ path }) {
         columns=${CONSUMERS}
         rows=${found}
         rowKey=${(/** @type {any} */ row) => row.flowId}
-        empty=${html`<${Empty} icon="clients" title="Nobody consumes">What comes is kept until somebody does.<//>`}
+        empty=${html`<${Empty} icon="clients" title="No consumers">Messages stay here until a consumer attaches.<//>`}
       />`}
   <//>`;
 }
@@ -148,15 +148,15 @@ function Consumers({ path }) {
 function Purge({ vpn, collection, name, endpoint, onClose, onDone }) {
   const purge = async () => {
     await put(at`action/msgVpns/${vpn}/${collection}/${name}/deleteMsgs`);
-    toast(`${name} is empty: what lay on it was dropped.`);
+    toast(`${name} was purged.`);
     onDone();
   };
   return html`<${Confirm} title="Purge ${words.oneLine(name)}?" action="Purge" danger=${true} typed=${name} onDo=${purge} onClose=${onClose}>
     <p>
-      <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> (${words.size(endpoint.msgSpoolUsage)}) that lie on it now, and what comes until then, are
-      dropped. What the log has can be replayed to it later.
+      This drops the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> (${words.size(endpoint.msgSpoolUsage)}) on it now, and any that arrive before you
+      confirm. Messages that are in the log can be replayed to it later.
     </p>
-    ${endpoint.txUnackedMsgCount > 0 && html`<${Note}>Consumers have ${words.counted(endpoint.txUnackedMsgCount, "message")} of these unacknowledged.<//>`}
+    ${endpoint.txUnackedMsgCount > 0 && html`<${Note}>Consumers have not acknowledged ${words.counted(endpoint.txUnackedMsgCount, "message")} of these.<//>`}
   <//>`;
 }
 
@@ -165,11 +165,11 @@ function Delete({ vpn, collection, name, endpoint, onClose }) {
   const what = KINDS[endpoint.kind]?.toLowerCase();
   const act = async () => {
     await remove(at`config/msgVpns/${vpn}/${collection}/${name}`);
-    toast(`The ${what} ${name} is gone.`);
+    toast(`The ${what} ${name} was deleted.`);
     go("endpoints", [], { of: collection === "queues" ? null : collection });
   };
   return html`<${Confirm} title="Delete ${words.oneLine(name)}?" action="Delete" danger=${true} typed=${name} onDo=${act} onClose=${onClose}>
-    <p>The ${what} goes, with its subscriptions and <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> that lie on it. The log keeps what it has.</p>
+    <p>This deletes the ${what}, its subscriptions and the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> on it. Messages in the log stay there.</p>
     ${endpoint.bindCount > 0 && html`<${Note} kind="warning">${words.counted(endpoint.bindCount, "consumer")} would be detached.<//>`}
     <${Refusal} error=${null} />
   <//>`;

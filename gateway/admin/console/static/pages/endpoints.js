@@ -75,10 +75,10 @@ function List({ vpn }) {
 
 /** @param {Collection} collection @param {string} text */
 function nothing(collection, text) {
-  if (text.trim()) return html`<${Empty} icon="search" title="No name has this in it">The name is looked for as it is written, large and small letters apart.<//>`;
+  if (text.trim()) return html`<${Empty} icon="search" title="No name contains this">The search is case-sensitive.<//>`;
   return collection === "queues"
-    ? html`<${Empty} icon="endpoints" title="There is no queue">One is made when a client first uses its name, by “New…”, or by the configuration file.<//>`
-    : html`<${Empty} icon="endpoints" title="There is no topic endpoint">One is made when a client subscribes durably, or by “New…”.<//>`;
+    ? html`<${Empty} icon="endpoints" title="There is no queue">A queue is created when a client first uses its name, with “New…”, or in the configuration file.<//>`
+    : html`<${Empty} icon="endpoints" title="There is no topic endpoint">A topic endpoint is created when a client makes a durable subscription, or with “New…”.<//>`;
 }
 
 /** @type {import("../parts/table.js").Column[]} */
@@ -86,7 +86,7 @@ const COLUMNS = [
   {
     key: "name",
     title: "Name",
-    cell: (row) => html`<span title=${nameOf(row)}>${words.oneLine(nameOf(row))}</span>${row.kind === "stream" && html` <${Badge}>stream<//>`}${!row.durable && html` <${Badge} title="It is gone with the client that made it">temporary<//>`}`,
+    cell: (row) => html`<span title=${nameOf(row)}>${words.oneLine(nameOf(row))}</span>${row.kind === "stream" && html` <${Badge}>stream<//>`}${!row.durable && html` <${Badge} title="Deleted with the client that created it">temporary<//>`}`,
   },
   { key: "count", title: "Messages", align: "end", width: "110px", cell: (row) => words.number(row.spooledMsgCount) },
   { key: "size", title: "Size", align: "end", width: "100px", wide: true, cell: (row) => html`<span title="${words.number(row.msgSpoolUsage)} bytes">${words.size(row.msgSpoolUsage)}</span>` },
@@ -113,10 +113,10 @@ function ByName() {
         if (name) go("endpoints", [collection, name]);
       }}
     >
-      <${Note}>The list takes a rule for <code>log://></code>. What your rules cover, you see by its name.<//>
+      <${Note}>To see the list, your user needs a rule for <code>log://></code>. Endpoints that your rules cover can be opened by name.<//>
       <${Choice} label="Kind" value=${collection} options=${COLLECTIONS} onInput=${setCollection} />
       <${Field} label="Name" value=${name} onInput=${setName} required=${true} />
-      <div><${Button} kind="main" type="submit">Show it<//></div>
+      <div><${Button} kind="main" type="submit">Open<//></div>
     </form>`;
 }
 
@@ -135,10 +135,10 @@ function NewEndpoint({ vpn, onClose }) {
       await post(`${base}/queues`, { queueName: name, kind, ...(kind === "queue" ? { accessType: access } : {}) });
       if (topic.trim()) await post(`${base}${at`/queues/${name}/subscriptions`}`, { subscriptionTopic: topic.trim() });
     }
-    toast(`${name} is there now.`);
+    toast(`${name} was created.`);
     go("endpoints", [isTopicEndpoint ? "topicEndpoints" : "queues", name]);
   };
-  return html`<${Confirm} title="A new endpoint" action="Make it" disabled=${!name || (isTopicEndpoint && !topic)} onDo=${make} onClose=${onClose}>
+  return html`<${Confirm} title="New endpoint" action="Create" disabled=${!name || (isTopicEndpoint && !topic)} onDo=${make} onClose=${onClose}>
     <${Choice}
       label="Kind"
       value=${kind}
@@ -149,17 +149,17 @@ function NewEndpoint({ vpn, onClose }) {
       ]}
       onInput=${setKind}
     />
-    <${Field} label="Name of it" value=${name} onInput=${setName} required=${true} />
+    <${Field} label="Endpoint name" value=${name} onInput=${setName} required=${true} />
     ${kind === "queue" &&
     html`<${Choice}
       label="Consumers"
       value=${access}
       options=${[
         ["non-exclusive", "Share the messages"],
-        ["exclusive", "One at a time, the others wait"],
+        ["exclusive", "One at a time; the others wait"],
       ]}
       onInput=${setAccess}
     />`}
-    <${Field} label=${isTopicEndpoint ? "Topic" : "Subscription"} value=${topic} onInput=${setTopic} required=${isTopicEndpoint} mono=${true} placeholder="a/>" hint=${isTopicEndpoint ? "What is published to it, lies here." : "What is published to this topic lies on it, too. It may have none, and more later."} />
+    <${Field} label=${isTopicEndpoint ? "Topic" : "Subscription"} value=${topic} onInput=${setTopic} required=${isTopicEndpoint} mono=${true} placeholder="a/>" hint=${isTopicEndpoint ? "Messages published to this topic are put on it." : "Messages published to this topic are put on it as well. Optional; more can be added later."} />
   <//>`;
 }

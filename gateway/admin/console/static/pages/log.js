@@ -96,7 +96,7 @@ export default function Log() {
 /** @param {any} histogram */
 function aboutLog({ log, archive }) {
   const count = log.newestMsgId - log.oldestMsgId + 1;
-  return html`<span title="By their ids: #${log.oldestMsgId} to #${log.newestMsgId}">${words.counted(count, "message")}</span> since
+  return html`<span title="Ids #${log.oldestMsgId} to #${log.newestMsgId}">${words.counted(count, "message")}</span> since
     ${" "}<span title=${words.exactly(log.oldestTimeMs)}>${words.said(log.oldestTimeMs)}</span>${archive && archive.oldestMsgId < log.oldestMsgId ? `; in the archive since ${words.said(archive.oldestTimeMs)}` : ""}`;
 }
 
@@ -117,12 +117,12 @@ function Range({ histogram, from, until, isZoomed, onSelect, onZoom, onPoint }) 
     <${Field} label="Until" type="datetime-local" step="1" value=${until === null ? "" : words.dateInput(until)} onInput=${(/** @type {string} */ text) => onSelect(from, ms(text))} />
     <div class="range-does">
       ${from === null && until === null
-        ? html`<span class="soft hint">Drag over the bars for a part of the log, click for a start.</span>`
+        ? html`<span class="soft hint">Drag over the bars to select a part of the log; click to select a start.</span>`
         : html`<${Button} kind="quiet" icon="close" onClick=${() => onSelect(null, null)}>Clear<//>`}
       ${from !== null && until !== null && html`<${Button} kind="quiet" onClick=${() => onZoom(from, until)}>Zoom in<//>`}
       ${isZoomed && html`<${Button} kind="quiet" onClick=${() => changeQuery({ zoom: null })}>Whole log<//>`}
-      <${Button} kind="quiet" icon="flag" onClick=${onPoint}>Make a point<//>
-      ${count !== null && html`<span class="soft" title="By ids, before topics and selector; to the next bar">about ${words.counted(count, "message")}</span>`}
+      <${Button} kind="quiet" icon="flag" onClick=${onPoint}>Create point<//>
+      ${count !== null && html`<span class="soft" title="Counted by ids up to the next bar, without the topic and selector filters">about ${words.counted(count, "message")}</span>`}
     </div>
   </div>`;
 }
@@ -257,8 +257,8 @@ function Messages({ name, log, from, until, isLive, openId }) {
     ${state.lookedAt !== null &&
     !state.isLast &&
     html`<div class="live-bar" role="status">
-      <span>${state.isStopped ? "Looked" : "Looking"} as far as #${words.number(state.lookedAt)}</span>
-      <${Button} kind="quiet" onClick=${() => rows.stop(!state.isStopped)}>${state.isStopped ? "Look further" : "Stop"}<//>
+      <span>${state.isStopped ? "Searched" : "Searching:"} as far as #${words.number(state.lookedAt)}</span>
+      <${Button} kind="quiet" onClick=${() => rows.stop(!state.isStopped)}>${state.isStopped ? "Continue" : "Stop"}<//>
     </div>`}
     ${fresh > 0 && html`<div class="newer"><${Button} onClick=${() => (toEdge(), setAgain(again + 1))}>${words.counted(fresh, "newer message")}<//></div>`}
     ${problem && html`<div class="table-problem"><${Refusal} error=${problem} /></div>`}
@@ -266,8 +266,8 @@ function Messages({ name, log, from, until, isLive, openId }) {
     html`<div class="live-bar ${isPaused ? "paused" : ""}" role="status">
       ${isPaused
         ? html`<span>Paused${behind > 0 ? `: up to ${words.counted(behind, "newer message")}` : ""}</span>
-            <${Button} icon="play" onClick=${() => (toEdge(), setPaused(false))}>Go on<//>`
-        : html`<span class="live-dot" aria-hidden="true"></span><span>Live: new messages come as they are published</span>
+            <${Button} icon="play" onClick=${() => (toEdge(), setPaused(false))}>Resume<//>`
+        : html`<span class="live-dot" aria-hidden="true"></span><span>Live: messages appear as they are published</span>
             <${Button} kind="quiet" icon="pause" onClick=${() => setPaused(true)}>Pause<//>`}
     </div>`}
   <//>`;
@@ -275,9 +275,9 @@ function Messages({ name, log, from, until, isLive, openId }) {
 
 /** @param {{isLive: boolean, isFiltered: boolean}} props */
 function Nothing({ isLive, isFiltered }) {
-  if (isLive) return html`<${Empty} icon="live" title="Nothing has come yet">What is published from now on is shown here.<//>`;
-  if (isFiltered) return html`<${Empty} icon="search" title="No message is like that">Take another part of the log, fewer topics or another selector.<//>`;
-  return html`<${Empty} icon="log" title="The log is empty">Whatever is published to a topic or a queue is logged, unless the log's topic filter leaves it out. Try <code>rewind send</code>.<//>`;
+  if (isLive) return html`<${Empty} icon="live" title="No messages yet">Messages published from now on appear here.<//>`;
+  if (isFiltered) return html`<${Empty} icon="search" title="No matching message">Select another part of the log, other topics or another selector.<//>`;
+  return html`<${Empty} icon="log" title="The log is empty">Messages published to a topic or a queue are logged, unless the log's topic filter excludes them. Try <code>rewind send</code>.<//>`;
 }
 
 /**

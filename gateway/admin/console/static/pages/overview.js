@@ -40,18 +40,18 @@ function Reach({ name }) {
         const earliest = archive?.oldestTimeMs && (!oldest || archive.oldestTimeMs < oldest) ? archive.oldestTimeMs : oldest;
         if (!earliest) {
           return html`<p class="reach-line">The log is empty: there is nothing to rewind to yet.</p>
-            <p class="soft">What is published from now on can be replayed.${!found.ingressEnabled && " The log takes nothing now: its ingress is off."}</p>`;
+            <p class="soft">${found.ingressEnabled ? "Messages published from now on can be replayed." : "The log takes no messages now: its ingress is off."}</p>`;
         }
         return html`<p class="reach-line" title=${words.exactly(earliest)}>
             You can rewind to <a href=${href("rewind", [], { start: "beginning" })}>${words.said(earliest)}</a>
           </p>
           <p class="soft">
-            ${words.roughly(now.value - earliest)} back.
+            ${words.roughly(now.value - earliest)} ago.
             ${oldest && archive && earliest < oldest
-              ? html` The log itself begins <span title=${words.exactly(oldest)}>${words.said(oldest)}</span>; what is older comes from the archive.`
+              ? html` The log itself begins at <span title=${words.exactly(oldest)}>${words.said(oldest)}</span>; older messages come from the archive.`
               : ""}
-            ${` ${words.number(found.lastMsgId - found.firstMsgId + 1)} messages at most, ${words.size(found.msgSpoolUsage)}.`}
-            ${!found.egressEnabled ? " Reading it is switched off: nothing can be replayed." : ""}
+            ${` At most ${words.number(found.lastMsgId - found.firstMsgId + 1)} messages, ${words.size(found.msgSpoolUsage)}.`}
+            ${!found.egressEnabled ? " Its egress is off: nothing can be replayed." : ""}
           </p>`;
       }}
     <//>
@@ -67,7 +67,7 @@ function Rates({ name }) {
         const seconds = found.intervalMs / 1_000;
         const perSecond = (/** @type {number[]} */ counts) => counts.map((count) => count / seconds);
         return html`<${Chart}
-            label="Messages published and settled a second, over the last hour"
+            label="Messages published and settled per second, over the last hour"
             untilMs=${found.untilTimeMs}
             intervalMs=${found.intervalMs}
             slots=${HOUR_MS / found.intervalMs}
@@ -79,7 +79,7 @@ function Rates({ name }) {
             ]}
           />
           <p class="soft chart-foot">
-            Now ${words.size(Math.round((found.publishedBytes.at(-1) ?? 0) / seconds))} a second published; in this hour
+            Published now: ${words.size(Math.round((found.publishedBytes.at(-1) ?? 0) / seconds))} per second. Last hour:
             ${` ${words.counted(sum(found.publishedMsgs), "message")}, ${words.size(sum(found.publishedBytes))}`}, and
             ${` ${words.counted(sum(found.refusals), "refusal")}`}.
           </p>`;
@@ -107,13 +107,13 @@ function Use({ name }) {
           </div>`}
           <${Facts}
             rows=${[
-              !most && ["Size", `${words.size(used)}, without a bound`, `${words.number(used)} bytes`],
-              ["Grows by", found.bytesPerSecond === null ? "not known yet" : `${words.size(Math.round(found.bytesPerSecond))} a second`],
-              found.quotaLastsMs !== null && ["The quota holds", words.duration(found.quotaLastsMs)],
-              ["Is trimmed", trimmed(found), found.trimmedFromTimeMs ? words.exactly(found.trimmedFromTimeMs) : undefined],
-              ["Kept", found.maxAgeHours ? words.duration(found.maxAgeHours * 3_600_000) : "without a bound of age"],
-              found.diskFreeBytes !== null && ["Free on the disk", words.size(found.diskFreeBytes), `${words.number(found.diskFreeBytes)} bytes`],
-              found.diskFullTimeMs !== null && ["The disk is full", `in ${words.duration(found.diskFullTimeMs - now.value)}`, words.exactly(found.diskFullTimeMs)],
+              !most && ["Size", `${words.size(used)}, no quota`, `${words.number(used)} bytes`],
+              ["Growth", found.bytesPerSecond === null ? "not known yet" : `${words.size(Math.round(found.bytesPerSecond))} per second`],
+              found.quotaLastsMs !== null && ["The quota covers", words.duration(found.quotaLastsMs)],
+              ["Trimming starts", trimmed(found), found.trimmedFromTimeMs ? words.exactly(found.trimmedFromTimeMs) : undefined],
+              ["Maximum age", found.maxAgeHours ? words.duration(found.maxAgeHours * 3_600_000) : "no limit"],
+              found.diskFreeBytes !== null && ["Free disk space", words.size(found.diskFreeBytes), `${words.number(found.diskFreeBytes)} bytes`],
+              found.diskFullTimeMs !== null && ["Disk full", `in ${words.duration(found.diskFullTimeMs - now.value)}`, words.exactly(found.diskFullTimeMs)],
             ]}
           />
         </div>`;
@@ -124,7 +124,7 @@ function Use({ name }) {
 
 /** @param {any} plan */
 function trimmed(plan) {
-  if (plan.trimmedFromTimeMs === null) return "not for now";
+  if (plan.trimmedFromTimeMs === null) return "not expected";
   const left = plan.trimmedFromTimeMs - now.value;
   return left <= 0 ? "now" : `in ${words.duration(left)}`;
 }
@@ -136,7 +136,7 @@ function Alarms({ name }) {
     <${Found} of=${alarms}>
       ${(/** @type {any[]} */ found) =>
         found.length === 0
-          ? html`<p class="calm">No alarm holds.</p>`
+          ? html`<p class="calm">No active alarms.</p>`
           : html`<ul class="plain-list">
               ${found.map(
                 (alarm) =>
@@ -156,7 +156,7 @@ function UnderWay({ name }) {
   return html`<${Panel} class="c4" title="Replays under way" aside=${html`<a href=${href("replays")}>All</a>`}>
     <${Found} of=${replays}>
       ${(/** @type {any[]} */ running) => {
-        if (running.length === 0) return html`<p class="calm">None. <a href=${href("rewind")}>Begin one</a></p>`;
+        if (running.length === 0) return html`<p class="calm">None. <a href=${href("rewind")}>Start one</a></p>`;
         return html`<ul class="plain-list">
           ${running.map((one) => {
             const total = Math.max(1, one.endMsgId - 1);
@@ -176,7 +176,7 @@ function UnderWay({ name }) {
 /** @param {{name: string}} props */
 function Refusals({ name }) {
   const refusals = usePolled((signal) => get(at`monitor/msgVpns/${name}/refusals`, {}, signal), [name, "refusals"], 5_000);
-  return html`<${Panel} class="c4" title="Refusals" aside="Since the start">
+  return html`<${Panel} class="c4" title="Refusals" aside="Since the gateway started">
     <${Found} of=${refusals}>
       ${(/** @type {any[]} */ found) => {
         const most = Math.max(1, ...found.map((one) => one.count));

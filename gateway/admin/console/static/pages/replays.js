@@ -26,8 +26,8 @@ const COLUMNS = [
   { key: "kind", title: "Kind", width: "160px", wide: true, cell: (/** @type {Replay} */ one) => html`<span class="soft">${KINDS[one.kind] ?? one.kind}</span>` },
   { key: "start", title: "From", width: "140px", wide: true, cell: (/** @type {Replay} */ one) => startWords(one.start) },
   { key: "sent", title: "Messages", width: "96px", align: "end", cell: (/** @type {Replay} */ one) => words.number(one.sentMsgCount) },
-  { key: "who", title: "Asked for by", width: "140px", wide: true, cell: (/** @type {Replay} */ one) => words.oneLine(one.requester) },
-  { key: "when", title: "Began", width: "130px", wide: true, cell: (/** @type {Replay} */ one) => html`<span title=${words.exactly(one.startedTimeMs)}>${words.said(one.startedTimeMs, { seconds: true })}</span>` },
+  { key: "who", title: "Requested by", width: "140px", wide: true, cell: (/** @type {Replay} */ one) => words.oneLine(one.requester) },
+  { key: "when", title: "Started", width: "130px", wide: true, cell: (/** @type {Replay} */ one) => html`<span title=${words.exactly(one.startedTimeMs)}>${words.said(one.startedTimeMs, { seconds: true })}</span>` },
 ];
 
 function List() {
@@ -39,7 +39,7 @@ function List() {
         const underWay = found.filter(isUnderWay).toReversed();
         const past = found.filter((one) => !isUnderWay(one)).toReversed();
         if (found.length === 0) {
-          return html`<${Panel}><${Empty} icon="replays" title="There was no replay yet">Replays to queues and topic endpoints, copies to addresses, and dead letters that are sent back are on record here. <a href=${href("rewind")}>Begin one</a><//><//>`;
+          return html`<${Panel}><${Empty} icon="replays" title="No replays yet">Replays to queues and topic endpoints, copies to addresses, and dead letters that are sent back are recorded here. <a href=${href("rewind")}>Start one</a><//><//>`;
         }
         return html`<div class="stack">
           ${underWay.length > 0 && html`<section class="cards" aria-label="Under way">${underWay.map((one) => html`<${Card} key=${one.replayNumber} vpn=${vpn} name=${one.replayName} onDone=${replays.reload} />`)}</section>`}
@@ -50,7 +50,7 @@ function List() {
               rows=${past}
               rowKey=${(/** @type {Replay} */ one) => one.replayNumber}
               onOpen=${(/** @type {Replay} */ one) => go("replays", [one.replayName])}
-              empty=${html`<${Empty} title="None is over yet" />`}
+              empty=${html`<${Empty} title="None has ended yet" />`}
             />
           <//>
         </div>`;
@@ -78,7 +78,7 @@ function One({ name }) {
   const found = usePolled((signal) => loadReplay(vpn, name, signal), [vpn, name], 1_000);
   const replay = found.data?.replay;
   return html`<${PageHead} title=${replay ? `Replay to ${words.oneLine(replay.target || replay.sourceQueueName)}` : "Replay"} about=${replay && html`<${ReplayState} replay=${replay} />`}>
-      ${replay && !isUnderWay(replay) && html`<a class="button" href=${againHref(replay)}>Once more…</a>`}
+      ${replay && !isUnderWay(replay) && html`<a class="button" href=${againHref(replay)}>Repeat…</a>`}
       <a class="button" href=${href("replays")}>All replays</a>
     <//>
     <${Found} of=${found}>
@@ -90,7 +90,7 @@ function One({ name }) {
             <div class="row"><${ReplayActions} vpn=${vpn} ...${one} onDone=${found.reload} /></div>
           </div>
         <//>`}
-        <${Panel} class=${isUnderWay(one.replay) ? "c5" : "c12"} title="On record"><${ReplayFacts} replay=${one.replay} /><//>
+        <${Panel} class=${isUnderWay(one.replay) ? "c5" : "c12"} title="Record"><${ReplayFacts} replay=${one.replay} /><//>
       </div>`}
     <//>`;
 }

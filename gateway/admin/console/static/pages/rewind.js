@@ -74,7 +74,7 @@ export default function Rewind() {
   };
   const canBegin = isCopy ? rewind.target !== "" && rewind.start !== "" : preview.data !== null && found !== null;
 
-  return html`<${PageHead} title="Rewind" about="Bring messages of the log once more, to a queue or elsewhere."><a class="button" href=${href("replays")}>Replays</a><//>
+  return html`<${PageHead} title="Rewind" about="Replay messages of the log to a queue or another address."><a class="button" href=${href("replays")}>Replays</a><//>
     <div class="grid rewind">
       <div class="c8 stack">
         <${Target} vpn=${vpn} rewind=${rewind} endpoint=${endpoint} />
@@ -82,14 +82,14 @@ export default function Rewind() {
         ${isCopy && html`<${CopyOptions} rewind=${rewind} />`}
       </div>
       <div class="c4">
-        <${Panel} class="preview" title=${html`<span class="step">${isCopy ? 4 : 3}</span>Preview`} aside=${isReady && html`<${Button} kind="quiet" onClick=${preview.reload}>Look again<//>`}>
+        <${Panel} class="preview" title=${html`<span class="step">${isCopy ? 4 : 3}</span>Preview`} aside=${isReady && html`<${Button} kind="quiet" onClick=${preview.reload}>Refresh<//>`}>
           <div class="stack tight">
             ${!isReady
-              ? html`<${Empty} icon="rewind" title="Nothing is done yet">${rewind.target || isCopy ? "Pick a start on the time line." : "Choose a queue, then pick a start on the time line."} What it would bring is shown here.<//>`
+              ? html`<${Empty} icon="rewind" title="No preview yet">${rewind.target || isCopy ? "Pick a start on the time line." : "Choose a queue, then pick a start on the time line."} The messages that it would bring are shown here.<//>`
               : html`<${Refusal} error=${preview.error} />
                   ${preview.data ? html`<${PreviewView} preview=${preview.data} isCopy=${isCopy} />` : !preview.error && html`<${Loading} label="Counting" />`}`}
-            ${preview.error && !(preview.error instanceof Unreachable) && !rewind.isClamped && html`<${Button} onClick=${() => changeQuery({ clamp: "1" })}>Begin at the nearest that is there<//>`}
-            ${!isCopy && isReady && (rewind.isKeeping || (preview.data?.lost ?? 0) > 0) && html`<${Check} label="Keep what the log does not have, in its place" checked=${rewind.isKeeping} onInput=${(/** @type {boolean} */ is) => changeQuery({ keep: is ? "1" : null })} />`}
+            ${preview.error && !(preview.error instanceof Unreachable) && !rewind.isClamped && html`<${Button} onClick=${() => changeQuery({ clamp: "1" })}>Start at the nearest message that is there<//>`}
+            ${!isCopy && isReady && (rewind.isKeeping || (preview.data?.lost ?? 0) > 0) && html`<${Check} label="Keep messages that the log does not have, in their place" checked=${rewind.isKeeping} onInput=${(/** @type {boolean} */ is) => changeQuery({ keep: is ? "1" : null })} />`}
             <${Button} kind="main" icon="rewind" disabled=${!canBegin} onClick=${() => setAsking(true)}>${isCopy ? "Copy…" : "Rewind…"}<//>
           </div>
         <//>
@@ -131,9 +131,9 @@ function Target({ vpn, rewind, endpoint }) {
         onInput=${(/** @type {string} */ to) => changeQuery({ to: to === "copy" ? to : null, target: null })}
       />
       ${isCopy
-        ? html`<${Field} label="Address" value=${rewind.target} onInput=${(/** @type {string} */ target) => changeQuery({ target })} mono=${true} placeholder="queue://NAME or topic://TOPIC" hint="The messages are published there as copies. What lies there stays." />`
+        ? html`<${Field} label="Address" value=${rewind.target} onInput=${(/** @type {string} */ target) => changeQuery({ target })} mono=${true} placeholder="queue://NAME or topic://TOPIC" hint="Copies of the messages are published there. Messages that are there already stay." />`
         : html`<${EndpointField} vpn=${vpn} value=${rewind.target} onInput=${(/** @type {string} */ target) => changeQuery({ target })} found=${endpoint} />`}
-      ${!isCopy && isUnderWay && html`<${Note} kind="warning">A replay to it is under way (${state}). A new one takes its place. <a href=${href("replays")}>Replays</a><//>`}
+      ${!isCopy && isUnderWay && html`<${Note} kind="warning">A replay to it is under way (${state}). A new one replaces it. <a href=${href("replays")}>Replays</a><//>`}
     </div>
   <//>`;
 }
@@ -173,8 +173,8 @@ function Start({ vpn, rewind, preview }) {
         <${Field} label="Start" value=${rewind.start} onInput=${(/** @type {string} */ start) => changeQuery({ start, from: null, clamp: null })} mono=${true} list=${["beginning", "10m", "1h", "1D", ...(points.data ?? []).map((point) => `point:${point.replayPointName}`)]} placeholder="a date, 10m, #123, rmid1:…, point:…" />
         ${isCopy && html`<${Field} label="Until" value=${rewind.until} onInput=${(/** @type {string} */ end) => changeQuery({ until: end })} mono=${true} placeholder="the newest message" />`}
       </div>
-      ${!isCopy && until !== null && html`<${Note}>A replay to a queue goes on to the newest message, and then the queue is live: it has no end. <${Button} kind="quiet" onClick=${() => changeQuery({ to: "copy", target: null })}>Copy this part to an address<//><//>`}
-      <${Check} label="Where the start is not in the log (any more), begin at the nearest that is" checked=${rewind.isClamped} onInput=${(/** @type {boolean} */ is) => changeQuery({ clamp: is ? "1" : null })} />
+      ${!isCopy && until !== null && html`<${Note}>A replay to a queue continues to the newest message, and then the queue is live: it cannot have an end. <${Button} kind="quiet" onClick=${() => changeQuery({ to: "copy", target: null })}>Copy this part to an address<//><//>`}
+      <${Check} label="If the start is not in the log (any more), begin at the nearest message that is" checked=${rewind.isClamped} onInput=${(/** @type {boolean} */ is) => changeQuery({ clamp: is ? "1" : null })} />
     </div>
   <//>`;
 }
@@ -184,12 +184,12 @@ function CopyOptions({ rewind }) {
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => changeQuery({ [name]: value });
   return html`<${Panel} title=${html`<span class="step">3</span>Which, and how fast`}>
     <div class="fields">
-      <${Field} label="Topics" value=${rewind.topics} onInput=${set("topics")} mono=${true} placeholder="all" hint="Patterns with spaces between them; ! in front leaves out." />
+      <${Field} label="Topics" value=${rewind.topics} onInput=${set("topics")} mono=${true} placeholder="all" hint="Patterns, separated by spaces; a leading ! excludes." />
       <${Field} label="Selector" value=${rewind.selector} onInput=${set("selector")} mono=${true} placeholder="all" />
-      <${Field} label="Messages a second, at most" type="number" value=${rewind.rate} onInput=${set("rate")} placeholder="no limit" />
-      <${Field} label="Times the original pace" type="number" step="any" value=${rewind.speed} onInput=${set("speed")} placeholder="no limit" />
-      <${Field} label="At another gateway" value=${rewind.remote} onInput=${set("remote")} hint="The label of a replay_target of the configuration." />
-      <${Field} label="Name of the replay" value=${rewind.name} onInput=${set("name")} placeholder="made of who asks and when" />
+      <${Field} label="Messages per second, at most" type="number" value=${rewind.rate} onInput=${set("rate")} placeholder="no limit" />
+      <${Field} label="Speed, as a factor of the original" type="number" step="any" value=${rewind.speed} onInput=${set("speed")} placeholder="no limit" />
+      <${Field} label="Other gateway" value=${rewind.remote} onInput=${set("remote")} hint="The label of a replay_target in the configuration." />
+      <${Field} label="Name of the replay" value=${rewind.name} onInput=${set("name")} placeholder="user and time" />
     </div>
   <//>`;
 }

@@ -21,7 +21,7 @@ const ACTIONS = [
 /** @type {import("../parts/table.js").Column[]} */
 const COLUMNS = [
   { key: "name", title: "User", cell: (row) => words.oneLine(row.userName) },
-  { key: "access", title: "Gateway as a whole", width: "200px", cell: (row) => (row.globalAccess === "none" ? html`<span class="soft">–</span>` : html`<${Badge} kind="accent">${row.globalAccess}<//>`) },
+  { key: "access", title: "Global access", width: "200px", cell: (row) => (row.globalAccess === "none" ? html`<span class="soft">–</span>` : html`<${Badge} kind="accent">${row.globalAccess}<//>`) },
 ];
 
 export default function Users() {
@@ -35,7 +35,7 @@ export default function Users() {
               Everybody on this machine may do everything. Users are named in the configuration file, each as <code>[user.NAME]</code>.
             <//>`
           : html`<div class="grid">
-              <${Panel} class="c5" title="Who there is" flush=${true}>
+              <${Panel} class="c5" title="Configured users" flush=${true}>
                 <${Table}
                   label="Users"
                   columns=${COLUMNS}
@@ -70,9 +70,9 @@ function Question({ users, chosen }) {
   return html`<form class="stack" onSubmit=${ask}>
       <${Choice} label="User" value=${chosen} options=${users.map((name) => [name, name])} onInput=${(/** @type {string} */ name) => changeQuery({ user: name })} />
       ${vpns.length > 1 && html`<${Choice} label="In the Message VPN" value=${vpn} options=${vpns.map((name) => [name, name])} onInput=${setVpn} />`}
-      <${Choice} label="May" value=${action} options=${ACTIONS} onInput=${setAction} />
+      <${Choice} label="Action" value=${action} options=${ACTIONS} onInput=${setAction} />
       <${Field} label="Address" value=${address} onInput=${setAddress} mono=${true} required=${true} placeholder="topic://a/>" hint="As a client names it: queue://NAME, topic://PATTERN, log://PATTERN." />
-      <div><${Button} kind="main" type="submit" disabled=${!address.trim()}>Ask<//></div>
+      <div><${Button} kind="main" type="submit" disabled=${!address.trim()}>Check<//></div>
     </form>
     <div class="answer" aria-live="polite">
       <${Refusal} error=${found.error} />

@@ -74,7 +74,7 @@ export function Confirm({ title, action, onDo, onClose, typed, danger = false, d
     <form id=${form} onSubmit=${act}>
       ${children}
       ${typed !== undefined &&
-      html`<${Field} label=${`Type “${typed}” to go on`} id="${form}-typed" value=${text} onInput=${setText} mono=${true} />`}
+      html`<${Field} label=${`Type “${typed}” to confirm`} id="${form}-typed" value=${text} onInput=${setText} mono=${true} />`}
       <${Refusal} error=${error} />
     </form>
   <//>`;

@@ -16,11 +16,11 @@ import { Field } from "./fields.js";
  * @property {string} [unit] Of the number that is typed; without, it is no number that can be changed here.
  */
 
-const orNone = (/** @type {(value: number) => string} */ said) => (/** @type {number} */ value) => (value ? said(value) : "no bound");
+const orNone = (/** @type {(value: number) => string} */ said) => (/** @type {number} */ value) => (value ? said(value) : "no limit");
 
 /** @type {Record<string, string>} */
 const EXCLUSIVITY = {
-  none: "they share the messages",
+  none: "share the messages",
   wait: "one at a time; others wait",
   refuse: "one at a time; others are refused",
   steal: "one at a time; a higher epoch takes over",
@@ -29,16 +29,16 @@ const EXCLUSIVITY = {
 /** @type {Limit[]} */
 const LIMITS = [
   { name: "exclusivity", title: "Consumers", said: (value) => EXCLUSIVITY[value] ?? value },
-  { name: "maxMsgSpoolUsage", title: "Messages, by size", said: orNone((value) => words.size(value * 2 ** 20)), unit: "MB" },
-  { name: "maxMsgCount", title: "Messages, by count", said: orNone((value) => words.number(value)), unit: "messages" },
-  { name: "maxMsgSize", title: "Largest message", said: (value) => (value ? words.size(value) : "as large as the gateway takes"), unit: "bytes" },
+  { name: "maxMsgSpoolUsage", title: "Maximum size", said: orNone((value) => words.size(value * 2 ** 20)), unit: "MB" },
+  { name: "maxMsgCount", title: "Maximum messages", said: orNone((value) => words.number(value)), unit: "messages" },
+  { name: "maxMsgSize", title: "Largest message", said: (value) => (value ? words.size(value) : "the gateway's limit"), unit: "bytes" },
   { name: "maxTtl", title: "Time to live", said: (value) => (value ? words.duration(value * 1_000) : "as each message says"), unit: "seconds" },
   { name: "maxBindCount", title: "Consumers at once", said: orNone((value) => words.number(value)), unit: "consumers" },
-  { name: "maxDeliveredUnackedMsgsPerFlow", title: "Unacknowledged, for each consumer", said: (value) => (value ? words.number(value) : "the gateway's bound"), unit: "messages" },
-  { name: "maxRedeliveryCount", title: "Redeliveries", said: orNone((value) => words.number(value)), unit: "times" },
-  { name: "deadMsgQueue", title: "Dead letters go to", said: (value) => value || "nowhere: they are dropped, the log has them" },
-  { name: "respectMsgPriorityEnabled", title: "Higher priorities overtake", said: (value) => (value ? "yes" : "no") },
-  { name: "defaultStart", title: "A consumer that asks for no start begins at", said: (value) => value },
+  { name: "maxDeliveredUnackedMsgsPerFlow", title: "Unacknowledged messages per consumer", said: (value) => (value ? words.number(value) : "the gateway's limit"), unit: "messages" },
+  { name: "maxRedeliveryCount", title: "Maximum redeliveries", said: orNone((value) => words.number(value)), unit: "times" },
+  { name: "deadMsgQueue", title: "Dead letters go to", said: (value) => value || "nowhere: they are dropped, but stay in the log" },
+  { name: "respectMsgPriorityEnabled", title: "Higher priorities first", said: (value) => (value ? "yes" : "no") },
+  { name: "defaultStart", title: "Default replay start", said: (value) => value },
 ];
 
 /** @param {{vpn: string, collection: string, endpoint: any, onChanged: () => void}} props */
@@ -46,8 +46,8 @@ export function Limits({ vpn, collection, endpoint, onChanged }) {
   const [changing, setChanging] = useState(/** @type {Limit | null} */ (null));
   return html`<div class="stack">
     ${endpoint.declared
-      ? html`<${Note}>The configuration file names it, and decides what it says of it: that is changed there, and read again by “Reload”.<//>`
-      : html`<${Note}>The configuration file does not name it: an administrator decides.<//>`}
+      ? html`<${Note}>The configuration file declares it: change its limits there, then use “Reload”.<//>`
+      : html`<${Note}>The configuration file does not declare it: change its limits here.<//>`}
     <table class="table limits" aria-label="Limits">
       <tbody>
         ${LIMITS.filter(({ name }) => endpoint[name] !== undefined).map(
@@ -81,7 +81,7 @@ export function Limits({ vpn, collection, endpoint, onChanged }) {
 function Change({ limit, value, onClose, onDo }) {
   const [text, setText] = useState(String(value));
   const isNumber = /^\d{1,10}$/.test(text.trim());
-  return html`<${Confirm} title=${limit.title} action="Change it" disabled=${!isNumber} onDo=${() => onDo(Number(text))} onClose=${onClose}>
+  return html`<${Confirm} title=${limit.title} action="Change" disabled=${!isNumber} onDo=${() => onDo(Number(text))} onClose=${onClose}>
     <${Field}
       label="In ${limit.unit}"
       value=${text}

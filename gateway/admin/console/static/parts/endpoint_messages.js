@@ -21,7 +21,7 @@ const COLUMNS = [
     key: "state",
     title: "State",
     width: "150px",
-    cell: (row) => (row.isUnacked ? html`<${Badge} kind="accent" title="A consumer has it">unacknowledged<//>` : html`<span class="soft">waits</span>`),
+    cell: (row) => (row.isUnacked ? html`<${Badge} kind="accent" title="A consumer has it">unacknowledged<//>` : html`<span class="soft">waiting</span>`),
   },
   { key: "deliveries", title: "Deliveries", align: "end", width: "92px", wide: true, cell: (row) => words.number(row.deliveryCount ?? 0) },
   { key: "size", title: "Size", align: "end", width: "92px", wide: true, cell: (row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
@@ -38,13 +38,13 @@ export function EndpointMessages({ vpn, path }) {
       <${Found} of=${found}>
         ${(/** @type {any} */ { rows }) =>
           html`<${Table}
-              label="Messages that lie here, the oldest first"
+              label="Messages on it, the oldest first"
               columns=${openId ? COLUMNS.filter((column) => !column.wide) : COLUMNS}
               rows=${rows}
               rowKey=${(/** @type {any} */ row) => row.msgId}
               openKey=${openId === null ? null : Number(openId)}
               onOpen=${(/** @type {any} */ row) => changeQuery({ msg: row.msgId })}
-              empty=${html`<${Empty} title="Nothing lies here">What was consumed, and what comes, is in the log.<//>`}
+              empty=${html`<${Empty} title="No messages">Messages that were consumed are in the log.<//>`}
             />
             <${Pager} cursors=${cursors} next=${found.data?.cursor} onMove=${setCursors} back="Older" on="Newer" />`}
       <//>

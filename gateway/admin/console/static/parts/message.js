@@ -62,7 +62,7 @@ function Actions({ vpn, message, onDo }) {
   const correlation = message.properties?.correlationId ?? message.correlationId;
   const isText = typeof correlation === "string";
   return html`<a class="button main" href=${href("rewind", [], { start: `#${message.msgId}` })}>Replay from here…</a>
-    <${Button} icon="flag" onClick=${() => onDo("point")}>Make a point<//>
+    <${Button} icon="flag" onClick=${() => onDo("point")}>Create point<//>
     <${Button} icon="copy" onClick=${() => onDo("copy")} disabled=${message.isErased}>Copy to a queue…<//>
     ${isText && html`<a class="button" title="All messages of the log with this correlation-id" href=${href("log", [], { selector: `JMSCorrelationID = ${quoted(correlation)}`, msg: route.value.query.get("msg") })}>Same correlation-id</a>`}
     <a class="button" href=${address(`${path}/body`)} download title="The body's bytes"><${Icon} name="download" />Body</a>
@@ -80,7 +80,7 @@ function Sections({ message }) {
     html`<${Note} kind="warning">
       The content was erased${annotations["x-opt-erased-time"] ? ` at ${timed(annotations["x-opt-erased-time"])}` : ""}${annotations["x-opt-erased-reason"] ? `: ${annotations["x-opt-erased-reason"]}` : ""}.
     <//>`}
-    ${!message.isLogged && html`<${Note}>It is not in the log: it lies on the endpoint alone.<//>`}
+    ${!message.isLogged && html`<${Note}>It is only on the endpoint, not in the log.<//>`}
     ${message.malformed && html`<${Note} kind="warning">${message.malformed}<//>`}
     ${!message.isErased && html`<${BodyView} body=${message.body} />`}
     <${Section} title="Application properties" values=${message.applicationProperties} empty="None." />

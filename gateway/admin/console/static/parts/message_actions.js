@@ -18,16 +18,16 @@ export function CopyMessage({ vpn, message, onClose }) {
   const chosen = found[Number(to)];
   return html`<${Confirm}
     title="Copy message #${message.msgId} to a queue"
-    action="Copy it"
+    action="Copy"
     disabled=${!chosen}
     onClose=${onClose}
     onDo=${async () => {
       if (!chosen) return;
       await put(`${pathOf("action", vpn, chosen)}/copyMsgFromReplayLog`, { replicationGroupMsgId: message.replicationGroupMsgId });
-      toast(`Message #${message.msgId} lies on ${chosen.name} now.`);
+      toast(`Message #${message.msgId} was copied to ${chosen.name}.`);
     }}
   >
-    <p>One message, as it is in the log, is put behind what lies there. Consumers get it as any other.</p>
+    <p>The message is put at the end, as it is in the log. Consumers get it like any other.</p>
     <${Refusal} error=${endpoints.error} />
     ${endpoints.data && found.length === 0 && html`<${Note}>There is no queue and no topic endpoint.<//>`}
     <${Choice}
@@ -60,15 +60,15 @@ export function EraseMessage({ vpn, message, onClose, onDone }) {
     }}
   >
     <p>
-      Body, properties and annotations are overwritten, wherever this gateway has them. Offset, time and topic stay. It cannot
-      be taken back, and what consumers, archives and backups have is not touched.
+      Body, properties and annotations are overwritten, wherever this gateway has them. Offset, time and topic stay. This
+      cannot be undone. Copies that consumers, archives and backups have are not erased.
     </p>
     <${Refusal} error=${preview.error} />
     ${preview.data &&
     html`<${Note}>
       <b>${words.counted(preview.data.msgCount, "message")}</b> would be erased${copies ? `, ${words.counted(copies, "copy", "copies")} among the dead letters included` : ""}.
     <//>`}
-    <${Field} label="Reason" value=${reason} onInput=${setReason} hint="Kept in the place of the content, for all to read." />
-    <${Check} label="I know that this cannot be taken back" checked=${isSure} onInput=${setSure} />
+    <${Field} label="Reason" value=${reason} onInput=${setReason} hint="Stored in place of the content; everybody can read it." />
+    <${Check} label="I know that this cannot be undone" checked=${isSure} onInput=${setSure} />
   <//>`;
 }

@@ -8,7 +8,7 @@ import { Button } from "./basics.js";
  * @param {{cursors: string[], next: string | null | undefined, onMove: (cursors: string[]) => void, back?: string, on?: string}} props
  *   The cursors that led here, the last of which is this page's; that of the page behind it; what the buttons say.
  */
-export function Pager({ cursors, next, onMove, back = "Back", on = "On" }) {
+export function Pager({ cursors, next, onMove, back = "Back", on = "Next" }) {
   if (cursors.length === 0 && !next) return null;
   return html`<div class="row pager">
     <${Button} icon="back" disabled=${cursors.length === 0} onClick=${() => onMove(cursors.slice(0, -1))}>${back}<//>

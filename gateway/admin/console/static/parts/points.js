@@ -16,11 +16,11 @@ import { toast } from "./toasts.js";
  */
 export function Points({ vpn, points, onClose, onNew }) {
   const [leaving, setLeaving] = useState(/** @type {any} */ (null));
-  return html`<${Dialog} title="Replay points" onClose=${onClose} wide=${true} footer=${html`<${Button} kind="main" icon="flag" onClick=${onNew}>Make a point<//>`}>
+  return html`<${Dialog} title="Replay points" onClose=${onClose} wide=${true} footer=${html`<${Button} kind="main" icon="flag" onClick=${onNew}>Create point<//>`}>
       <${Found} of=${points}>
         ${(/** @type {any[]} */ found) =>
           found.length === 0
-            ? html`<${Empty} icon="flag" title="There is no point yet">A point is a place in the log with a name, such as <code>before-release</code>: a replay can start there.<//>`
+            ? html`<${Empty} icon="flag" title="No replay points yet">A point is a place in the log with a name, such as <code>before-release</code>: a replay can start there.<//>`
             : html`<ul class="point-list">
                 ${found
                   .toSorted((one, other) => other.msgId - one.msgId)
@@ -32,7 +32,7 @@ export function Points({ vpn, points, onClose, onNew }) {
                         <span class="row">
                           <${Button} kind="quiet" disabled=${point.trimmed} onClick=${() => (changeQuery({ from: point.timeMs, until: null, at: `point:${point.replayPointName}`, live: null }), onClose())}>Show<//>
                           <a class="button quiet" href=${href("rewind", [], { start: `point:${point.replayPointName}` })}>Rewind…</a>
-                          <${Button} kind="quiet" icon="trash" label="Take away ${point.replayPointName}" onClick=${() => setLeaving(point)} />
+                          <${Button} kind="quiet" icon="trash" label="Delete ${point.replayPointName}" onClick=${() => setLeaving(point)} />
                         </span>
                       </li>`,
                   )}
@@ -41,14 +41,14 @@ export function Points({ vpn, points, onClose, onNew }) {
     <//>
     ${leaving &&
     html`<${Confirm}
-      title="Take the name ${leaving.replayPointName} away?"
-      action="Take it away"
+      title="Delete the point ${leaving.replayPointName}?"
+      action="Delete"
       danger=${true}
       onClose=${() => setLeaving(null)}
       onDo=${async () => {
         await remove(at`config/msgVpns/${vpn}/replayPoints/${leaving.replayPointName}`);
         await points.reload();
-        toast(`There is no point ${leaving.replayPointName} any more.`);
+        toast(`The point ${leaving.replayPointName} was deleted.`);
       }}
     >
       <p>The messages stay. Replays can no longer start at <code>point:${leaving.replayPointName}</code>.</p>
@@ -63,17 +63,17 @@ export function NewPoint({ vpn, start, onClose, onDone }) {
   const [name, setName] = useState("");
   const [where, setWhere] = useState(start);
   return html`<${Confirm}
-    title="Make a point"
-    action="Make it"
+    title="Create a replay point"
+    action="Create"
     disabled=${!name.trim()}
     onClose=${onClose}
     onDo=${async () => {
       const made = await post(at`config/msgVpns/${vpn}/replayPoints`, { replayPointName: name.trim(), start: where.trim() || "live" });
       onDone?.();
-      toast(`${made.replayPointName} is a point now: a replay can start at point:${made.replayPointName}.`);
+      toast(`The point ${made.replayPointName} was created: a replay can start at point:${made.replayPointName}.`);
     }}
   >
     <${Field} label="Name" value=${name} onInput=${setName} placeholder="before-release" required=${true} />
-    <${Field} label="Where" value=${where} onInput=${setWhere} mono=${true} hint="live is now. Else a date, 10m (ago), #123 or rmid1:…" />
+    <${Field} label="Where" value=${where} onInput=${setWhere} mono=${true} hint="live (now), a date, 10m (ago), #123 or rmid1:…" />
   <//>`;
 }

@@ -11,7 +11,7 @@ const MOST_CLIENTS = 12;
 export function PreviewView({ preview, isCopy }) {
   const { msgCount, bytes, firstMs, lastMs, isMore } = preview;
   if (msgCount === 0) {
-    return html`<${Note} kind="warning">It would bring nothing: from there on, the log has no message ${isCopy ? "like that" : "that matches the endpoint's subscriptions"}.<//>
+    return html`<${Note} kind="warning">It would bring no messages: the log has none from there on that ${isCopy ? "match" : "match the endpoint's subscriptions"}.<//>
       <${Costs} preview=${preview} />`;
   }
   return html`<p class="preview-count">
@@ -20,7 +20,7 @@ export function PreviewView({ preview, isCopy }) {
     <${Facts}
       rows=${[
         firstMs !== null && ["First", words.said(firstMs, { seconds: true }), words.exactly(firstMs)],
-        lastMs !== null && [isMore ? "Looked at until" : "Last", words.said(lastMs, { seconds: true }), words.exactly(lastMs)],
+        lastMs !== null && [isMore ? "Counted until" : "Last", words.said(lastMs, { seconds: true }), words.exactly(lastMs)],
       ]}
     />
     <${Topics} topics=${preview.topics} />
@@ -48,7 +48,7 @@ function Topics({ topics }) {
 
 /** What is dropped, lost, and who is detached. @param {{preview: import("../rewinding.js").Preview}} props */
 function Costs({ preview: { dropped, lost, lostBytes, kept, detached, clients } }) {
-  return html`${dropped > 0 && html`<${Note}><b>${words.counted(dropped, "message")}</b> that ${dropped === 1 ? "lies" : "lie"} there now ${dropped === 1 ? "is" : "are"} dropped${lost === 0 ? "; the log has all of them" : ""}.<//>`}
+  return html`${dropped > 0 && html`<${Note}><b>${words.counted(dropped, "message")}</b> on it now ${dropped === 1 ? "is" : "are"} dropped${lost === 0 ? "; the log has all of them" : ""}.<//>`}
     ${lost > 0 && html`<${Note} kind="error"><b>${words.counted(lost, "message")}</b> would be lost for good, ${words.size(lostBytes)}: the log does not have ${lost === 1 ? "it" : "them"}.<//>`}
     ${kept > 0 && html`<${Note}><b>${words.counted(kept, "message")}</b> that the log does not have ${kept === 1 ? "stays" : "stay"}, in ${kept === 1 ? "its place" : "their places"}.<//>`}
     ${detached > 0 &&

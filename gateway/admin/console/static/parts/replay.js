@@ -95,12 +95,12 @@ export function Progress({ replay, endpoint }) {
       rows=${[
         ["Rate", perSecond === null ? "…" : words.rate(perSecond)],
         ["Time left", secondsLeft === null || !Number.isFinite(secondsLeft) ? "not known" : words.duration(secondsLeft * 1_000)],
-        unacked !== null && ["Not acknowledged", words.counted(unacked, "message")],
-        endpoint && !isRead && ["Left in the log", `${words.counted(endpoint.state.replayRemaining, "message")} to look at`],
+        unacked !== null && ["Unacknowledged", words.counted(unacked, "message")],
+        endpoint && !isRead && ["Left in the log", words.counted(endpoint.state.replayRemaining, "message")],
         ["Sent", `${words.counted(replay.sentMsgCount, "message")}, ${words.size(replay.sentByteCount)}`],
       ]}
     />
-    ${endpoint?.state.bindCount === 0 && html`<${Note} kind="warning">Nobody consumes from ${replay.target}: it goes on when a consumer comes.<//>`}
+    ${endpoint?.state.bindCount === 0 && html`<${Note} kind="warning">${replay.target} has no consumer: the replay continues when one attaches.<//>`}
     ${endpoint?.state.replayBlockedBySelector && html`<${Note} kind="warning">No consumer's selector matches the messages that come next.<//>`}
   </div>`;
 }
@@ -123,34 +123,34 @@ export function ReplayActions({ vpn, replay, endpoint, onDone }) {
   };
   if (replay.kind !== "endpoint") {
     return html`${replay.state === "paused"
-        ? html`<${Button} icon="play" onClick=${() => job("resumeReplay", "It goes on.")}>Go on<//>`
-        : html`<${Button} icon="pause" onClick=${() => job("pauseReplay", "It is paused.")}>Pause<//>`}
+        ? html`<${Button} icon="play" onClick=${() => job("resumeReplay", "Resumed.")}>Resume<//>`
+        : html`<${Button} icon="pause" onClick=${() => job("pauseReplay", "Paused.")}>Pause<//>`}
       <${Button} icon="close" onClick=${() => setAsking("cancel")}>Cancel…<//>
       ${asking &&
-      html`<${Confirm} title="Cancel ${name}?" action="Cancel it" danger=${true} onClose=${() => setAsking("")} onDo=${() => job("cancelReplay", "It is cancelled.")}>
-        <p>What it has published stays where it is.</p>
+      html`<${Confirm} title="Cancel ${name}?" action="Cancel it" danger=${true} onClose=${() => setAsking("")} onDo=${() => job("cancelReplay", "Cancelled.")}>
+        <p>Messages that it has published stay.</p>
       <//>`}`;
   }
   if (!endpoint) return null;
   const isKeeping = asking === "keep";
-  return html`<${Button} icon="check" onClick=${() => setAsking("keep")}>Keep what came…<//>
+  return html`<${Button} icon="check" onClick=${() => setAsking("keep")}>End here…<//>
     <${Button} icon="close" onClick=${() => setAsking("cancel")}>Cancel…<//>
     ${asking &&
     html`<${Confirm}
       title=${isKeeping ? `End the replay to ${replay.target} here?` : `Cancel the replay to ${replay.target}?`}
-      action=${isKeeping ? "Keep what came" : "Cancel the replay"}
+      action=${isKeeping ? "End the replay" : "Cancel the replay"}
       danger=${!isKeeping}
       onClose=${() => setAsking("")}
       onDo=${async () => {
         await put(`${pathOf("action", vpn, endpoint)}/cancelReplay`, { forceComplete: isKeeping });
-        toast(isKeeping ? `What came stays on ${replay.target}, which is live again.` : `The replay to ${replay.target} is cancelled.`);
+        toast(isKeeping ? `The replay has ended: ${replay.target} is live again, with the messages replayed so far.` : `The replay to ${replay.target} is cancelled.`);
         onDone();
       }}
     >
       <p>
         ${isKeeping
-          ? "What was replayed so far stays there, and new messages come as they are published. What is left in the log does not come."
-          : "What was replayed and not acknowledged is dropped. New messages come as they are published."}
+          ? "Messages replayed so far stay on it, and new messages arrive as they are published. The rest of the log is not replayed."
+          : "Replayed messages that are not acknowledged are dropped. New messages arrive as they are published."}
       </p>
     <//>`}`;
 }
@@ -164,16 +164,16 @@ export function ReplayFacts({ replay }) {
       ["Kind", KINDS[replay.kind] ?? replay.kind],
       ["To", html`<code>${words.oneLine(target) || "where each message died"}</code>`],
       replay.sourceQueueName && ["From the queue", html`<code>${words.oneLine(replay.sourceQueueName)}</code>`],
-      ["Asked for by", words.oneLine(replay.requester)],
+      ["Requested by", words.oneLine(replay.requester)],
       replay.start && ["From", startWords(replay.start)],
       replay.until && ["Until", startWords(replay.until)],
       replay.subscriptions.length > 0 && ["Topics", html`<code>${replay.subscriptions.map(words.oneLine).join(" ")}</code>`],
       replay.selector && ["Selector", html`<code>${words.oneLine(replay.selector)}</code>`],
-      replay.rate !== null && ["At most", words.rate(replay.rate)],
+      replay.rate !== null && ["Rate limit", words.rate(replay.rate)],
       replay.speed !== null && ["Pace", `${words.number(replay.speed)} times the original`],
-      ["Began", words.momentAndAge(replay.startedTimeMs, now.value), words.exactly(replay.startedTimeMs)],
+      ["Started", words.momentAndAge(replay.startedTimeMs, now.value), words.exactly(replay.startedTimeMs)],
       replay.endedTimeMs !== null && ["Ended", `${words.moment(replay.endedTimeMs)}, after ${words.duration(replay.endedTimeMs - replay.startedTimeMs)}`, words.exactly(replay.endedTimeMs)],
-      replay.endedTimeMs !== null && ["Brought", `${words.counted(replay.sentMsgCount, "message")}, ${words.size(replay.sentByteCount)}`],
+      replay.endedTimeMs !== null && ["Sent", `${words.counted(replay.sentMsgCount, "message")}, ${words.size(replay.sentByteCount)}`],
       replay.outcome && ["Outcome", words.oneLine(replay.outcome)],
     ]}
   />`;

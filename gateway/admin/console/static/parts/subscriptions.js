@@ -53,7 +53,7 @@ function OfQueue({ vpn, name, onChanged }) {
     <${Found} of=${found}>
       ${(/** @type {any[]} */ rows) =>
         rows.length === 0
-          ? html`<${Empty} title="No topic">It gets what is sent to it by its name, and nothing else.<//>`
+          ? html`<${Empty} title="No subscriptions">It gets only messages that are sent to it by name.<//>`
           : html`<ul class="plain-list">
               ${rows.map(
                 ({ subscriptionTopic: topic }) =>
@@ -62,16 +62,16 @@ function OfQueue({ vpn, name, onChanged }) {
                     <${Button}
                       kind="quiet"
                       icon="close"
-                      label="Take ${topic} away"
-                      title="Take it away"
-                      onClick=${() => change(() => remove(at`config/msgVpns/${vpn}/queues/${name}/subscriptions/${topic}`), `${name} subscribes to ${topic} no more.`)}
+                      label="Remove ${topic}"
+                      title="Remove"
+                      onClick=${() => change(() => remove(at`config/msgVpns/${vpn}/queues/${name}/subscriptions/${topic}`), `${name} no longer subscribes to ${topic}.`)}
                     />
                   </li>`,
               )}
             </ul>`}
     <//>
     <form class="toolbar" onSubmit=${add}>
-      <${Field} label="Topic" value=${text} onInput=${setText} mono=${true} placeholder="a/>" hint="* is one level, > all below, ! in front an exception." />
+      <${Field} label="Topic" value=${text} onInput=${setText} mono=${true} placeholder="a/>" hint="* matches one level, > all levels below; a leading ! makes an exception." />
       <${Button} type="submit" disabled=${!text.trim()}>Add<//>
     </form>
     <${Refusal} error=${error} />
@@ -97,7 +97,7 @@ function OfTopicEndpoint({ vpn, name, topic, onChanged }) {
     <h3>Subscribes to</h3>
     <p><code>${words.oneLine(topic)}</code></p>
     <div class="toolbar">
-      <${Field} label="Another topic" value=${text} onInput=${setText} mono=${true} hint="Can change while nobody consumes." />
+      <${Field} label="Another topic" value=${text} onInput=${setText} mono=${true} hint="It can be changed while there is no consumer." />
       <${Button} type="submit" disabled=${!text.trim() || text.trim() === topic}>Change<//>
     </div>
     <${Refusal} error=${error} />
@@ -114,15 +114,15 @@ function WouldMatch({ vpn, name }) {
   return html`<div class="stack">
     <h3>Would this topic match?</h3>
     <form class="toolbar" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), setAsked(text.trim()))}>
-      <${Field} label="A topic as it is published to" value=${text} onInput=${setText} mono=${true} placeholder="a/b/c" />
-      <${Button} type="submit" disabled=${!text.trim()}>Ask<//>
+      <${Field} label="Topic of a message" value=${text} onInput=${setText} mono=${true} placeholder="a/b/c" />
+      <${Button} type="submit" disabled=${!text.trim()}>Check<//>
     </form>
     <div aria-live="polite" class="stack">
       <${Refusal} error=${found.error} />
       ${asked &&
       found.data &&
       html`<${Note} kind=${isHere ? "good" : "note"}>
-          <code>${words.oneLine(asked)}</code> ${isHere ? "comes here" : "does not come here"}${rows.length === 0 ? ", and to no other endpoint." : "."}
+          <code>${words.oneLine(asked)}</code> ${isHere ? "is delivered here" : "is not delivered here"}${rows.length === 0 ? ", nor to any other endpoint." : "."}
         <//>
         <ul class="plain-list">
           ${rows.map(

@@ -113,7 +113,7 @@ export function Timeline({ histogram, points = [], from, until, onSelect, onPoin
       ${archiveFrom > first && html`<div class="shade trimmed" title="No longer there: trimmed, or never logged" style=${{ left: "0", width: `${percent(archiveFrom)}%` }}></div>`}
       ${logFrom > archiveFrom &&
       logFrom > first &&
-      html`<div class="shade archived" title="In the archive alone" style=${{ left: `${percent(archiveFrom)}%`, width: `${percent(logFrom) - percent(archiveFrom)}%` }}>
+      html`<div class="shade archived" title="Only in the archive" style=${{ left: `${percent(archiveFrom)}%`, width: `${percent(logFrom) - percent(archiveFrom)}%` }}>
         <span>archive</span>
       </div>`}
       ${left !== null &&
