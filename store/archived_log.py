@@ -32,7 +32,7 @@ from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, 
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage
-from store.read_pool import drain
+from store.reading import drain
 
 T = TypeVar("T")
 

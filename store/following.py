@@ -14,8 +14,7 @@ from gateway.core.effects import StoredEndpoint
 from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Point
 from store.errors import WriteFailed
-from store.histogram import Histogram
-from store.ports import Batch, Durability, OnCommit, Reader, Recovered, StoreOptions, Stores
+from store.ports import Batch, Durability, Histogram, OnCommit, Reader, Recovered, StoreOptions, Stores
 
 
 class ToldLog(NamedTuple):

@@ -12,8 +12,7 @@ from typing import Final
 
 from gateway.core.effects import CountedUpTo, Effect, MoveCursor
 from store.errors import WriteFailed
-from store.histogram import Histogram
-from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
+from store.ports import UNDONE_BY_FAILURE, Batch, Histogram, OnCommit
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""

@@ -1,9 +1,9 @@
 """
 The port to a Message VPN's store: what the gateway asks of it, whichever engine keeps the data.
 
-``Stores`` opens the ``Store`` of a Message VPN by its name. What a ``Store`` found is in ``Recovered``; its ``Reader``
-gives pages, and its ``Writer`` makes batches of effects (``gateway.core.effects``) durable and reports them. Errors are
-those of ``store.errors``; what an engine raises stays in its adapter.
+``Stores`` opens the ``Store`` of a Message VPN by its name. What a ``Store`` found is in ``Recovered``; its
+``Reader`` gives pages, and its ``Writer`` makes batches of effects (``gateway.core.effects``) durable and reports
+them. Errors are those of ``store.errors``; what an engine raises stays in its adapter.
 
 Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rolled back as a whole.
 """
@@ -11,6 +11,7 @@ Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rol
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -36,7 +37,6 @@ from gateway.core.model import Columns, LogState, Point, ReplayRecord, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from store.errors import WriteFailed
-from store.histogram import Histogram
 
 T = TypeVar("T")
 
@@ -559,3 +559,29 @@ class Reader(LogProbe, Protocol):
         Args:
             patterns: As for ``log_page``: topics that match none of them are mostly left out.
         """
+
+
+class Histogram:
+    """Counts by upper bounds, which are inclusive, as Prometheus has them; what lies above all is counted last."""
+
+    __slots__ = ("_counts", "bounds", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self._counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+        """The sum of all that was added."""
+
+    def add(self, value: float) -> None:
+        """Count a number."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """For each bound, as text, how many numbers were at most as large; the last bound is ``+Inf``."""
+        found: list[tuple[str, float]] = []
+        count = 0
+        for bound, more in zip([*map(str, self.bounds), "+Inf"], self._counts.copy(), strict=True):
+            count += more
+            found.append((bound, count))
+        return found

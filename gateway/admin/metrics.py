@@ -33,8 +33,7 @@ from gateway.core.replay.states import ReplayState
 from gateway.logging.lines import COUNTS
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import REFUSALS
-from store.histogram import Histogram
-from store.ports import Durability
+from store.ports import Durability, Histogram
 
 EVERY_SECONDS: Final = 0.1
 """Between two looks: ten a second cost nothing that can be measured."""

@@ -19,10 +19,7 @@ from typing import Final
 import click
 
 from gateway.cli.words import MEGABYTE, counted, number, size
-from store.copies.copying import Copied, Copying
-from store.copies.log_row import LogRow
-from store.copies.renewal import renew
-from store.copies.tables import StoreTables
+from store.copies import Copied, Copying, LogRow, StoreTables, renew
 from store.data_folder import DataFolder
 from store.errors import StoreError
 
@@ -116,7 +113,7 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
     FILE is whole, checked and synced when it is there. A gateway that finds a backup in its data folder takes it up as
     another log: `rewind store restore` says what that means.
     """
-    from store.sqlite.copies.backup import back_up  # noqa: PLC0415 - see above
+    from store.sqlite.copies import back_up  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
 
     os.nice(NICE)
@@ -148,7 +145,7 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | Non
     an archive has to be begun anew. A plain offset of a message that is gone leads to the first new message, as far as
     `--skip-ids` reaches.
     """
-    from store.sqlite.copies.restoring import restore as put_in_place  # noqa: PLC0415 - see above
+    from store.sqlite.copies import restore as put_in_place  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
 
     path = message_file(data, vpn)
@@ -269,12 +266,12 @@ def _opened(
     name = vpn or other_vpn or "default"
     if "://" in place:
         with _the_extra():
-            from store.postgresql.copies.tables import PostgresTables  # noqa: PLC0415 - it needs an extra
+            from store.postgresql.copies import PostgresTables  # noqa: PLC0415 - it needs an extra
             from store.postgresql.database import Database  # noqa: PLC0415
         found = PostgresTables(Database(place, password_file), name, is_target=is_target)
         stack.callback(found.close)
         return found
-    from store.sqlite.copies.tables import SqliteTables  # noqa: PLC0415 - see above
+    from store.sqlite.copies import SqliteTables  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
 
     path = Path(place)

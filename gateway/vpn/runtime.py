@@ -19,7 +19,7 @@ from gateway.core.endpoint.endpoint import FLOW_QUANTUM
 from gateway.core.log import LogPolicy, RetentionRule
 from gateway.core.steady_time import SteadyTime
 from gateway.logging import log_keys
-from store.histogram import Histogram
+from store.ports import Histogram
 
 
 class Clock(Protocol):

@@ -46,9 +46,8 @@ from spark_bridge.places.selection import Selection, check_end
 from store.archive.errors import ConnectionFailed
 from store.archive.id_range import IdRange
 from store.checksum import NOT_AS_WRITTEN
-from store.postgresql.database import Database, schema_name
-from store.postgresql.reading.connection import Answer, ReadConnection, Value
-from store.postgresql.text import read_text
+from store.postgresql.connection import Answer, ReadConnection, Value
+from store.postgresql.database import Database, read_text, schema_name
 
 T = TypeVar("T")
 

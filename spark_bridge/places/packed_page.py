@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from store.postgresql.text import ESCAPE, read_text
+from store.postgresql.database import ESCAPE, read_text
 
 NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
 """Columns that are integers, and the bytes of each."""

@@ -13,15 +13,14 @@ import psycopg
 
 from gateway.core.model import ID
 from store.checksum import NOT_AS_WRITTEN
+from store.cursors import header_priority
 from store.errors import StoreError
-from store.postgresql import schema
+from store.postgresql import packed, schema
+from store.postgresql.connection import ReadConnection
 from store.postgresql.database import Database, schema_name
-from store.postgresql.migrations import applied_migrations
-from store.postgresql.reading import packed
-from store.postgresql.reading.connection import ReadConnection
-from store.postgresql.reading.packed import Packed, number
+from store.postgresql.packed import Packed, number
+from store.postgresql.schema import applied_migrations
 from store.promises import MOST_EXAMPLES, WRONG_PRIORITY, Dialect, Promise, more, promises
-from store.queue_priorities import header_priority
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1 << 24

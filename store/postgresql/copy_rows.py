@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sums, topic_sum
-from store.postgresql.text import stored_text
+from store.postgresql.database import stored_text
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """The signature, no flags, and no extension."""

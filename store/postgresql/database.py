@@ -5,6 +5,8 @@ to.
 A host that is lost says nothing. So what was sent and is not acknowledged, and a connection that is silent, is given up
 after ``LOST_SECONDS``, at both ends: by the gateway, which connects anew, and by the server, which lets go of the
 session's lock.
+
+Text goes and comes as PostgreSQL can store it: without U+0000, which a topic, a name or a property's value may hold.
 """
 
 from __future__ import annotations
@@ -228,3 +230,20 @@ LOST_STATES: Final = frozenset(
 MAY_PASS: Final = ("40", "53", "54", "55", "57", "58", "XX")
 """Classes of SQLSTATEs of a server, or a disk, that may work again: what failed was not at fault. (``54``: locks, of
 which a server has so many.)"""
+
+
+ESCAPE: Final = "\x01"
+
+
+def stored_text(text: str) -> str:
+    """A text as it is stored."""
+    if "\0" not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, "\x011").replace("\0", "\x010")
+
+
+def read_text(stored: str) -> str:
+    """The text that was stored."""
+    if ESCAPE not in stored:
+        return stored
+    return stored.replace("\x010", "\0").replace("\x011", ESCAPE)

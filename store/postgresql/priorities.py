@@ -1,6 +1,6 @@
 """
 The tables of a schema, as a queue that begins, or ceases, to deliver by priority changes them
-(``store.queue_priorities``).
+(``store.cursors``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Final
 
 from gateway.core.model import RouteDefinition
 from store.checksum import HEAD, HEAD_MODULUS
+from store.cursors import CursorPart, QueuedMessage
+from store.postgresql.database import read_text
 from store.postgresql.statements import Connection
-from store.postgresql.text import read_text
 from store.postgresql.transaction import add_route
-from store.queue_priorities import CursorPart, QueuedMessage
 
 PAGE: Final = 1_000
 """Messages fetched at once."""

@@ -10,10 +10,10 @@ from typing import Any, Final
 from gateway.core.effects import StoredRoute
 from gateway.core.model import LogState, RouteDefinition
 from store.ports import Recovered
-from store.postgresql.garbage import Garbage, recover_garbage
-from store.postgresql.property_index import indexed_spans
+from store.postgresql.cursors import Garbage, recover_garbage
+from store.postgresql.database import read_text
 from store.postgresql.statements import Connection
-from store.postgresql.text import read_text
+from store.postgresql.transaction import indexed_spans
 from store.property_index import IndexedSpan
 from store.recovery import StoredRows, recovered
 

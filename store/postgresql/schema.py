@@ -1,40 +1,14 @@
-"""
-The tables of a Message VPN's schema in PostgreSQL. ``store.postgresql.migrations`` makes them.
-
-Shape, and why. What is not said here is as in ``store.sqlite.schema``:
-
-``message``     what the replay log holds, and that alone: one row a message, by id, never changed. Partitioned by id,
-                so that trimming drops whole partitions behind, and leaves nothing to be vacuumed; what a retention rule
-                takes out between others is deleted, and its place is vacuumed, or goes with the partition. Rows with
-                ids below the log's ``first_id`` are not there for any reader, even where their partition still is:
-                whoever reads says ``id >= first_id`` in the same statement. Partitions are named by the ids that they
-                hold (``store.postgresql.partitions``); they need not be of one size.
-``message_route_id_idx`` of each partition: the messages of a route, in the order of their ids.
-``held_message``  what endpoints alone hold: not logged by policy, or trimmed while one needed it. Trimming puts it
-                here, with the count of those that need it in ``held``; the last of them takes the row with it.
-``route``       ``endpoints`` as an array. One that no message names any more is dropped behind.
-``property_value``  by segments of ids, and trimmed by segments.
-``log``         one row, which every transaction changes, first of all that it does. Beside what SQLite's says:
-                ``epoch`` rises whenever a gateway takes the store over, ``commit_no`` counts commits, so that one
-                whose answer was lost is looked up; ``active`` is the HOST:PORT that the active gateway's clients use. A
-                transaction of a gateway that was deposed, or one that was done already, would make ``commit_no`` null,
-                which it must not be (``FENCE``). ``told_id`` is what ``last_id`` was before the newest commit: that
-                one was begun when the one before it was known to be as durable as any, and nobody takes back what a
-                standby has of it. So it bounds who reads on a standby, which may show a commit before its gateway has
-                told of it, or one that a failover undoes.
-``migration``   names of the migrations that were applied, in their order.
-
-All text is UTF-8 in the order of its bytes, and holds no U+0000, which PostgreSQL cannot store
-(``store.postgresql.text``). Rows that change often have room on their page for their next version, so that no index is
-written with them.
-"""
+"""The tables of a Message VPN's schema in PostgreSQL, and the numbered migrations that make them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
 
 from gateway.core import model
+from store.errors import StoreTooNew
 
 KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
 """Names of the migrations of this version, in their order."""
@@ -80,3 +54,208 @@ same whatever the engine); contents are not read for it. An escaped character of
 def unknown_migrations(applied: Iterable[str]) -> list[str]:
     """Those of the names that this version does not know."""
     return sorted(set(applied).difference(KNOWN))
+
+
+CHANGES_OFTEN: Final = "with (fillfactor = 50)"
+
+TABLES: Final[Sequence[str]] = (
+    """
+    create table message (
+        id bigint not null,
+        time bigint not null,
+        checksum bigint not null,
+        route bigint not null,
+        bare integer not null,
+        topic text collate "C" not null,
+        content bytea not null,
+        primary key (id)
+    ) partition by range (id)
+    """,
+    "create index message_route_id_idx on message (route, id) where route <> 0",
+    """
+    create table held_message (
+        id bigint primary key,
+        time bigint not null,
+        checksum bigint not null,
+        route bigint not null,
+        bare integer not null,
+        held integer not null,
+        topic text collate "C" not null,
+        content bytea not null
+    )
+    """,
+    "create index held_message_route_id_idx on held_message (route, id) where route <> 0",
+    # Compressing costs the primary more than it saves, and cutting a front off what is compressed reads all of it.
+    "alter table message alter column content set storage external",
+    "alter table held_message alter column content set storage external",
+    "create table route (number bigint primary key, priority integer, endpoints bigint[] not null)",
+    f"""
+    create table endpoint (
+        number bigint primary key,
+        cursor bigint not null,
+        name text collate "C" not null unique,
+        kind text collate "C" not null,
+        settings text not null,
+        replay text
+    ) {CHANGES_OFTEN}
+    """,
+    """
+    create table subscription (
+        endpoint bigint not null,
+        pattern text collate "C" not null,
+        primary key (endpoint, pattern)
+    )
+    """,
+    f"""
+    create table cursor (
+        number bigint not null,
+        part integer not null,
+        floor bigint not null,
+        counted_id bigint not null,
+        messages bigint not null default 0,
+        size_bytes bigint not null default 0,
+        primary key (number, part)
+    ) {CHANGES_OFTEN}
+    """,
+    f"""
+    create table cursor_range (
+        number bigint not null,
+        part integer not null,
+        first bigint not null,
+        last bigint not null,
+        primary key (number, part, first)
+    ) {CHANGES_OFTEN}
+    """,
+    f"""
+    create table attempt (
+        cursor bigint not null,
+        message bigint not null,
+        count integer not null,
+        primary key (cursor, message)
+    ) {CHANGES_OFTEN}
+    """,
+    "create table reference (cursor bigint not null, message bigint not null, primary key (cursor, message))",
+    "create table garbage (cursor bigint primary key, endpoint bigint not null, up_to bigint not null)",
+    f"""
+    create table log (
+        one integer primary key default 1 check (one = 1),
+        generation bigint not null,
+        first_id bigint not null default 1,
+        last_id bigint not null default 0,
+        last_time bigint not null,
+        floor_time bigint not null,
+        size_bytes bigint not null default 0,
+        largest_bytes bigint not null default 0,
+        next_number bigint not null default 1,
+        archived_id bigint not null default 0,
+        counted_id bigint not null default 0,
+        epoch bigint not null default 0,
+        commit_no bigint not null default 0,
+        told_id bigint not null default 0,
+        active text
+    ) {CHANGES_OFTEN}
+    """,
+    """
+    create table point (
+        name text collate "C" primary key,
+        position bigint not null,
+        time bigint not null,
+        made bigint not null
+    )
+    """,
+    """
+    create table indexed (
+        number bigint generated by default as identity primary key,
+        property text collate "C" not null,
+        first_id bigint not null,
+        end_id bigint
+    )
+    """,
+    """
+    create table property_value (
+        segment bigint not null,
+        number bigint not null,
+        value text collate "C" not null,
+        message bigint not null,
+        primary key (segment, number, value, message)
+    )
+    """,
+)
+
+REPLAY_RECORDS: Final = (
+    f"""
+    create table replay_record (
+        number bigint primary key,
+        name text collate "C" not null unique,
+        state text collate "C" not null,
+        record text not null
+    ) {CHANGES_OFTEN}
+    """,
+)
+
+RETENTION: Final = (
+    f"""
+    create table retention (
+        rule text collate "C" primary key,
+        below bigint not null,
+        whole_time bigint not null
+    ) {CHANGES_OFTEN}
+    """,
+)
+
+MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
+    "m001_routes_cursors_checksums": TABLES,
+    "m002_replay_records": REPLAY_RECORDS,
+    "m003_retention": RETENTION,
+}
+"""Their statements, by name, in their order."""
+
+
+def applied_migrations(connection: psycopg.Connection[Any]) -> list[str]:
+    """
+    Names of the migrations that the schema in the connection's search path has seen, in their order.
+    """
+    (there,) = connection.execute("select to_regclass('migration') is not null").fetchone() or (False,)
+    if not there:
+        return []
+    return [name for (name,) in connection.execute("select name from migration order by number")]
+
+
+def check_version(place: str, applied: Sequence[str]) -> None:
+    """
+    Raises:
+        StoreTooNew: Some of the migrations are of a later version.
+    """
+    unknown = unknown_migrations(applied)
+    if unknown:
+        raise StoreTooNew(
+            "cannot open",
+            place,
+            f"it knows {', '.join(unknown)}",
+            "It was written by a later version: use that",
+        )
+
+
+def migrate(connection: psycopg.Connection[Any], place: str) -> None:
+    """
+    Bring the schema in the connection's search path to what this version knows: all of it, or nothing. Nobody else does
+    so meanwhile.
+
+    Raises:
+        StoreTooNew: It was written by a later version.
+        psycopg.Error: It cannot be done.
+    """
+    with connection.transaction():
+        applied = applied_migrations(connection)
+        check_version(place, applied)
+        if not applied:
+            connection.execute(
+                "create table migration (number integer generated always as identity primary key, "
+                "name text not null unique, applied timestamptz not null default now())"
+            )
+        for name, statements in MIGRATIONS.items():
+            if name in applied:
+                continue
+            for statement in statements:
+                connection.execute(statement.encode())
+            connection.execute("insert into migration (name) values (%s)", (name,))

@@ -15,25 +15,23 @@ from typing import Final
 
 import psycopg
 
-from store.copies.mark import check_whole
+from store.copies import check_whole
+from store.cursors import apply_priorities
 from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
-from store.postgresql.copies.mark import read_mark
-from store.postgresql.database import Database, bounded, engine, schema_name
-from store.postgresql.erasing import vacuum
-from store.postgresql.migrations import migrate
+from store.postgresql.copies import read_mark
+from store.postgresql.database import Database, bounded, engine, schema_name, stored_text
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
-from store.postgresql.property_index import update_spans
-from store.postgresql.reading.followed import FollowedSchema
-from store.postgresql.reading.reader import PostgresReader
-from store.postgresql.reading.standby import StandbyReader
+from store.postgresql.reader import PostgresReader
 from store.postgresql.recovery import recover
+from store.postgresql.schema import migrate
+from store.postgresql.standby import FollowedSchema, StandbyReader
 from store.postgresql.statements import Connection
-from store.postgresql.text import stored_text
+from store.postgresql.transaction import update_spans
+from store.postgresql.trimming import vacuum
 from store.postgresql.writer import PostgresWriter
-from store.queue_priorities import apply_priorities
 
 LEASE_SECONDS: Final = 5.0
 

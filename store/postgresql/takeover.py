@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import psycopg
 
-from store.copies.log_row import SKIP_IDS
+from store.copies import SKIP_IDS
 from store.errors import Deposed
 from store.postgresql.database import Database, cut, lock_key
 from store.postgresql.statements import Connection

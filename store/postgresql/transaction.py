@@ -1,8 +1,6 @@
 """
-Effects turned into statements: one transaction's worth, made before anything of it is sent.
-
-What the log's row says from now on is gathered, and goes into the statement that every transaction begins with
-(``schema.FENCE``). A few messages are an INSERT, which goes out in one pipeline with all the rest; many are a COPY.
+Effects turned into statements: one transaction's worth, made before anything of it is sent. Routes and the spans of the
+property index are written beside messages.
 """
 
 from __future__ import annotations
@@ -34,14 +32,13 @@ from gateway.core.effects import (
     TrimTopics,
 )
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, RouteDefinition, Row
+from store.garbage import RouteSweep
 from store.postgresql import schema
 from store.postgresql.copy_rows import checksums, copied
-from store.postgresql.cursor_moves import CursorMoves
-from store.postgresql.erasing import erased
-from store.postgresql.garbage import Garbage
+from store.postgresql.cursors import CursorMoves, Garbage
+from store.postgresql.database import read_text, stored_text
 from store.postgresql.statements import Connection, Copy, Statement, Step
-from store.postgresql.text import stored_text
-from store.postgresql.trimming import leaves_held, trimmed
+from store.postgresql.trimming import erased, leaves_held, trimmed
 from store.property_index import IndexedSpan, IndexEntry, index_entries
 
 FEW: Final = 32
@@ -377,3 +374,50 @@ def _span_left(found: Garbage, effect: TrimLog, *, has_held: bool) -> Step:
         found.leave_span(connection, effect.first, effect.stop, has_held=has_held)
 
     return leave
+
+
+SWEEP_ROUTES: Final = 16
+"""Routes that one sweep looks at: an index lookup in each partition, for one that is named nowhere."""
+
+UNNAMED: Final = b"""
+    select number, not exists (select 1 from held_message where route = number and route <> 0)
+        and not exists (select 1 from message where message.route = number and message.route <> 0
+            and message.id >= (select first_id from log))
+    from (select number from route where number > %s order by number limit %s) as looked_at order by number
+"""
+
+
+class Routes(RouteSweep):
+    """The routes that are stored."""
+
+    def look(self, connection: Connection) -> list[int]:
+        """Look at some routes: those that no message names, to be deleted. Nobody writes meanwhile."""
+        found = connection.execute(UNNAMED, (self.begin_look(), SWEEP_ROUTES)).fetchall()
+        return self.looked_at(found, SWEEP_ROUTES)
+
+
+def drop_routes(numbers: list[int]) -> Statement:
+    """Delete routes."""
+    return Statement("delete from route where number = any(%s::bigint[])", (numbers,))
+
+
+def indexed_spans(connection: Connection) -> list[IndexedSpan]:
+    """All there are, by their first ids."""
+    rows = connection.execute(
+        b"select number, property, first_id, end_id from indexed order by first_id, number"
+    ).fetchall()
+    return [IndexedSpan(number, read_text(name), first_id, end_id) for number, name, first_id, end_id in rows]
+
+
+def update_spans(connection: Connection, names: Sequence[str]) -> None:
+    """End the spans of properties not among ``names``, and begin those that are missing; in a transaction."""
+    ((next_id,),) = connection.execute(b"select last_id + 1 from log").fetchall()
+    going_on = {span.name: span.number for span in indexed_spans(connection) if span.end_id is None}
+    for name, number in going_on.items():
+        if name not in names:
+            connection.execute(b"update indexed set end_id = %s where number = %s", (next_id, number))
+    for name in names:
+        if name not in going_on:
+            connection.execute(
+                b"insert into indexed (property, first_id) values (%s, %s)", (stored_text(name), next_id)
+            )

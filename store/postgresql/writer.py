@@ -43,12 +43,11 @@ from store.errors import Deposed, WriteFailed
 from store.group_commit import GARBAGE_EVERY, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
 from store.ports import Batch, OnCommit
 from store.postgresql import takeover
+from store.postgresql.cursors import Garbage
 from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_lost
-from store.postgresql.garbage import Garbage
 from store.postgresql.partitions import Partitions
-from store.postgresql.routes import Routes, drop_routes
 from store.postgresql.statements import BEGIN, Connection, Step, carry_out, commit, make_idle_sure
-from store.postgresql.transaction import Transaction, fenced
+from store.postgresql.transaction import Routes, Transaction, drop_routes, fenced
 from store.property_index import IndexedSpan
 
 HEARTBEAT_SECONDS: Final = 1.0

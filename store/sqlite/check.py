@@ -13,11 +13,11 @@ from typing import Any, Final
 import apsw
 
 from store.checksum import NOT_AS_WRITTEN
+from store.cursors import by_priority, header_priority
 from store.promises import MOST_EXAMPLES, Dialect, Promise, more, promises
-from store.queue_priorities import by_priority, header_priority
 from store.sqlite import schema
 from store.sqlite.database import applied_migrations, connect_reader
-from store.sqlite.reading.packed import CHECKED, sound_row
+from store.sqlite.packed import CHECKED, sound_row
 
 DIALECT: Final = Dialect(
     tables="",

@@ -23,8 +23,8 @@ from typing import Final
 import apsw
 
 from store.sqlite.database import BUSY_MS, connect
-from store.sqlite.erasing import note_cut_off
 from store.sqlite.schema import PAGE_BYTES
+from store.sqlite.trimming import note_cut_off
 
 FRAME_FACTOR: Final = 2
 """Bytes in the WAL for a byte of content, roughly: pages are written whole, and the index of routes comes on top."""

@@ -19,15 +19,14 @@ from typing import Final
 
 import apsw
 
-from store.copies.mark import check_whole
+from store.copies import check_whole
+from store.cursors import apply_priorities
 from store.data_folder import FILE_MODE
 from store.errors import StoreError, StoreTooNew
-from store.queue_priorities import apply_priorities
 from store.sqlite import schema
-from store.sqlite.copies.log_row import read_log, write_log
-from store.sqlite.copies.mark import read_mark, write_mark
-from store.sqlite.priorities import SqliteQueueTables
-from store.sqlite.property_index import update_spans
+from store.sqlite.cursors import SqliteQueueTables
+from store.sqlite.log_row import read_log, read_mark, write_log, write_mark
+from store.sqlite.statements import update_spans
 
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
@@ -64,7 +63,7 @@ def open_file(
     Raises:
         StoreTooNew: It was written by a later version.
         StoreError: It cannot be opened, is no database, is of a version that was never released, or is a copy that is
-            no store, see ``store.copies.mark``.
+            no store, see ``store.copies``.
     """
     try:
         connection = connect_migrated(path, synchronous=synchronous)
@@ -143,7 +142,7 @@ def _migrate(path: Path, *, synchronous: str) -> None:
     # Files are migrated once, and started with every time: what this imports takes longer than all else of a start.
     import sqlite_utils  # noqa: PLC0415
 
-    from store.sqlite.migrations import migrations  # noqa: PLC0415
+    from store.sqlite.schema import migrations  # noqa: PLC0415
 
     # Its user's alone; the WAL and what goes with it get the mode of the file.
     with suppress(OSError):  # SQLite says what is wrong

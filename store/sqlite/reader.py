@@ -23,12 +23,11 @@ import apsw
 from gateway.core.model import ID, Columns, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.pages import falling, next_position, searched
 from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
 from store.property_index import IndexedSpan, span_at
-from store.read_pool import drain
+from store.reading import drain, falling, named_topics, next_position, searched
 from store.sqlite.database import connect_reader, is_damage
-from store.sqlite.reading.packed import (
+from store.sqlite.packed import (
     CHECKED,
     INTEGER,
     LOGGED,
@@ -40,8 +39,7 @@ from store.sqlite.reading.packed import (
     fetch_sound,
     sound_row,
 )
-from store.sqlite.reading.search import PAGE_IDS, look_up, scan
-from store.topic_condition import named_topics
+from store.sqlite.search import PAGE_IDS, look_up, scan
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from gateway.core.model import LogState, RouteDefinition
 from store.ports import Recovered
 from store.property_index import IndexedSpan
 from store.recovery import StoredRows, recovered
+from store.sqlite.cursors import Garbage, recover_garbage
 from store.sqlite.database import connect_reader
-from store.sqlite.garbage import Garbage, recover_garbage
-from store.sqlite.log_tail import read_tail
-from store.sqlite.property_index import indexed_spans
+from store.sqlite.log_row import read_tail
+from store.sqlite.statements import indexed_spans
 
 
 @dataclass(frozen=True, slots=True)

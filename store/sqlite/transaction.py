@@ -35,15 +35,12 @@ from gateway.core.effects import (
 )
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
-from store.id_runs import SHORTEST_RUN
+from store.cursors import SHORTEST_RUN
 from store.property_index import IndexedSpan, IndexEntry, index_entries
-from store.sqlite.cursor_moves import CursorMoves
-from store.sqlite.erasing import erase
-from store.sqlite.garbage import Garbage
-from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
-from store.sqlite.routes import add_route
-from store.sqlite.statements import chunks
-from store.sqlite.trimming import trim
+from store.sqlite.cursors import CursorMoves, Garbage
+from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
+from store.sqlite.statements import add_route, chunks
+from store.sqlite.trimming import erase, trim
 
 FEW: Final = 8
 """Messages that are one statement, whatever their number: each has a prepared statement of its own."""

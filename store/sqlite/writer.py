@@ -24,12 +24,12 @@ from store.group_commit import GARBAGE_EVERY, NUDGE, SWEEP_EVERY, SWEEP_SECONDS,
 from store.ports import Batch, OnCommit
 from store.property_index import IndexedSpan
 from store.sqlite.checkpointer import Checkpointer
+from store.sqlite.cursors import Garbage
 from store.sqlite.database import connect_writer
-from store.sqlite.erasing import is_in_the_wal
-from store.sqlite.garbage import Garbage
-from store.sqlite.log_tail import EMPTY, LogTail, read_tail
-from store.sqlite.routes import Routes
+from store.sqlite.log_row import EMPTY, LogTail, read_tail
+from store.sqlite.statements import Routes
 from store.sqlite.transaction import Transaction, few_messages
+from store.sqlite.trimming import is_in_the_wal
 
 RETRY_SECONDS: Final = 0.004
 """From garbage that could not be collected to the next piece."""

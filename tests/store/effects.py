@@ -23,8 +23,7 @@ from gateway.core.effects import (
 )
 from gateway.core.erasing import erased_row
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
-from store.id_runs import runs
-from store.queue_priorities import by_priority
+from store.cursors import by_priority, runs
 from tests.support.naive_store import NaivePart, NaiveStore
 
 BY_PRIORITY = '{"priorities": true}'

@@ -30,7 +30,7 @@ from gateway.core.effects import (
     SettleInTransaction,
 )
 from gateway.core.model import BARE, COPY, ID, WHOLE, Point, ReplayRecord
-from store.queue_priorities import by_priority
+from store.cursors import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
     counted,

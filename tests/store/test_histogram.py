@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.histogram import Histogram
+from store.ports import Histogram
 
 
 def test_bounds_are_inclusive_and_counts_add_up() -> None:

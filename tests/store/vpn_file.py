@@ -16,10 +16,10 @@ import apsw
 from gateway.core.effects import Effect
 from gateway.core.model import RouteDefinition
 from store.property_index import IndexedSpan
+from store.sqlite.cursors import recover_garbage
 from store.sqlite.database import connect_reader, connect_writer, open_file
-from store.sqlite.garbage import recover_garbage
-from store.sqlite.log_tail import read_tail
-from store.sqlite.reading.packed import MESSAGE
+from store.sqlite.log_row import read_tail
+from store.sqlite.packed import MESSAGE
 from store.sqlite.recovery import recover
 from store.sqlite.transaction import Transaction
 from tests.store.state import LogRow, Tables, state_from

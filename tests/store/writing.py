@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.core.effects import Effect, Publication
 from store.errors import WriteFailed
 from store.ports import Batch
-from store.sqlite.garbage import Garbage
+from store.sqlite.cursors import Garbage
 from store.sqlite.writer import SqliteWriter
 
 PATIENCE_SECONDS = 60.0

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from gateway.config import VpnStore
 from store.errors import Deposed, ReadFailed, StoreError, StoreHeld, WriteFailed
-from store.histogram import Histogram
-from store.ports import Batch, Durability, OnCommit, Reader, Recovered, StoreOptions
+from store.ports import Batch, Durability, Histogram, OnCommit, Reader, Recovered, StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from store.sqlite.writer import SqliteWriter
 

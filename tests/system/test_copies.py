@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from proton import symbol
 
-from store.copies.log_row import LEAST_SKIPPED
+from store.copies import LEAST_SKIPPED
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data
 from tests.support.postgresql import Server

@@ -31,7 +31,7 @@ from spark_bridge.source import RewindSource
 from store.archive.columns import ALL, arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
-from store.postgresql.reading.connection import ReadConnection
+from store.postgresql.connection import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import ERASED, are_markers, fill
 from tests.spark_bridge.spark_types import struct

@@ -13,15 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect
-from store.copies import copying
-from store.copies.copying import Copied, Copy, Copying
-from store.copies.log_row import MOST_SKIPPED
-from store.copies.mark import CopyMark, MarkState
-from store.copies.renewal import renew
+from store import copies
+from store.copies import MOST_SKIPPED, Copied, Copy, Copying, CopyMark, MarkState, renew
 from store.errors import StoreError
 from store.sqlite.check import check
-from store.sqlite.copies.backup import back_up
-from store.sqlite.copies.tables import SqliteTables
+from store.sqlite.copies import SqliteTables, back_up
 from store.sqlite.database import open_file
 from tests.store.effects import publication
 from tests.store.ended import ended_at, steps_of
@@ -75,7 +71,7 @@ def test_ended_at_any_step_it_goes_on(
     filled: Path, tmp_path: Path, fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost or there twice, and at no moment are there two stores with one generation that would open."""
-    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     target = tmp_path / "target.db"
     shutil.copy(filled, fresh_one := tmp_path / "source.db")
     names = steps_of(lambda step: copied(fresh_one, target, step=step))
@@ -115,7 +111,7 @@ def test_what_changed_between_two_runs_is_copied(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway may have used the source after a run that was ended: it changes, deletes and adds what it likes."""
-    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     target = tmp_path / "target.db"
     assert ended_at("compared", lambda step: copied(filled, target, step=step))
     with pytest.raises(StoreError, match="an unfinished copy"):
@@ -214,7 +210,7 @@ def test_a_copy_that_is_not_the_same_is_no_store(filled: Path, tmp_path: Path) -
 
 def test_progress_is_told(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is, how far it has to go, and what it has copied, with sizes."""
-    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     seen: list[Copied] = []
     copied(filled, tmp_path / "target.db", progress=seen.append)
     assert seen == sorted(seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.copies.log_row import LEAST_SKIPPED, MOST_SKIPPED, SKIP_IDS, LogRow
+from store.copies import LEAST_SKIPPED, MOST_SKIPPED, SKIP_IDS, LogRow
 
 HOUR = 3_600_000
 LOG = LogRow(

@@ -15,17 +15,14 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.errors import StoreHeld
 from store.ports import StoreOptions
-from store.postgresql import check
+from store.postgresql import check, reader, search
+from store.postgresql.cursors import recover_garbage
 from store.postgresql.database import Database, schema_name
-from store.postgresql.garbage import recover_garbage
-from store.postgresql.migrations import migrate
-from store.postgresql.property_index import indexed_spans, update_spans
-from store.postgresql.reading import reader, search
-from store.postgresql.reading.reader import PostgresReader
-from store.postgresql.schema import FENCE
+from store.postgresql.reader import PostgresReader
+from store.postgresql.schema import FENCE, migrate
 from store.postgresql.statements import Connection, Statement, carry_out
 from store.postgresql.store import PostgresStore, PostgresStores
-from store.postgresql.transaction import Transaction
+from store.postgresql.transaction import Transaction, indexed_spans, update_spans
 from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
 from tests.store.port.vpns import applied

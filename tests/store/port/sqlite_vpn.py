@@ -10,10 +10,9 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.promises import Promise
 from store.property_index import IndexedSpan
-from store.sqlite import check, reader
-from store.sqlite.property_index import indexed_spans, update_spans
+from store.sqlite import check, reader, search
 from store.sqlite.reader import SqliteReader
-from store.sqlite.reading import search
+from store.sqlite.statements import indexed_spans, update_spans
 from tests.store.port.vpns import applied
 from tests.store.vpn_file import COLUMNS, commit, execute, query, writing_to
 from tests.support.naive_store import NaiveStore

@@ -14,9 +14,9 @@ from gateway.core.effects import Effect
 from gateway.core.model import HELD, ID, TIME_MS, TOPIC
 from store.errors import LogTrimmed
 from store.ports import Reader
-from store.postgresql.reading import reader as postgresql_reader
+from store.postgresql import reader as postgresql_reader
+from store.reading import MOST_LITERALS, MOST_WILDCARDS
 from store.sqlite import reader as sqlite_reader
-from store.topic_condition import MOST_LITERALS, MOST_WILDCARDS
 from tests.store.effects import publication, queue, trimming
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn

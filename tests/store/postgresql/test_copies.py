@@ -13,18 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect
+from store import copies
 from store.checksum import HEAD, HEAD_MODULUS, head_of
-from store.copies import copying
-from store.copies.copying import Copy, Copying
-from store.copies.mark import MarkState
-from store.copies.renewal import renew
+from store.copies import Copy, Copying, MarkState, renew
 from store.errors import StoreError, StoreHeld
 from store.ports import StoreOptions
-from store.postgresql.copies.tables import PostgresTables
+from store.postgresql.copies import PostgresTables
 from store.postgresql.database import Database
 from store.postgresql.store import PostgresStores
 from store.sqlite.check import check
-from store.sqlite.copies.tables import SqliteTables
+from store.sqlite.copies import SqliteTables
 from tests.store.effects import publication
 from tests.store.ended import ended_at, steps_of
 from tests.store.filled_file import filled_file, rows_of
@@ -115,7 +113,7 @@ def test_gaps_holes_and_every_character(
     path: Path, tmp_path: Path, place: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids that leap over partitions, topics with U+0000, what endpoints alone hold, an index."""
-    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     filled_file(path)
     there = place()
     copied(path, there)
@@ -149,7 +147,7 @@ def test_ended_at_any_step_it_goes_on(
     to_postgresql: bool,
 ) -> None:
     """Nothing is lost or there twice, and at no moment are there two stores that would open, nor after it none."""
-    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     filled_file(path)
 
     def fresh_source() -> Path | Place:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.model import Row
 from store.checksum import is_sound
 from store.postgresql.copy_rows import checksums, copied
-from store.postgresql.text import stored_text
+from store.postgresql.database import stored_text
 
 _rows = st.lists(
     st.tuples(

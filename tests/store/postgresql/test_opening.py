@@ -11,7 +11,7 @@ import pytest
 from store.errors import StoreError, StoreTooNew
 from store.postgresql import schema, takeover
 from store.postgresql.database import NAME_BYTES, Database, lock_key, schema_name
-from store.postgresql.migrations import MIGRATIONS
+from store.postgresql.schema import MIGRATIONS
 from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn

@@ -15,9 +15,9 @@ from gateway.core.effects import TrimTopics
 from gateway.core.log import RetentionMark
 from gateway.core.model import ID
 from store.errors import ReadFailed, TakenOut
-from store.postgresql.reading import reader as reader_module
-from store.postgresql.reading.connection import ReadConnection
-from store.postgresql.reading.reader import PostgresReader
+from store.postgresql import reader as reader_module
+from store.postgresql.connection import ReadConnection
+from store.postgresql.reader import PostgresReader
 from tests.store.effects import publication, queue, route
 from tests.store.port.postgresql_vpn import PostgresTables
 from tests.store.vpn_file import MADE_MS

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from store.copies.log_row import SKIP_IDS
+from store.copies import SKIP_IDS
 from store.errors import Deposed, StoreHeld
 from store.ports import Durability
 from store.postgresql import takeover

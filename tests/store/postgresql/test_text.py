@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.postgresql.text import read_text, stored_text
+from store.postgresql.database import read_text, stored_text
 
 _texts = st.text(st.sampled_from("\0\x01\x0201a/*")) | st.text()
 

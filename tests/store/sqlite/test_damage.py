@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from gateway.core.effects import Effect
 from gateway.core.model import ID, TOPIC, Columns, Row
 from gateway.core.replay.search import Search
+from store.cursors import apply_priorities
 from store.errors import DamagedMessage, ReadFailed
-from store.queue_priorities import apply_priorities
 from store.sqlite.check import check
+from store.sqlite.cursors import SqliteQueueTables
 from store.sqlite.database import connect_reader, connect_writer
-from store.sqlite.priorities import SqliteQueueTables
+from store.sqlite.packed import MESSAGE, fetch_sound
 from store.sqlite.reader import FEW_ROWS, SqliteReader
-from store.sqlite.reading.packed import MESSAGE, fetch_sound
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
 from tests.store.histories import histories

@@ -17,7 +17,7 @@ from store.errors import WriteFailed
 from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
-from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
+from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.transaction import FEW, FewMessages, few_messages
 from tests.store.effects import publication, queue, route, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.effects import Effect
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
-from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, read_tail
+from store.sqlite.log_row import EMPTY, MOST_UNSAVED, read_tail
 from store.sqlite.recovery import recover
 from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.transaction import Transaction

@@ -22,7 +22,7 @@ from gateway.core.effects import (
     SavePoint,
 )
 from gateway.core.model import WHOLE, Point, stored_bytes
-from store.id_runs import SHORTEST_RUN, runs
+from store.cursors import SHORTEST_RUN, runs
 from store.sqlite.statements import LARGEST_INSERT, chunks
 from tests.store.effects import publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories

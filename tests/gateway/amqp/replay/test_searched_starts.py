@@ -22,8 +22,8 @@ from gateway.core import errors
 from gateway.core.model import ListedPoint, Point
 from gateway.core.replay.search import Search
 from gateway.vpn.runtime import Tuning
+from store.ports import SearchPage
 from store.sqlite.reader import SqliteReader
-from store.sqlite.reading.search import SearchPage
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, Receiver, Refused, texts

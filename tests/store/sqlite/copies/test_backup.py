@@ -14,14 +14,13 @@ import pytest
 
 from gateway.core.effects import SaveArchived, SavePoint
 from gateway.core.model import Point
-from store.copies.log_row import SKIP_IDS
-from store.copies.mark import CopyMark, MarkState
+from store.copies import SKIP_IDS, CopyMark, MarkState
 from store.errors import StoreError
+from store.sqlite import copies
 from store.sqlite.check import check
-from store.sqlite.copies import pages
-from store.sqlite.copies.backup import back_up
-from store.sqlite.copies.mark import write_mark
+from store.sqlite.copies import back_up
 from store.sqlite.database import open_file
+from store.sqlite.log_row import write_mark
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
@@ -164,7 +163,7 @@ def test_it_takes_its_time(filled: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(copies, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     found = back_up(filled, tmp_path / "backup", bytes_per_second=1_000)
     assert now[0] == pytest.approx(found.size_bytes / 1_000, rel=0.05)
 

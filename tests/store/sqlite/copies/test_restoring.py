@@ -9,14 +9,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store.copies.mark import CopyMark, MarkState
+from store.copies import CopyMark, MarkState
 from store.errors import StoreError
+from store.sqlite import copies
 from store.sqlite.check import check
-from store.sqlite.copies import restoring
-from store.sqlite.copies.backup import back_up
-from store.sqlite.copies.mark import read_mark, write_mark
-from store.sqlite.copies.restoring import restore
+from store.sqlite.copies import back_up, restore
 from store.sqlite.database import connect_reader
+from store.sqlite.log_row import read_mark, write_mark
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
@@ -108,7 +107,7 @@ def test_ended_at_any_step_there_is_the_old_store_or_the_new_one_or_none(
         def fails(path: Path, *, synchronous: str) -> apsw.Connection:
             raise apsw.IOError(path)
 
-        monkeypatch.setattr(restoring, "connect_writer", fails)
+        monkeypatch.setattr(copies, "connect_writer", fails)
     old = files(store.parent)
     main, wal = old["default.db"], old["default.db-wal"]
     saved = tmp_path / "saved"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from store.sqlite.reading.packed import BLOB, IN_RUNS, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch
+from store.sqlite.packed import BLOB, IN_RUNS, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch
 
 COLUMNS = {
     "id": RISING,

@@ -1,10 +1,4 @@
-"""
-Pages of a search: a bounded piece of the log, looked at for the first message that a ``Search`` takes.
-
-Three ways, from quick to thorough: the index tells which messages to look at; bytes that must stand in a message leave
-out all that have none of them, without a step of Python; else every message is read and asked. Each page is a few
-short statements, whatever it finds, so that a search of a long log is many pages and holds nothing up between them.
-"""
+"""Pages of a search: a bounded piece of the log in a file, looked at for the first message that a ``Search`` takes."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ from gateway.core.replay.search import PageWork, Search
 from store.errors import DamagedMessage
 from store.ports import SearchPage
 from store.property_index import SEGMENT_BITS, IndexedSpan
-from store.sqlite.reading.packed import CHECKED, sound_row
+from store.sqlite.packed import CHECKED, sound_row
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""

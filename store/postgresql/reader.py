@@ -1,15 +1,16 @@
 """
 Readers: pages of the log and of routes, on a small pool of threads with a connection each.
 
-Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for it,
-wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at, so that
-no reader stalls another.
+Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for
+it, wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at,
+so that no reader stalls another.
 
 Where the server cannot be reached, a read waits for it, or for the one that comes in its place.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,21 +21,18 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
 
-from gateway.core.log import RetentionMark
+from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
-from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.pages import falling, next_position, searched
+from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
 from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
-from store.postgresql.reading import packed
-from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
-from store.postgresql.reading.packed import Packed, number
-from store.postgresql.reading.positions import positions_since
-from store.postgresql.reading.search import PAGE_IDS, look_up, scan, topic_condition
-from store.postgresql.reading.taken_out import check_is_whole
-from store.postgresql.text import read_text
+from store.postgresql import packed
+from store.postgresql.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
+from store.postgresql.database import read_text
+from store.postgresql.packed import Packed, number
+from store.postgresql.search import PAGE_IDS, look_up, positions_since, scan, topic_condition
 from store.property_index import IndexedSpan, span_at
-from store.read_pool import drain
+from store.reading import drain, falling, next_position, searched
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -584,3 +582,39 @@ def _merge(sources: Sequence[str]) -> str:
 def _text(value: bytes | None) -> str:
     assert value is not None
     return read_text(value.decode())
+
+
+MARKS: Final = """
+    select first_id, (select json_agg(json_build_array(rule, below, whole_time))::text from retention) from log
+"""
+
+
+def check_is_whole(
+    connection: ReadConnection,
+    known: Sequence[RetentionMark],
+    position: int,
+    stop: int,
+    patterns: Sequence[str],
+) -> None:
+    """
+    That a page lacks nothing but what its reader knows to be missing; to be asked once it was read.
+
+    Args:
+        known: The marks of which readers were told.
+        position: The first id of the page.
+        stop: One past the last.
+        patterns: The topics that are read; none for all.
+
+    Raises:
+        TakenOut: A rule took messages out that may have been for it.
+        LogTrimmed: The log begins behind it now, and does not know any more what was taken out there.
+    """
+    ((first_id, text),) = connection.ask(MARKS, ())
+    if number(first_id) > position:
+        raise LogTrimmed(position, number(first_id))
+    told = {mark.rule: mark.below for mark in known}
+    marks = [RetentionMark(*mark) for mark in json.loads(text or b"[]")]
+    new = [mark for mark in marks if told.get(mark.rule, 0) < min(mark.below, stop)]
+    below = taken_by(new, patterns).below
+    if below > position:
+        raise TakenOut(position, below)

@@ -1,8 +1,6 @@
 """
-A schema as its tables (``store.copies.tables``), for copies from and to other engines, or other databases.
-
-What is copied need not survive a power cut before it is marked as whole; that is a commit which waits for all before
-it, and for the synchronous standby, where there is one.
+Copies of a Message VPN's schema (``store.copies``): its mark as a copy, and its rows for another engine, and from
+one.
 """
 
 from __future__ import annotations
@@ -16,30 +14,53 @@ import psycopg
 from psycopg import sql
 
 from gateway.core.model import CONTENT, HELD, ID, Row
+from store import copies
 from store.checksum import is_sound
-from store.copies.log_row import LogRow
-from store.copies.mark import CopyMark
-from store.copies.tables import (
+from store.copies import (
     CHECKSUM,
     ENTRY,
     IN_SEGMENT,
     MESSAGE,
+    CopyMark,
     Digest,
     IndexEntry,
+    LogRow,
+    MarkState,
     StoredMessage,
     Table,
 )
 from store.errors import DamagedMessage, StoreError, StoreHeld
 from store.postgresql import schema
 from store.postgresql.check import check_vpn
-from store.postgresql.copies.mark import read_mark, write_mark
 from store.postgresql.copy_rows import copied
-from store.postgresql.database import Database, schema_name
-from store.postgresql.migrations import migrate
+from store.postgresql.database import Database, read_text, schema_name, stored_text
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
+from store.postgresql.schema import migrate
 from store.postgresql.statements import Connection
 from store.postgresql.takeover import WRITER, active_gateway, try_lock
-from store.postgresql.text import read_text, stored_text
+
+
+def read_mark(connection: Connection) -> CopyMark | None:
+    """None for a store that has nothing to do with copies."""
+    ((is_there,),) = connection.execute(b"select to_regclass(%s) is not null", (copies.TABLE,)).fetchall()
+    if not is_there:
+        return None
+    for state, other in connection.execute(copies.READ.encode()).fetchall():
+        return CopyMark(MarkState(state), other)
+    return None
+
+
+def write_mark(connection: Connection, found: CopyMark | None) -> None:
+    """Mark a schema, or take its mark away; in the caller's transaction."""
+    if found is None:
+        connection.execute(copies.DROP.encode())
+        return
+    connection.execute(copies.MAKE.encode())
+    connection.execute(copies.CLEAR.encode())
+    connection.execute(
+        f"insert into {copies.TABLE} values (%s, %s)".encode(), (found.state.value, found.other)
+    )
+
 
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Content that is read at once; one message is always let through."""
@@ -213,7 +234,7 @@ class PostgresTables:
 
 
 class _Messages:
-    """See ``store.copies.tables.CopiedMessages``."""
+    """See ``store.copies.CopiedMessages``."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -319,7 +340,7 @@ class _Messages:
 
 
 class _Entries:
-    """See ``store.copies.tables.CopiedEntries``."""
+    """See ``store.copies.CopiedEntries``."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

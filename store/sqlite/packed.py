@@ -20,7 +20,7 @@ import apsw
 
 from gateway.core.model import TOPIC, Columns, Row
 from store.checksum import are_sound, is_sound
-from store.pages import cut_blob, cut_texts, distinct
+from store.reading import cut_blob, cut_texts, distinct
 
 SHORT_RUN: Final = 16
 """Integers that are as quickly read one by one as their end is found, if they are equal."""

@@ -1,8 +1,6 @@
 """
-Pages of a search: a bounded piece of the log, looked at for the first message that a ``Search`` takes.
-
-As in ``store.sqlite.reading.search``: the index tells which messages to look at, or bytes that must stand in one do.
-Which ones there are is one statement; they are read a few at a time, as the first one is nearly always it.
+Pages of a search in the database: a bounded piece of the log, looked at for the first message that a ``Search``
+takes; and where in the log times lie.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from typing import Final
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
 from store.ports import SearchPage
-from store.postgresql.reading.connection import ReadConnection, Value
-from store.postgresql.reading.packed import number
+from store.postgresql.connection import ReadConnection, Value
+from store.postgresql.packed import number
 from store.property_index import SEGMENT_BITS, IndexedSpan
-from store.topic_condition import named_topics
+from store.reading import named_topics
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""
@@ -155,3 +153,31 @@ def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Valu
 
 def _literal(text: str) -> str:
     return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+
+
+def positions_since(newest: str) -> str:
+    """
+    SQL for the positions of the times in ``$1``, in their order (``store.ports.Reader.positions_since``).
+
+    Args:
+        newest: SQL, over the log's row, for the last id that is looked at.
+    """
+    return f"""
+        with recursive bounds as (
+            select first_id, greatest(first_id, {newest} + 1) as next_id from log
+        ),
+        searched (number, time, low, high) as (
+            select wanted.number, wanted.time, first_id, next_id
+                from bounds, unnest($1::bigint[]) with ordinality as wanted (time, number)
+            union all
+            select number, searched.time,
+                case when probe.time < searched.time then probe.id + 1 else low end,
+                case when probe.time < searched.time then high else (low + high) / 2 end
+                from searched left join lateral (
+                    select id, time from message
+                    where id >= (searched.low + searched.high) / 2 and id < searched.high order by id limit 1
+                ) as probe on true
+                where low < high
+        )
+        select low::bigint from searched where low >= high order by number
+    """

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import errors, pq
 
-from store.postgresql.database import cut
-from store.postgresql.text import stored_text
+from store.postgresql.database import cut, stored_text
 
 Value: TypeAlias = int | str | bytes | Sequence[int] | Sequence[str]
 """What a statement is given: its places say their types (``$1::bigint``)."""

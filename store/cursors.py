@@ -1,23 +1,63 @@
 """
-Queues that deliver by priority, as the configuration says: their cursors have ten parts, and their messages are on
-routes that have one priority each.
-
-Invariant: what an endpoint whose settings say ``priorities`` still has is on routes with the priority that the
-messages' headers say, and its cursor has a part for each priority; every other endpoint's has one part for all. So a
-queue that changes is brought in line before anybody reads the store: in one transaction, its settings with its cursor
-and the routes of its messages.
+Cursors of endpoints as a store keeps them, whichever engine has it: the moves of a transaction gathered so that
+each part of a cursor is written once, the ten parts of a queue that delivers by priority, and ids as runs.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from amqp_ext.message.priority import DEFAULT, HIGHEST, LOWEST, priority_of
+from gateway.core.effects import MoveCursor
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
+
+
+class PartMoves:
+    """What the moves of one part of a cursor come to."""
+
+    __slots__ = ("attempts", "counted_id", "done", "floor", "messages", "ranges", "references", "size_bytes")
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self.counted_id: int | None = None
+        self.messages = 0
+        self.size_bytes = 0
+        self.ranges: dict[int, int | None] = {}
+        self.done: list[int] = []
+        self.attempts: list[int] = []
+        self.references: list[int] = []
+
+
+class GatheredMoves:
+    """What is to be written of cursors, by cursor and part; an adapter writes it."""
+
+    def __init__(self) -> None:
+        self._moves: dict[tuple[int, int], PartMoves] = {}
+
+    def add(self, effect: MoveCursor) -> None:
+        """Take up a move."""
+        key = (effect.cursor, effect.part)
+        moves = self._moves.get(key)
+        if moves is None:
+            moves = self._moves[key] = PartMoves()
+        if effect.floor is not None:
+            moves.floor = effect.floor
+        if effect.counted_id is not None:
+            moves.counted_id = effect.counted_id
+        moves.messages += effect.messages
+        moves.size_bytes += effect.size_bytes
+        if effect.ranges:
+            moves.ranges.update(effect.ranges)
+        moves.done += effect.done
+        if effect.attempts:
+            moves.attempts += effect.attempts
+        if effect.references:
+            moves.references += effect.references
+
 
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
@@ -180,3 +220,34 @@ def by_priority(*values: Any) -> bool:
     """Whether an endpoint's settings, as JSON text, say so."""
     (settings,) = values
     return bool(json.loads(settings).get("priorities"))
+
+
+SHORTEST_RUN: Final = 8
+"""Consecutive ids from which on a range statement is cheaper than naming each."""
+
+
+def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Rising ids as (first, last) of consecutive ones."""
+    found: list[tuple[int, int]] = []
+    first = last = -2
+    for i in ids:
+        if i != last + 1:
+            if first >= 0:
+                found.append((first, last))
+            first = i
+        last = i
+    if first >= 0:
+        found.append((first, last))
+    return found
+
+
+def runs_and_rest(ids: Collection[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Ids in any order as runs that are worth a range statement, and those that are named one by one."""
+    long: list[tuple[int, int]] = []
+    rest: list[int] = []
+    for first, last in runs(sorted(ids)):
+        if last - first >= SHORTEST_RUN:
+            long.append((first, last))
+        else:
+            rest += range(first, last + 1)
+    return long, rest

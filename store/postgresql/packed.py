@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gateway.core.model import Row
 from store.checksum import are_sound, is_sound
-from store.pages import cut_blob, cut_texts
-from store.postgresql.text import ESCAPE, read_text
+from store.postgresql.database import ESCAPE, read_text
+from store.reading import cut_blob, cut_texts
 
 LOGGED: Final = "id, time, checksum, route, bare, null::integer as held, topic, content"
 """Columns of a message that the log holds, for ``page``."""

@@ -1,0 +1,636 @@
+"""
+Copies of a store, whichever engines keep them: a store as its tables, copied row by row into another one; the mark
+that says whether a copy may go on with the ids of its log; a new generation for one that may not; and files that
+are there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from gateway.core.model import CONTENT
+from store.checksum import HEAD, HEAD_MODULUS
+from store.data_folder import FILE_MODE
+from store.errors import DamagedMessage, StoreError
+from store.property_index import SEGMENT_BITS
+
+StoredMessage: TypeAlias = tuple[int, int, str, int, int, int | None, bytes, int]
+"""A ``Row`` with its checksum: id, time, topic, bare, route, held, content, checksum."""
+
+MESSAGE: Final = ("id", "time", "topic", "bare", "route", "held", "content", "checksum")
+"""What a ``StoredMessage`` has."""
+
+IndexEntry: TypeAlias = tuple[int, int, str, int]
+"""segment, number of the indexed span, value, message."""
+
+ENTRY: Final = ("segment", "number", "value", "message")
+"""What an ``IndexEntry`` has."""
+
+IN_SEGMENT: Final = (1 << SEGMENT_BITS) - 1
+"""The bits of an id that say where in its segment it is."""
+
+
+class Table(NamedTuple):
+    """A small table; ``key`` orders its rows."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    texts: frozenset[str]
+    """Columns that hold a text of somebody's, in which every character may be."""
+    arrays: frozenset[str]
+    """Columns that hold a tuple of numbers, whatever an engine makes of it."""
+
+
+def _table(name: str, columns: str, *, key: str, texts: str = "", arrays: str = "") -> Table:
+    return Table(
+        name,
+        tuple(columns.split()),
+        tuple(key.split()),
+        frozenset(texts.split()),
+        frozenset(arrays.split()),
+    )
+
+
+SMALL: Final = (
+    _table("route", "number priority endpoints", key="number", arrays="endpoints"),
+    _table(
+        "endpoint",
+        "number cursor name kind settings replay",
+        key="number",
+        texts="name",
+    ),
+    _table("subscription", "endpoint pattern", key="endpoint pattern", texts="pattern"),
+    _table("cursor", "number part floor counted_id messages size_bytes", key="number part"),
+    _table("cursor_range", "number part first last", key="number part first"),
+    _table("attempt", "cursor message count", key="cursor message"),
+    _table("reference", "cursor message", key="cursor message"),
+    _table("garbage", "cursor endpoint up_to", key="cursor"),
+    _table("point", "name position time made", key="name", texts="name"),
+    _table("replay_record", "number name state record", key="number", texts="name"),
+    _table("retention", "rule below whole_time", key="rule", texts="rule"),
+    _table("indexed", "number property first_id end_id", key="number", texts="property"),
+)
+
+
+CHECKSUM: Final = f"(checksum - (checksum & {HEAD}) + (checksum & {HEAD}) % {HEAD_MODULUS})"
+"""SQL for a checksum as every writer would have it: there are two ways to write some of them (``store.checksum``)."""
+
+
+class Digest(NamedTuple):
+    """What the rows of a span come to: rows that are not the same have another, but by a rare accident."""
+
+    rows: int = 0
+    total: int = 0
+    """Of checksums; or of the places of messages in a segment."""
+    rest: int = 0
+    """Of the counts of endpoints that alone hold a message, each and one; or of what an entry has beside."""
+
+
+class CopiedMessages(Protocol):
+    """Messages, by ids from ``first`` on, below ``stop``."""
+
+    def digest(self, first: int, stop: int) -> Digest: ...
+
+    def last_below(self, stop: int) -> int:
+        """The highest id of a message below one; 0 where there is none."""
+
+    def next_from(self, first: int) -> int | None:
+        """The lowest id of a message from one on."""
+
+    def rows(self, first: int, stop: int) -> Iterator[StoredMessage]:
+        """
+        In the order of their ids, each as it was written.
+
+        Raises:
+            DamagedMessage: One is not.
+        """
+
+    def add(self, rows: Sequence[StoredMessage]) -> None:
+        """Messages with rising ids that are not there, in one transaction."""
+
+    def remove(self, first: int, stop: int) -> None:
+        """All of a span."""
+
+
+class CopiedEntries(Protocol):
+    """Entries of the index, by segments."""
+
+    def segments(self) -> list[int]:
+        """Those that have any, rising."""
+
+    def digest(self, segment: int) -> Digest: ...
+
+    def rows(self, segment: int) -> Iterator[IndexEntry]: ...
+
+    def replace(self, segment: int, entries: Iterable[IndexEntry]) -> None:
+        """Have these in a segment, and no others."""
+
+
+class StoreTables(Protocol):
+    """An opened store that no gateway uses meanwhile; a target is made if there is none."""
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What its engine raises when it cannot read or write."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a person, without what is secret; the same at every run."""
+
+    @property
+    def messages(self) -> CopiedMessages: ...
+
+    @property
+    def entries(self) -> CopiedEntries: ...
+
+    def mark(self) -> CopyMark | None: ...
+
+    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
+        """Durably, and together with the log's row if one is given."""
+
+    def log(self) -> LogRow | None:
+        """With what was published since its row was written; None in a store that was just made."""
+
+    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
+        """In the order of its key."""
+
+    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
+        """Have these rows in the small tables, and no others: all of it or nothing."""
+
+    def check(self) -> list[str]:
+        """What of the promises of ``rewind store check`` it breaks."""
+
+    def close(self) -> None: ...
+
+
+SKIP_IDS: Final = 1_000_000
+"""Ids that are left out where a log does not say how fast it gives them out."""
+
+LEAST_SKIPPED: Final = 10_000
+MOST_SKIPPED: Final = 100_000_000
+"""Readers pass over them in a second or two, and the ids of a log last for all that."""
+
+MARGIN: Final = 4
+"""For each id that a log gives out on average in the time that has gone by."""
+
+
+class LogRow(NamedTuple):
+    """The log's row, which counts all messages: ``store.sqlite.schema`` says what each is."""
+
+    generation: int
+    first_id: int
+    last_id: int
+    last_time: int
+    floor_time: int
+    size_bytes: int
+    largest_bytes: int
+    next_number: int
+    archived_id: int
+    counted_id: int
+
+    def ids_since(self, now_ms: int) -> int:
+        """How many ids may have been given out, at most, since the newest message: by the pace that the log has had."""
+        ids, took = self.last_id - self.first_id + 1, self.last_time - self.floor_time
+        if ids <= 0 or took <= 0:
+            return SKIP_IDS
+        since = max(now_ms - self.last_time, 0)
+        return min(max(MARGIN * ids * since // took, LEAST_SKIPPED), MOST_SKIPPED)
+
+    def renewed(self, *, above: int = 0, skip_ids: int) -> LogRow:
+        """
+        Of another log with the same messages, which no archive has anything of.
+
+        Args:
+            above: An id that is known to have been given out, where one is.
+            skip_ids: How many ids to leave out behind the highest one known.
+        """
+        return self._replace(
+            generation=secrets.randbits(63), last_id=max(self.last_id, above) + skip_ids, archived_id=0
+        )
+
+
+TABLE: Final = "copy_mark"
+
+MAKE: Final = f"create table if not exists {TABLE} (state text not null, other text not null)"
+CLEAR: Final = f"delete from {TABLE}"
+DROP: Final = f"drop table if exists {TABLE}"
+READ: Final = f"select state, other from {TABLE}"
+
+
+class MarkState(StrEnum):
+    """What a store with a mark is."""
+
+    BACKUP = "backup"
+    """A copy of a log that went on: opened as a store, it gets a generation of its own."""
+    UNFINISHED = "unfinished"
+    """A copy that is being made: no store until it is whole."""
+    MOVED = "moved"
+    """A store that goes on elsewhere, in a copy."""
+
+
+class CopyMark(NamedTuple):
+    state: MarkState
+    other: str
+    """Where the other one is: what this is a copy of, or where its copy is."""
+
+
+def check_whole(place: object, mark: CopyMark | None) -> None:
+    """
+    Whether what has this mark may be opened as a store.
+
+    Args:
+        place: What is to be opened.
+
+    Raises:
+        StoreError: It is an unfinished copy, or goes on elsewhere.
+    """
+    if mark is None or mark.state is MarkState.BACKUP:
+        return
+    if mark.state is MarkState.UNFINISHED:
+        raise StoreError(
+            "cannot open",
+            place,
+            f"it is an unfinished copy of {mark.other}",
+            "Run the same `rewind store copy` again: it goes on where it ended",
+        )
+    raise StoreError(
+        "cannot open",
+        place,
+        f"it was copied to {mark.other}, which goes on with its ids",
+        "Use that one. To go on here all the same, as another log, say `rewind store renew`",
+    )
+
+
+def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
+    """
+    Make it another log, durably, and open it again if it was closed.
+
+    Args:
+        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies``).
+
+    Returns:
+        What the log was, and is now.
+
+    Raises:
+        StoreError: It is no store, or an unfinished copy; or it cannot be read or written.
+    """
+    try:
+        mark, before = tables.mark(), tables.log()
+        if mark is not None and mark.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot renew", tables.place, f"it is an unfinished copy of {mark.other}", "Finish that one"
+            )
+        if before is None:
+            raise StoreError("cannot renew", tables.place, "it is no store of a gateway", "Name one")
+        skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
+        log = before.renewed(skip_ids=skipped)
+        tables.write_mark(None, log)
+    except tables.failures as error:
+        raise StoreError("cannot renew", tables.place, error, "Run it again when it is well") from error
+    return before, log
+
+
+SPAN_BITS: Final = 12
+SPAN_IDS: Final = 1 << SPAN_BITS
+"""Ids whose messages are compared at once."""
+
+COMMIT_BYTES: Final = 8 * 1024 * 1024
+"""Content that a transaction has; one message is always let through."""
+
+HINT: Final = "Nothing was closed; look at both with `rewind store check`"
+
+
+class Copied(NamedTuple):
+    """How far a copy is."""
+
+    position: int
+    """Ids below this one were looked at."""
+    last_id: int
+    messages: int
+    """That were copied by this run."""
+    size_bytes: int
+    """Content of these."""
+
+
+class Copy(NamedTuple):
+    """A copy that is a store."""
+
+    log: LogRow
+    messages: int
+    """In all."""
+    copied: Copied
+    has_closed: bool
+    """The source is no store any more."""
+
+
+Progress: TypeAlias = Callable[[Copied], None]
+
+Step: TypeAlias = Callable[[str], None]
+"""Told of what was done, for whoever wants to see it end there."""
+
+
+class Copying:
+    """The copying of one store."""
+
+    def __init__(
+        self,
+        source: StoreTables,
+        target: StoreTables,
+        *,
+        as_new_log: bool = False,
+        progress: Progress = lambda copied: None,
+        step: Step = lambda name: None,
+    ) -> None:
+        """
+        Args:
+            as_new_log: The copy gets a generation of its own, and the source stays open.
+        """
+        self._source = source
+        self._target = target
+        self._as_new_log = as_new_log
+        self._progress = progress
+        self._step = step
+        self._copied = Copied(0, 0, 0, 0)
+
+    def run(self) -> Copy:
+        """
+        Copy what is missing, compare all of it, and have the target be a store. Blocks.
+
+        Raises:
+            StoreError: The source is none, or goes on elsewhere; there is a store already; a message is damaged; the
+                copy is not what it is to be; or a store cannot be read or written.
+        """
+        try:
+            return self._run()
+        except (*self._source.failures, *self._target.failures) as error:
+            raise StoreError(
+                "cannot copy", self._source.place, error, f"Run it again when {self._target.place} is well"
+            ) from error
+
+    def _run(self) -> Copy:
+        source, target = self._source, self._target
+        log = source.log()
+        if log is None:
+            raise StoreError("cannot copy", source.place, "it is no store of a gateway", "Name one")
+        if self._is_done(log):
+            return Copy(log, self._compare_messages(), self._copied, has_closed=True)
+        self._copied = self._copied._replace(last_id=log.last_id)
+        target.write_mark(CopyMark(MarkState.UNFINISHED, source.place))
+        self._step("marked")
+        self._copy_messages()
+        self._copy_entries()
+        target.replace(log, [(table, source.rows(table)) for table in SMALL])
+        self._step("tables")
+        count = self._compare()
+        self._step("compared")
+        if self._as_new_log:
+            log = log.renewed(skip_ids=log.ids_since(time.time_ns() // 1_000_000))
+            target.write_mark(None, log)
+        else:
+            source.write_mark(CopyMark(MarkState.MOVED, target.place))
+            self._step("closed")
+            target.write_mark(None)
+        self._step("opened")
+        return Copy(log, count, self._copied, not self._as_new_log)
+
+    def _is_done(self, log: LogRow) -> bool:
+        """Whether a run before has done all of it; how both stores are marked is looked at."""
+        source, target = self._source, self._target
+        ours, theirs, there = source.mark(), target.mark(), target.log()
+        if ours is not None and ours.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot copy",
+                source.place,
+                f"it is an unfinished copy of {ours.other}",
+                "Finish that one first",
+            )
+        if ours is not None and ours.state is MarkState.MOVED:
+            if ours.other != target.place:
+                raise StoreError(
+                    "cannot copy",
+                    source.place,
+                    f"it was copied to {ours.other}, which goes on with its ids",
+                    "Copy that one",
+                )
+            if theirs is None and there is not None and there.generation == log.generation:
+                return True
+        if ours is not None and ours.state is MarkState.BACKUP:
+            self._as_new_log = True  # the log it was taken of went on
+        if theirs == CopyMark(MarkState.UNFINISHED, source.place):
+            return False
+        if theirs is not None and theirs.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot copy to",
+                target.place,
+                f"it is an unfinished copy of {theirs.other}",
+                "Name another place",
+            )
+        if there is not None:
+            raise StoreError("cannot copy to", target.place, "there is a store already", "Name another place")
+        return False
+
+    # --- copying ----------------------------------------------------------------------------------------------
+
+    def _copy_messages(self) -> None:
+        for first in self._spans():
+            self._copy_span(first, first + SPAN_IDS)
+            self._told(first + SPAN_IDS)
+
+    def _spans(self) -> Iterator[int]:
+        """The first ids of spans in which there is a message, here or there."""
+        position = 0
+        while True:
+            found = [
+                first
+                for messages in (self._source.messages, self._target.messages)
+                if (first := messages.next_from(position)) is not None
+            ]
+            if not found:
+                return
+            first = min(found) >> SPAN_BITS << SPAN_BITS
+            yield first
+            position = first + SPAN_IDS
+
+    def _copy_span(self, first: int, stop: int) -> None:
+        source, target = self._source.messages, self._target.messages
+        there = target.digest(first, stop)
+        if there.rows:
+            if there == source.digest(first, stop):
+                return
+            behind = target.last_below(stop) + 1
+            if there == source.digest(first, behind):
+                first = behind  # it was ended here
+            else:
+                target.remove(first, stop)
+        for rows in self._pieces(source, first, stop):
+            target.add(rows)
+            size = sum(len(row[CONTENT]) for row in rows)
+            copied = self._copied
+            self._copied = copied._replace(
+                messages=copied.messages + len(rows), size_bytes=copied.size_bytes + size
+            )
+            self._step("messages")
+            self._told(rows[-1][0] + 1)
+
+    def _pieces(self, messages: CopiedMessages, first: int, stop: int) -> Iterator[list[StoredMessage]]:
+        """The rows of a span, as many at once as a transaction should have."""
+        piece: list[StoredMessage] = []
+        size = 0
+        try:
+            for row in messages.rows(first, stop):
+                piece.append(row)
+                size += len(row[CONTENT])
+                if size >= COMMIT_BYTES:
+                    yield piece
+                    piece, size = [], 0
+        except DamagedMessage as error:
+            raise StoreError("cannot copy", self._source.place, error, HINT) from error
+        if piece:
+            yield piece
+
+    def _told(self, position: int) -> None:
+        self._copied = self._copied._replace(position=position)
+        self._progress(self._copied)
+
+    def _copy_entries(self) -> None:
+        source, target = self._source.entries, self._target.entries
+        for segment in sorted({*source.segments(), *target.segments()}):
+            if source.digest(segment) != target.digest(segment):
+                target.replace(segment, source.rows(segment))
+                self._step("entries")
+
+    # --- comparing --------------------------------------------------------------------------------------------
+
+    def _compare(self) -> int:
+        """How many messages there are in both, where all is the same and sound."""
+        source, target = self._source, self._target
+        count = self._compare_messages()
+        for segment in {*source.entries.segments(), *target.entries.segments()}:
+            if source.entries.digest(segment) != target.entries.digest(segment):
+                raise self._differs(f"segment {segment} of the index")
+        for table in SMALL:
+            if any(mine != other for mine, other in zip_longest(source.rows(table), target.rows(table))):
+                raise self._differs(f"table {table.name}")
+        if source.log() != target.log():
+            raise self._differs("the log's row")
+        problems = target.check()
+        if problems:
+            raise StoreError("cannot copy to", target.place, "; ".join(problems), HINT)
+        return count
+
+    def _compare_messages(self) -> int:
+        count = 0
+        for first in self._spans():
+            here = self._source.messages.digest(first, first + SPAN_IDS)
+            if here != self._target.messages.digest(first, first + SPAN_IDS):
+                raise self._differs(f"messages from {first} on")
+            count += here.rows
+        return count
+
+    def _differs(self, what: str) -> StoreError:
+        return StoreError(
+            "cannot copy to",
+            self._target.place,
+            f"{what}: the copy is not what {self._source.place} has",
+            HINT,
+        )
+
+
+SUFFIX: Final = ".part"
+
+COMPANIONS: Final = ("-wal", "-shm", "-journal")
+"""What SQLite puts beside a file."""
+
+OpenFile: TypeAlias = int
+"""Its number."""
+
+
+@contextmanager
+def made_beside(to: Path) -> Iterator[tuple[Path, OpenFile]]:
+    """
+    An empty file beside ``to``, its user's alone and held open, for what is to be put there; removed at the end if it
+    is still there. What a run left behind that was killed is made anew.
+
+    Raises:
+        StoreError: It cannot be made, or somebody else is making it.
+    """
+    part = to.with_name(f"{to.name}{SUFFIX}")
+    try:
+        held = _claimed(part)
+        for suffix in COMPANIONS:
+            Path(f"{part}{suffix}").unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            "cannot write", part, error.strerror, "Give a place where this user may write"
+        ) from error
+    try:
+        yield part, held
+    finally:
+        if _is_named(held, part):
+            for suffix in (*COMPANIONS, ""):
+                Path(f"{part}{suffix}").unlink(missing_ok=True)
+        # SQLite lets go of its locks on a file when this process closes it: so not before SQLite is done with it.
+        os.close(held)
+
+
+def _claimed(part: Path) -> OpenFile:
+    while True:
+        found = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it until now may have put it in its place.
+            if _is_named(found, part):
+                os.ftruncate(found, 0)
+                return found
+            os.close(found)
+        except BlockingIOError:
+            os.close(found)
+            raise StoreError(
+                "cannot write", part, "another process is writing it", "Wait for that one"
+            ) from None
+        except BaseException:
+            with suppress(OSError):
+                os.close(found)
+            raise
+
+
+def _is_named(held: OpenFile, part: Path) -> bool:
+    """Whether an open file has this name."""
+    try:
+        return os.path.samestat(os.fstat(held), part.stat())
+    except FileNotFoundError:
+        return False
+
+
+def put_in_place(part: Path, held: OpenFile, to: Path) -> None:
+    """
+    Give a file its name, durably, whatever has that name now.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    try:
+        os.fsync(held)
+        part.replace(to)
+        sync_folder(to.parent)
+    except OSError as error:
+        raise StoreError("cannot write", to, error.strerror, "Look at the disk") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Have names survive a power cut."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

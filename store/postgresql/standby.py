@@ -1,0 +1,306 @@
+"""
+A hot standby of PostgreSQL, read: pages of history, so that they cost the primary nothing, and a whole Message VPN
+for a gateway that waits (``store.following``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint
+from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.log import RetentionMark
+from gateway.core.model import WHOLE, LogState, Point, Row
+from gateway.core.replay.search import Search
+from store.errors import ReadFailed, StoreError
+from store.following import ToldDefinitions, ToldLog
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, StoreOptions, TopicPage
+from store.postgresql import schema
+from store.postgresql.database import Database, bounded, engine, read_text, schema_name
+from store.postgresql.reader import SCAN_IDS, Behind, PostgresReader
+from store.postgresql.statements import Connection
+
+T = TypeVar("T")
+
+REST_SECONDS: Final = 5.0
+"""For which a standby is left alone that has failed."""
+
+BEHIND_SECONDS: Final = 0.2
+"""For which it is not asked again for what it did not have."""
+
+
+class StandbyReader:
+    """The port's ``Reader`` over two servers."""
+
+    def __init__(self, primary: PostgresReader, standby: PostgresReader) -> None:
+        """
+        Args:
+            primary: Its threads read from both.
+            standby: One that has no patience.
+        """
+        self._primary = primary
+        self._standby = standby
+        self._is_left_alone = False
+        self._rests_until = 0.0
+        self._lacks: tuple[float, int] = (0.0, MAX_ID)
+        """Until when, and from which id on, it is not asked."""
+
+    @property
+    def damage(self) -> str | None:
+        """See ``store.ports.Reader.damage``: of the primary. What a standby cannot give is read there."""
+        return self._primary.damage
+
+    @property
+    def standby_damage(self) -> str | None:
+        """See ``store.ports.Reader``."""
+        return self._standby.damage
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """See ``store.ports.Reader``."""
+        return self._primary.submit(read)
+
+    def grow_largest(self, size_bytes: int) -> None:
+        """A content of this size is about to be there."""
+        self._primary.grow_largest(size_bytes)
+        self._standby.grow_largest(size_bytes)
+
+    def drain(self) -> None:
+        """See ``store.ports.Reader``."""
+        self._primary.drain()
+
+    def leave_alone(self) -> None:
+        """The standby is not asked until ``ask_again``: it may have what must not be read any more."""
+        self._is_left_alone = True
+
+    def ask_again(self) -> None:
+        """It has what the primary has."""
+        self._is_left_alone = False
+
+    def close(self) -> None:
+        """End it."""
+        self._standby.give_up()
+        self._primary.close()  # whose threads read from both
+        self._standby.close()
+
+    # --- what the standby is asked ------------------------------------------------------------------------------
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
+        """See ``store.ports.Reader``."""
+        return self._read(
+            lambda reader: reader.log_page(position, end, patterns, held=held), min(end, position + SCAN_IDS)
+        )
+
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.search_page(search, patterns, position, end), end)
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.topics_below(before, first, patterns), before)
+
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.tally(position, end, patterns), end)
+
+    # --- what the primary is asked ------------------------------------------------------------------------------
+
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """See ``store.ports.Reader``."""
+        return self._primary.lengths_page(position, end, patterns)
+
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
+        """See ``store.ports.Reader``."""
+        return self._primary.routed_page(routes, after, end, limit)
+
+    def disk(self) -> DiskUse:
+        """See ``store.ports.Reader``."""
+        return self._primary.disk()
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """See ``store.ports.Reader``."""
+        return self._primary.messages(ids)
+
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        """See ``store.ports.Reader``."""
+        return self._primary.attempts(cursor, first, last)
+
+    def first_since(self, time_ms: int) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.first_since(time_ms)
+
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """See ``store.ports.Reader``."""
+        return self._primary.positions_since(times_ms)
+
+    def time_of(self, message_id: int) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.time_of(message_id)
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.last_matching(matches)
+
+    # --- which of them ------------------------------------------------------------------------------------------
+
+    def _read(self, read: Callable[[PostgresReader], T], stop: int) -> T:
+        """
+        Args:
+            stop: Ids below this one are looked at.
+        """
+        now = time.monotonic()
+        until, lacks = self._lacks
+        if self._is_left_alone or now < self._rests_until or (now < until and stop > lacks):
+            return read(self._primary)
+        try:
+            return read(self._standby)
+        except ReadFailed as error:
+            behind = error.__cause__
+            if isinstance(behind, Behind):
+                self._lacks = (time.monotonic() + BEHIND_SECONDS, behind.told_id + 1)
+            else:
+                self._rests_until = time.monotonic() + REST_SECONDS
+        return read(self._primary)
+
+
+PURPOSE: Final = "standby reads"
+
+LOG: Final = b"""
+    select generation, first_id, least(told_id, last_id), last_time, floor_time, size_bytes, archived_id, commit_no,
+        array(select rule from retention order by rule), array(select below from retention order by rule),
+        array(select whole_time from retention order by rule)
+    from log
+"""
+
+STREAMS: Final = b"""
+    select number, cursor, name, kind, settings, array(
+        select pattern from subscription where endpoint = number order by pattern
+    ) from endpoint where kind = %s order by number
+"""
+
+POINTS: Final = b"select name, position, time, made from point order by name"
+
+
+class FollowedSchema:
+    """One schema on a standby."""
+
+    def __init__(self, database: Database, vpn: str, options: StoreOptions) -> None:
+        """
+        Raises:
+            StoreError: It is not there, or cannot be read.
+        """
+        self._database = database
+        self._vpn = vpn
+        self._connection: Connection | None = None
+        try:
+            self._engine = engine(self._connected())
+            applied = [name for (name,) in self._rows(b"select name from migration")]
+        except ReadFailed as error:
+            self._disconnect()
+            raise StoreError(
+                "cannot read", self.place, error, "See that the standby runs and lets this user in"
+            ) from error
+        if sorted(applied) != sorted(schema.KNOWN):
+            self._disconnect()
+            raise StoreError(
+                "cannot read",
+                self.place,
+                "it is of another version",
+                "Run the same version of rewind on all gateways",
+            )
+        self.reader = PostgresReader(
+            partial(database.connect, vpn, PURPOSE),
+            vpn,
+            threads=options.read_threads,
+            page_rows=options.page_rows,
+            page_bytes=options.page_bytes,
+            largest_bytes=MAX_ID,
+            is_standby=True,
+        )
+        self.reader.known_marks = ()
+
+    @property
+    def place(self) -> str:
+        """The standby's address, and the schema."""
+        return f"{self._database.place}, schema {schema_name(self._vpn)}"
+
+    @property
+    def engine(self) -> str:
+        """PostgreSQL and the server's version."""
+        return self._engine
+
+    def look(self) -> ToldLog:
+        """See ``store.following.Followed``."""
+        found = self._rows(LOG)
+        if not found:
+            raise ReadFailed("there is no log yet")
+        ((generation, first, told, time, floor, size, archived, commit_no, *marks),) = found
+        log = LogState(
+            generation=generation,
+            # What was told of may all be trimmed, and more.
+            first_id=min(first, told + 1),
+            next_id=told + 1,
+            last_time_ms=time,
+            floor_ms=floor,
+            size_bytes=size,
+            archived_id=archived,
+        )
+        return ToldLog(log, commit_no, [RetentionMark(*mark) for mark in zip(*marks, strict=True)])
+
+    def told_taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """See ``store.following.Followed``."""
+        self.reader.known_marks = marks
+
+    def definitions(self) -> ToldDefinitions:
+        """See ``store.following.Followed``."""
+        streams = [
+            StoredEndpoint(
+                SaveEndpoint(number, cursor, read_text(name), kind, settings, None),
+                {WHOLE: StoredCursor(0, [], 0, 0)},
+                subscriptions=[read_text(pattern) for pattern in patterns],
+            )
+            for number, cursor, name, kind, settings, patterns in self._rows(
+                STREAMS, EndpointKind.STREAM.value
+            )
+        ]
+        points = [
+            Point(read_text(name), position, time, made) for name, position, time, made in self._rows(POINTS)
+        ]
+        return ToldDefinitions(streams, points)
+
+    def close(self) -> None:
+        """See ``store.following.Followed``."""
+        self.reader.close()
+        self._disconnect()
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            try:
+                self._connection = self._database.connect(
+                    self._vpn, PURPOSE, default_transaction_read_only="on"
+                )
+            except (psycopg.Error, OSError) as error:
+                raise ReadFailed(str(error)) from error
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _rows(self, sql: bytes, *values: Any) -> list[Any]:
+        connection = self._connected()
+        try:
+            with bounded(connection):
+                return connection.execute(sql, values).fetchall()
+        except psycopg.Error as error:
+            # The next look connects again: to another standby, perhaps.
+            self._disconnect()
+            raise ReadFailed(str(error)) from error

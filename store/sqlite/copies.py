@@ -1,0 +1,514 @@
+"""
+Copies of a Message VPN's file: page by page, by SQLite's online backup; backups, whole, checked and marked; what is
+restored from them, as a log of another generation; and the file as its tables, for other engines
+(``store.copies``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import apsw
+
+from store.copies import (
+    CHECKSUM,
+    COMPANIONS,
+    ENTRY,
+    IN_SEGMENT,
+    MESSAGE,
+    CopyMark,
+    Digest,
+    IndexEntry,
+    LogRow,
+    MarkState,
+    OpenFile,
+    StoredMessage,
+    Table,
+    made_beside,
+    put_in_place,
+    sync_folder,
+)
+from store.errors import DamagedMessage, StoreError
+from store.sqlite.check import check
+from store.sqlite.database import connect, connect_migrated, connect_reader, connect_writer
+from store.sqlite.log_row import read_log, read_mark, write_log, write_mark
+from store.sqlite.packed import CHECKED, sound_row
+from store.sqlite.schema import LAST_ID, PAGE_BYTES
+
+STEP_PAGES: Final = 256
+"""Copied at once: a megabyte."""
+
+SYNC_STEPS: Final = 8
+"""Steps after which what was copied is synced: some milliseconds of a disk."""
+
+UNLIMITED: Final = float("inf")
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Takes bytes that are copied, and bytes in all."""
+
+Step: TypeAlias = Callable[[str], None]
+"""Told of what was done, for whoever wants to see it end there."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Nobody is told."""
+
+
+def no_step(name: str) -> None:
+    """Nobody is told."""
+
+
+def copy_pages(
+    path: Path,
+    part: Path,
+    held: OpenFile,
+    *,
+    bytes_per_second: float = UNLIMITED,
+    progress: Progress = no_progress,
+    step: Step = no_step,
+) -> None:
+    """
+    Copy a file, which may be in use, over an empty one: one whole file in the end, with no write-ahead log beside.
+
+    Args:
+        held: The empty one, as it was opened before.
+        bytes_per_second: How fast at most.
+
+    Raises:
+        StoreError: It cannot be read, or the copy cannot be written.
+    """
+    with errors_told("cannot copy", path):
+        with closing(connect_reader(path)) as source, closing(_to_be_filled(part)) as target:
+            source.execute("begin")
+            source.execute(
+                "select 1 from sqlite_schema limit 1"
+            ).fetchall()  # what it sees from now on is decided
+            _copy(source, target, held, bytes_per_second, progress, step)
+        with closing(connect(part, apsw.SQLITE_OPEN_READWRITE)) as copied:
+            # So that it is a file, and not a file and what lies beside.
+            copied.execute("pragma journal_mode = delete").fetchall()
+    step("copied")
+
+
+def _to_be_filled(part: Path) -> apsw.Connection:
+    connection = connect(part, apsw.SQLITE_OPEN_READWRITE)
+    # It is of use when it is whole, and synced here.
+    for pragma in ("journal_mode = off", "synchronous = off", "cache_size = -4096"):
+        connection.execute(f"pragma {pragma}").fetchall()
+    return connection
+
+
+def _copy(
+    source: apsw.Connection,
+    target: apsw.Connection,
+    held: OpenFile,
+    bytes_per_second: float,
+    progress: Progress,
+    step: Step,
+) -> None:
+    began = time.monotonic()
+    steps = 0
+    with target.backup("main", source, "main") as backup:
+        while not backup.done:
+            backup.step(STEP_PAGES)
+            steps += 1
+            done = (backup.page_count - backup.remaining) * PAGE_BYTES
+            if steps % SYNC_STEPS == 0:
+                os.fdatasync(held)
+                # Nobody reads it soon; what the gateway's readers need shall stay in memory.
+                os.posix_fadvise(held, 0, done, os.POSIX_FADV_DONTNEED)
+            progress(done, backup.page_count * PAGE_BYTES)
+            step(f"step {steps}")
+            time.sleep(max(done / bytes_per_second - (time.monotonic() - began), 0))
+
+
+@contextmanager
+def errors_told(operation: str, path: Path) -> Iterator[None]:
+    """What both copies of SQLite and the operating system raise is a ``StoreError`` about this file."""
+    try:
+        yield
+    except (apsw.Error, sqlite3.Error, OSError) as error:
+        raise StoreError(operation, path, error, "Look at the disk, and at `rewind store check`") from error
+
+
+class BackedUp(NamedTuple):
+    """A backup."""
+
+    generation: int
+    last_id: int
+    """The highest id that was given out before it was begun."""
+    size_bytes: int
+
+
+def back_up(
+    path: Path,
+    to: Path,
+    *,
+    replace: bool = False,
+    bytes_per_second: float = UNLIMITED,
+    progress: Progress = no_progress,
+    step: Step = no_step,
+) -> BackedUp:
+    """
+    Copy a Message VPN's file, which may be in use, to one that is whole and sound. Blocks.
+
+    Args:
+        replace: Put it in place of a file that is there.
+        bytes_per_second: How fast to copy at most.
+
+    Raises:
+        StoreError: There is nothing to be copied, or something in the way; it cannot be read or written; or the copy is
+            not sound: then it is kept under another name.
+    """
+    if not path.is_file():
+        raise StoreError(
+            "cannot back up", path, "there is no such file", "Say --data and --vpn as the gateway has them"
+        )
+    if to.exists() and not replace:
+        raise StoreError(
+            "cannot back up to", to, "it is there already", "Say --replace, or give another name"
+        )
+    with made_beside(to) as (part, held):
+        copy_pages(path, part, held, bytes_per_second=bytes_per_second, progress=progress, step=step)
+        found = _mark(path, part)
+        step("marked")
+        problems = check(part)
+        step("checked")
+        if problems:
+            unsound = to.with_name(f"{to.name}.unsound")
+            put_in_place(part, held, unsound)
+            raise StoreError(
+                "cannot back up", path, "; ".join(problems), f"What could be copied is in {unsound}"
+            )
+        put_in_place(part, held, to)
+    return found
+
+
+def _mark(path: Path, part: Path) -> BackedUp:
+    with (
+        errors_told("cannot back up", path),
+        closing(connect(part, apsw.SQLITE_OPEN_READWRITE)) as connection,
+    ):
+        found = read_mark(connection)
+        if found is not None and found.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot back up", path, f"it is an unfinished copy of {found.other}", "Back that one up"
+            )
+        if found is not None and found.state is MarkState.MOVED:
+            raise StoreError(
+                "cannot back up", path, f"it was copied to {found.other}, which goes on", "Back that one up"
+            )
+        ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
+        if found is None:
+            with connection:
+                write_mark(connection, CopyMark(MarkState.BACKUP, str(path.absolute())))
+    return BackedUp(generation, last_id, part.stat().st_size)
+
+
+class Restored(NamedTuple):
+    """A file that was put in place."""
+
+    before: LogRow
+    """The log it is a copy of, at its end."""
+    log: LogRow
+    kept: Path | None
+    """Where the file that was there is now."""
+
+
+def restore(
+    file: Path,
+    path: Path,
+    *,
+    replace: bool = False,
+    skip_ids: int | None = None,
+    progress: Progress = no_progress,
+    step: Step = no_step,
+) -> Restored:
+    """
+    Have a copy be a Message VPN's file, in a data folder that the caller holds (``store.data_folder``). Blocks.
+
+    Args:
+        file: A backup, or any file of a Message VPN; it is only read.
+        path: The Message VPN's.
+        replace: Where there is a file, keep it beside.
+        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies``).
+
+    Raises:
+        StoreError: There is a store already; or the copy cannot be read, is not sound, or cannot be written.
+    """
+    if not file.is_file():
+        raise StoreError("cannot restore", file, "there is no such file", "Name a backup")
+    is_there = path.exists()
+    if is_there and not replace:
+        raise StoreError(
+            "cannot restore to", path, "there is a store already", "Say --replace: it is kept beside then"
+        )
+    with made_beside(path) as (part, held):
+        copy_pages(file, part, held, progress=progress, step=step)
+        before, log = _renewed(file, part, _last_id_of(path) if is_there else 0, skip_ids)
+        step("renewed")
+        problems = check(part)
+        if problems:
+            raise StoreError("cannot restore", file, "; ".join(problems), "Nothing was changed")
+        os.fsync(held)
+        kept = _set_aside(path, step)
+        put_in_place(part, held, path)
+        step("in place")
+    return Restored(before, log, kept)
+
+
+def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[LogRow, LogRow]:
+    with (
+        errors_told("cannot restore", file),
+        closing(connect_migrated(part, synchronous="OFF")) as connection,
+    ):
+        found, before = read_mark(connection), read_log(connection)
+        if found is not None and found.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot restore", file, f"it is an unfinished copy of {found.other}", "Restore another"
+            )
+        if before is None:
+            raise StoreError("cannot restore", file, "it is no store of a gateway", "Restore another")
+        with connection:
+            skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
+            log = before.renewed(above=above, skip_ids=skipped)
+            write_log(connection, log)
+            write_mark(connection, None)
+        connection.execute("pragma journal_mode = delete").fetchall()
+    return before, log
+
+
+def _last_id_of(path: Path) -> int:
+    """The highest id that a file, which need not be whole, knows to have been given out."""
+    # What is in its write-ahead log goes into it, where that can be: then it is one file.
+    with suppress(apsw.Error), closing(connect_writer(path, synchronous="FULL")) as connection:
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        ((last_id,),) = connection.execute(LAST_ID)
+        return int(last_id)
+    return 0
+
+
+def _set_aside(path: Path, step: Step) -> Path | None:
+    """Keep the file that is there, and what lies beside it, under another name; where to."""
+    found = [suffix for suffix in ("", *COMPANIONS) if Path(f"{path}{suffix}").exists()]
+    if not found:
+        return None
+    try:
+        _forget_links(path, found)
+        kept = _free_name(path)
+        for suffix in found:
+            Path(f"{kept}{suffix}").hardlink_to(f"{path}{suffix}")
+            step(f"kept {suffix}")
+        sync_folder(path.parent)
+        # A file alone is exchanged at once. Else it goes before its write-ahead log does: without that it would be an
+        # older file, which gives ids out again.
+        for suffix in found if found != [""] else []:
+            Path(f"{path}{suffix}").unlink()
+            sync_folder(path.parent)
+            step(f"removed {suffix}")
+    except OSError as error:
+        raise StoreError(
+            "cannot keep", path, error.strerror, "Move it away yourself, and what lies beside it"
+        ) from error
+    return kept
+
+
+def _forget_links(path: Path, suffixes: list[str]) -> None:
+    """Names that a run gave to these files that was ended before it had put others in their place."""
+    stats = [Path(f"{path}{suffix}").stat() for suffix in suffixes]
+    for other in path.parent.glob(f"{path.name}.*"):
+        if any(os.path.samestat(other.stat(), stat) for stat in stats):
+            other.unlink()
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    names = [
+        path.with_name(f"{path.name}.{stamp}"),
+        path.with_name(f"{path.name}.{stamp}-{secrets.token_hex(3)}"),
+    ]
+    return next(name for name in names if not name.exists())
+
+
+CHECKPOINT_PAGES: Final = 4_096
+"""Pages in the write-ahead log after which it is carried over."""
+
+
+class SqliteTables:
+    """An opened file."""
+
+    failures = (apsw.Error, OSError)
+
+    def __init__(self, path: Path, *, is_target: bool = False) -> None:
+        """
+        Args:
+            is_target: It is made if there is none.
+
+        Raises:
+            StoreError: There is none; it cannot be opened, or was written by a later version.
+        """
+        self._path = path
+        if not is_target and not path.is_file():
+            raise StoreError("cannot copy", path, "there is no such file", "Name a store of a gateway")
+        try:
+            # What is copied need not survive a power cut before it is marked as whole; then all of it is synced.
+            self._connection = connect_migrated(path, synchronous="NORMAL")
+            self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
+        except (apsw.Error, sqlite3.Error) as error:
+            raise StoreError("cannot open", path, error, "Look at the disk") from error
+        self.messages = _Messages(self._connection)
+        self.entries = _Entries(self._connection)
+
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self._path.resolve())
+
+    def mark(self) -> CopyMark | None:
+        return read_mark(self._connection)
+
+    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
+        with self._synced():
+            if log is not None:
+                write_log(self._connection, log)
+            write_mark(self._connection, mark)
+
+    def log(self) -> LogRow | None:
+        return read_log(self._connection)
+
+    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
+        found = self._connection.execute(
+            f"select {', '.join(table.columns)} from {table.name} order by {', '.join(table.key)}"
+        )
+        return _arrays(table, found, lambda text: tuple(json.loads(text)))
+
+    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
+        with self._synced():
+            write_log(self._connection, log)
+            for table, rows in tables:
+                self._connection.execute(f"delete from {table.name}")
+                self._connection.executemany(
+                    _insert(table.name, table.columns), _arrays(table, rows, json.dumps)
+                )
+
+    def check(self) -> list[str]:
+        return check(self._path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _synced(self) -> Iterator[None]:
+        """A transaction that survives a power cut, and with it all that came before."""
+        self._connection.execute("pragma synchronous = full").fetchall()
+        with self._connection:
+            yield
+        self._connection.execute("pragma synchronous = normal").fetchall()
+
+
+class _Messages:
+    """See ``store.copies.CopiedMessages``."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def digest(self, first: int, stop: int) -> Digest:
+        (found,) = self._connection.execute(
+            f"select count(*), coalesce(sum({CHECKSUM}), 0), coalesce(sum(held + 1), 0) from message "
+            "where id >= ? and id < ?",
+            (first, stop),
+        )
+        return Digest(*found)
+
+    def last_below(self, stop: int) -> int:
+        ((last,),) = self._connection.execute(
+            "select coalesce(max(id), 0) from message where id < ?", (stop,)
+        )
+        return int(last)
+
+    def next_from(self, first: int) -> int | None:
+        ((found,),) = self._connection.execute("select min(id) from message where id >= ?", (first,))
+        return None if found is None else int(found)
+
+    def rows(self, first: int, stop: int) -> Iterator[StoredMessage]:
+        for checked in self._connection.execute(
+            f"select {CHECKED} from message where id >= ? and id < ? order by id", (first, stop)
+        ):
+            row = sound_row(checked)
+            if row is None:
+                raise DamagedMessage(checked[0])
+            yield (*row, checked[-1])
+
+    def add(self, rows: Sequence[StoredMessage]) -> None:
+        with self._connection:
+            self._connection.executemany(_insert("message", MESSAGE), rows)
+
+    def remove(self, first: int, stop: int) -> None:
+        with self._connection:
+            self._connection.execute("delete from message where id >= ? and id < ?", (first, stop))
+
+
+class _Entries:
+    """See ``store.copies.CopiedEntries``."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def segments(self) -> list[int]:
+        found: list[int] = []
+        segment = -1
+        while True:
+            ((segment,),) = self._connection.execute(
+                "select min(segment) from property_value where segment > ?", (segment,)
+            )
+            if segment is None:
+                return found
+            found.append(segment)
+
+    def digest(self, segment: int) -> Digest:
+        (found,) = self._connection.execute(
+            "select count(*), coalesce(sum(message & ?), 0), coalesce(sum(number + octet_length(value)), 0) "
+            "from property_value where segment = ?",
+            (IN_SEGMENT, segment),
+        )
+        return Digest(*found)
+
+    def rows(self, segment: int) -> Iterator[IndexEntry]:
+        return iter(
+            self._connection.execute(
+                f"select {', '.join(ENTRY)} from property_value where segment = ? order by 1, 2, 3, 4",
+                (segment,),
+            )
+        )
+
+    def replace(self, segment: int, entries: Iterable[IndexEntry]) -> None:
+        with self._connection:
+            self._connection.execute("delete from property_value where segment = ?", (segment,))
+            self._connection.executemany(_insert("property_value", ENTRY), entries)
+
+
+def _arrays(
+    table: Table, rows: Iterable[tuple[Any, ...]], changed: Callable[[Any], Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Rows with something made of their arrays."""
+    if not table.arrays:
+        return iter(rows)
+    return (
+        tuple(
+            changed(value) if name in table.arrays else value
+            for name, value in zip(table.columns, row, strict=True)
+        )
+        for row in rows
+    )
+
+
+def _insert(table: str, columns: Sequence[str]) -> str:
+    return f"insert into {table} ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"
