@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from proton import Connection
 
@@ -37,26 +37,19 @@ CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
 
-class Named(Protocol):
-    """Whose connection it is on our side."""
-
-    @property
-    def container_id(self) -> str:
-        """Ours."""
-
-
 class Closing:
     """
     The end of one connection.
 
     Args:
+        container_id: Ours.
         deadline: What the connection waits for.
         drop_links: Has what its links hold be given up; they get no detach.
     """
 
     def __init__(
         self,
-        container: Named,
+        container_id: str,
         output: Output,
         log: ConnectionLog,
         deadline: Deadline,
@@ -64,7 +57,7 @@ class Closing:
     ) -> None:
         self.has_begun = False
         """We have said our last, or are about to: nothing more begins on the connection."""
-        self._container = container
+        self._container_id = container_id
         self._output = output
         self._log = log
         self._deadline = deadline
@@ -105,7 +98,7 @@ class Closing:
             self._drop_links()
         if engine.state & Connection.LOCAL_UNINIT:
             # The engine writes no close before the peer's open, which it was not given.
-            engine.container = self._container.container_id
+            engine.container = self._container_id
             engine.open()
             error = CloseError(refused.code.condition, refused.text)
             self._output.rewrite(lambda output: output + error.frame)

@@ -10,32 +10,45 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
-from proton import Event
+import proton
+from proton import Event, Link, symbol, uint
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
+from amqp_ext.frames.sole_connection import DETECTION_POLICY, SOLE_CONNECTION, STRONG, EnforcementPolicy
+from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import FrameWalk
-from amqp_ext.sasl.server import Identity
-from gateway.amqp.acceptor import Acceptor, FrameFilter, Handshake, OpenClient, answer_open
+from amqp_ext.sasl.server import Identity, SaslServer, SaslState
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.engine import output
 from gateway.amqp.engine.conditions import CloseError, code_of
-from gateway.amqp.engine.input import Input
+from gateway.amqp.engine.input import Input, InputHandlers
 from gateway.amqp.engine.link_table import LinkTable, PeerSessions
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import UNREADABLE, Engine
 from gateway.amqp.engine.output import Output
+from gateway.amqp.transactions import LocalTransactions
+from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
-from gateway.ledger import Kind
+from gateway.ledger import Account, Kind
 from gateway.logging import log_keys
 from gateway.tls import peer_common_name
+from gateway.users import TooManyChecks
+from gateway.vpn.message_vpn import MessageVpn
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
+
+OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
+"""Capabilities of our open frame, on every listener."""
+
+NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
+"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
+that was open and got lost."""
 
 
 class Connection(asyncio.Protocol):
@@ -47,7 +60,7 @@ class Connection(asyncio.Protocol):
         number: Unique while the gateway runs.
     """
 
-    def __init__(self, acceptor: Acceptor[Connection], number: int) -> None:
+    def __init__(self, acceptor: Acceptor, number: int) -> None:
         self.identity = ConnectedClient(number)
         self.limits = acceptor.limits
         self.log = ConnectionLog(number, acceptor.admits_line)
@@ -57,20 +70,16 @@ class Connection(asyncio.Protocol):
         self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
         self._deadline = Deadline()
-        self._closing = Closing(acceptor, self.output, self.log, self._deadline, self._drop_links)
+        self.closing = Closing(acceptor.container_id, self.output, self.log, self._deadline, self._drop_links)
+        self.stop = self.closing.stop
+        """The gateway stops, or has its client go."""
         walk = self._walk = FrameWalk(
             self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames
         )
-        self.input = Input(
-            self.links,
-            self.output,
-            walk,
-            self._act_on,
-            self._deal_with,
-            self._is_busy,
-            self._go_on_reading,
-            self._closing.end,
+        handlers = InputHandlers(
+            self._act_on, self._deal_with, self._is_busy, self._go_on_reading, self.closing.end
         )
+        self.input = Input(self.links, self.output, walk, handlers)
         self._sessions = PeerSessions(self.links, walk, self.limits, self.log, self.output.rewrite)
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
@@ -109,7 +118,7 @@ class Connection(asyncio.Protocol):
     @property
     def vpn_name(self) -> str | None:
         """The Message VPN the client opened; None before it did."""
-        return None if self._client is None else self._client.vpn_name
+        return None if self._client is None else self._client.vpn.name
 
     @property
     def is_signing_in(self) -> bool:
@@ -125,9 +134,9 @@ class Connection(asyncio.Protocol):
         # Whoever takes half of it is read again: not so seldom that it looks dead, nor for a few bytes each time.
         socket.set_write_buffer_limits(high=most, low=most // 2)
         self.output.connect(socket)
-        self._closing.connect(socket)
+        self.closing.connect(socket)
         peer = address_of_peer(socket)
-        self.identity.connected(peer)
+        self.identity.peer = peer
         self.log.bind(**{log_keys.PEER: peer})
         self._acceptor.joined(self)
         tls = socket.get_extra_info("ssl_object")
@@ -136,7 +145,7 @@ class Connection(asyncio.Protocol):
         self._deadline.set(self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing.has_begun:
+        if self.closing.has_begun:
             # We have said our last. The engine would keep what comes now, however much.
             return
         self._guard_input(partial(self._receive, data))
@@ -152,7 +161,7 @@ class Connection(asyncio.Protocol):
         try:
             call()
         except Refused as refused:
-            self.refuse(refused)
+            self.closing.refuse(refused)
         except UnicodeDecodeError as error:
             self._refuse_text(error)
         except Exception:
@@ -175,14 +184,14 @@ class Connection(asyncio.Protocol):
         self.tasks.cancel()
         client = self._client
         if client is not None:
-            client.abandon_transactions()
+            client.transactions.abandon()
         self.links.lost(self._guard)
         if client is not None:
-            client.links_lost(self._guard)
+            client.release_nodes(self._guard)
         self.input.lost()
         self._sessions.lost()
         self.output.lost()
-        self._closing.lost()
+        self.closing.lost()
         self._free_engine()
         self.account.close()
         self._acceptor.left(self)
@@ -202,24 +211,16 @@ class Connection(asyncio.Protocol):
 
     # --- handshake ------------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        """Bytes for the peer, before there is an engine."""
-        self.output.write(data)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes time, until the connection is lost; a mistake in it costs the connection."""
-        self.tasks.spawn(work)
-
     def authenticated(self, identity: Identity, leftover: bytes) -> None:
         """The handshake says who the peer is; the first bytes behind it are here."""
         self._handshake = None
-        self.identity.sign_in(identity.user)
+        self.identity.user = identity.user
         self._signed_in = identity
         self.account.sign_in(identity.user)
         self._frames = self._acceptor.frame_filter(identity)
         self.log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         engine = self._engine = Engine(self.limits)
-        self._closing.begin(engine.connection, self.input)
+        self.closing.begin(engine.connection, self.input)
         self.input.begin(engine.transport, engine.collector)
         output_filter = self._frames.write if self._frames is not None else None
         self.output.begin(engine.transport, self.links, output_filter)
@@ -246,7 +247,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """It can still carry something."""
-        return not self._is_lost and not self._closing.has_begun and self._engine is not None
+        return not self._is_lost and not self.closing.has_begun and self._engine is not None
 
     def _feed(self, data: bytes) -> None:
         """Bytes from the peer, for the engine."""
@@ -274,7 +275,7 @@ class Connection(asyncio.Protocol):
 
     def _is_busy(self) -> bool:
         """So much is under way for the peer that nothing more is to begin; once it has to go, that is over soon."""
-        return not self._closing.has_begun and self.tasks.count >= TASKS
+        return not self.closing.has_begun and self.tasks.count >= TASKS
 
     def _task_done(self) -> None:
         self.output.schedule_flush()
@@ -296,27 +297,29 @@ class Connection(asyncio.Protocol):
             self._drop_links()
             if self._engine is not None:
                 self._engine.connection.close()
-            self._closing.end()
+            self.closing.end()
         elif kind == Event.TRANSPORT_ERROR:
-            if self._engine is not None and not self._closing.has_begun:
+            if self._engine is not None and not self.closing.has_begun:
                 error = CloseError.of(self._engine.transport.condition)
                 self.output.close_with(error)
                 self.log.warning("protocol_error", **{log_keys.REASON: f"{error.condition}: {error.text}"})
-            self._closing.end()
+            self.closing.end()
 
     def _open(self) -> None:
         assert self._engine is not None
         engine, acceptor = self._engine.connection, self._acceptor
         if self._client is not None:
             # It could name another Message VPN than the one its links are in.
-            self.refuse(Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open"))
+            self.closing.refuse(
+                Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open")
+            )
             return
-        self.identity.opened(engine.remote_container or "")
+        self.identity.peer_container = engine.remote_container or ""
         try:
             properties = engine.remote_properties
         except UNREADABLE as error:
             raise Refused(ErrorCode.DECODE_ERROR, f"the properties of the open: {error}") from error
-        self._closing.opened(properties)
+        self.closing.opened(properties)
         engine.container = acceptor.container_id
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
@@ -327,52 +330,52 @@ class Connection(asyncio.Protocol):
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
         except Refused as error:
             if is_better_untold(error, properties):
-                self._closing.leave_untold(error)
+                self.closing.leave_untold(error)
                 return
             refused = error
         answer_open(engine, acceptor, self._client)
         engine.open()
         self._deadline.clear()
         if refused is not None:
-            self.refuse(refused)
+            self.closing.refuse(refused)
             return
         assert self._client is not None
-        self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
+        self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn.name})
         self._loop.call_soon(self._tick)
 
     def _act_on(self, found: Finding) -> None:
         """Something is wrong in what the peer sent, or worth more than the engine tells."""
-        if self._closing.has_begun:
+        if self.closing.has_begun:
             return
         if isinstance(found, BadConnection):
-            self.refuse(Refused(code_of(found.condition), found.text))
+            self.closing.refuse(Refused(code_of(found.condition), found.text))
         elif isinstance(found, BadSession):
             self._sessions.end(found)
         elif isinstance(found, BadLink):
             self._sessions.detach(found)
         elif isinstance(found, Retirement) and self._client is not None:
-            self._client.retired(found.txn_id, found.count, self.links.take_retired())
+            self._client.transactions.retired(found.txn_id, found.count, self.links.take_retired())
         self.output.schedule_flush()
 
     def _attach(self, link: Any) -> None:
         termini = self._sessions.attached(link)
-        if self._client is None or self._closing.has_begun or link.session not in self.links.sessions:
+        if self._client is None or self.closing.has_begun or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
             # The engine takes it for the same link, which is freed.
-            self.refuse(
+            self.closing.refuse(
                 Refused(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
             )
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
-            self.refuse(
+            self.closing.refuse(
                 Refused(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             )
             return
         older = self.links.replaced_by(link)
         if older is not None:
             older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name anew"))
-        self.tasks.spawn(self._client.attach(link, termini))
+        self.tasks.spawn(self._acceptor.attach(link, termini))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self._sessions.detached(link)
@@ -380,12 +383,12 @@ class Connection(asyncio.Protocol):
 
     def _drop_links(self) -> None:
         if self._client is not None:
-            self._client.abandon_transactions()
+            self._client.transactions.abandon()
         self.links.drop_all()
 
     def _tick(self) -> None:
         """Heartbeats both ways (AMQP 1.0 section 2.4.5): the engine says when it wants to be asked again."""
-        if self._engine is None or self._closing.has_begun:
+        if self._engine is None or self.closing.has_begun:
             return
         transport = self._engine.transport
         now = time.monotonic()
@@ -397,7 +400,7 @@ class Connection(asyncio.Protocol):
         if not self.input.is_waiting:
             self._guard_input(self.input.go_on)
         self.output.schedule_flush()
-        if deadline and not self._closing.has_begun:
+        if deadline and not self.closing.has_begun:
             wait = output.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
             self._deadline.set(wait, self._tick)
 
@@ -410,7 +413,9 @@ class Connection(asyncio.Protocol):
             return True
         if self._client is None or not self.links.incoming:
             return False
-        return self._client.wait_for_room(self._read_on) or self.account.wait_for_room(self._read_on)
+        return self._client.vpn.committer.wait_for_room(self._read_on) or self.account.wait_for_room(
+            self._read_on
+        )
 
     def _pause_reading(self) -> None:
         if self._is_reading and self._socket is not None:
@@ -427,7 +432,7 @@ class Connection(asyncio.Protocol):
     def _refuse_bytes(self) -> None:
         """The connection makes us hold more than one may."""
         held = self.account.held_bytes
-        self.refuse(
+        self.closing.refuse(
             Refused(
                 ErrorCode.RESOURCE_LIMIT,
                 f"this connection makes the gateway hold {held} bytes; at most {self.limits.connection_bytes} are"
@@ -437,7 +442,7 @@ class Connection(asyncio.Protocol):
 
     def _close_as_largest(self, bound: str) -> None:
         """Publishers wait for room, and this connection holds the most (``gateway.ledger.Ledger.relieve``)."""
-        self.refuse(
+        self.closing.refuse(
             Refused(
                 ErrorCode.RESOURCE_LIMIT,
                 f"the gateway is to hold no more ({bound}), and holds the most for this connection:"
@@ -446,18 +451,6 @@ class Connection(asyncio.Protocol):
         )
 
     # --- the end --------------------------------------------------------------------------------------------------
-
-    def refuse(self, refused: Refused) -> None:
-        """Close the connection with an error."""
-        self._closing.refuse(refused)
-
-    def stop(self, refused: Refused) -> None:
-        """The gateway stops, or has its client go: see ``Closing.stop``."""
-        self._closing.stop(refused)
-
-    def redirect(self, refused: Refused) -> None:
-        """Another gateway does what is asked for: see ``Closing.redirect``."""
-        self._closing.redirect(refused)
 
     def _let_go(self) -> None:
         """
@@ -491,7 +484,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse_text(self, error: UnicodeDecodeError) -> None:
         """The engine reads a text when it is asked for it, and only then finds that it is none."""
-        self.refuse(Refused(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}"))
+        self.closing.refuse(Refused(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}"))
 
     def _fail(self) -> None:
         """A mistake of ours: this connection pays for it, nobody else."""
@@ -500,7 +493,7 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         try:
-            self.refuse(
+            self.closing.refuse(
                 Refused(
                     ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"
                 )
@@ -526,18 +519,6 @@ class ConnectedClient:
         """Whose permissions it has."""
         self.peer_container = ""
         """Its container-id, as its open frame says; empty before that, and for who has none."""
-
-    def connected(self, peer: str) -> None:
-        """The client has connected."""
-        self.peer = peer
-
-    def sign_in(self, user: str) -> None:
-        """The client has shown who it is."""
-        self.user = user
-
-    def opened(self, container_id: str) -> None:
-        """The client has opened the connection."""
-        self.peer_container = container_id
 
     @property
     def origin(self) -> str:
@@ -591,3 +572,202 @@ async def _guarded(work: Coroutine[Any, Any, None], failed: Callable[[Exception]
         await work
     except Exception as error:
         failed(error)
+
+
+class Handshake:
+    """
+    What a connection does with its bytes before there is an engine for them.
+
+    Args:
+        check: Has a password checked, off the loop; raises ``TooManyChecks``.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sasl: SaslServer,
+        check: Callable[[Callable[[], bool]], Awaitable[bool]],
+    ) -> None:
+        self._connection = connection
+        self._check = check
+        self._sasl = sasl
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the peer; at the end the connection is told of it."""
+        connection, sasl = self._connection, self._sasl
+        before = sasl.state
+        sasl.receive(data)
+        connection.output.write(sasl.drain_output())
+        match sasl.state:
+            # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
+            case SaslState.VERIFYING if before is not SaslState.VERIFYING:
+                connection.tasks.spawn(self._verify())
+            case SaslState.DONE:
+                assert sasl.identity is not None
+                connection.authenticated(sasl.identity, sasl.leftover)
+            case SaslState.FAILED:
+                connection.turn_away(sasl.failure)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._sasl.close()
+
+    async def _verify(self) -> None:
+        """A password's hash is slow on purpose: it is computed off the loop."""
+        sasl = self._sasl
+        assert sasl.verification is not None
+        try:
+            sasl.resolve(await self._check(sasl.verification))
+        except TooManyChecks:
+            sasl.put_off("too many passwords are being checked")
+        self.receive(b"")
+
+
+def answer_open(engine: proton.Connection, acceptor: Acceptor, client: OpenClient | None) -> None:
+    """
+    Fill in our open frame.
+
+    Args:
+        client: Whose connection it is; None where it is refused.
+    """
+    offered = [*OFFERED, *acceptor.offered_capabilities]
+    properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
+    if client is None:
+        properties[symbol(NOT_ESTABLISHED)] = True
+    elif client.is_alone:
+        offered.append(SOLE_CONNECTION)
+        properties[symbol(DETECTION_POLICY)] = uint(STRONG)
+    engine.offered_capabilities = [symbol(capability) for capability in offered]
+    engine.properties = properties
+
+
+# --- what a connection is given by whoever accepted it ----------------------------------------------------------------
+
+
+class FrameFilter(NamedTuple):
+    """
+    What the frames of one connection go through, where more is wanted of them than the engine tells or writes.
+
+    Invariant: the engine and the peer understand the same with and without this.
+    """
+
+    receive: Callable[[bytes], bytes]
+    """Given any piece of what the peer sent; returns what the engine is given instead."""
+    write: Callable[[bytes], bytes]
+    """Given any piece of what the engine has to say; returns what is written instead."""
+
+
+class OpenClient(Protocol):
+    """The client of a connection that is open, in its Message VPN: what its links are, is known there."""
+
+    @property
+    def vpn(self) -> MessageVpn:
+        """The Message VPN."""
+
+    @property
+    def transactions(self) -> LocalTransactions:
+        """Those of the connection."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Its container wants to have no other connection, and that is kept."""
+
+    def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        The connection is gone, and its links were told: nodes go with it.
+
+        Args:
+            guarded: Calls what it is given, whatever that raises: no mistake is to cost another thing its end.
+        """
+
+    def left(self) -> None:
+        """The connection is gone with all that was its."""
+
+
+class Acceptor(Protocol):
+    """Where a connection was accepted: what its listener has it be."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those in effect now."""
+
+    @property
+    def container_id(self) -> str:
+        """Ours."""
+
+    def account(self, close: Callable[[str], None]) -> Account:
+        """
+        Where it is entered what the connection makes us hold.
+
+        Args:
+            close: Closes it, as the one that holds the most; called with the name of the bound that was passed.
+        """
+
+    def joined(self, connection: Connection) -> None:
+        """It has a socket."""
+
+    def opened(self, identity: Identity) -> None:
+        """
+        Its handshake is over, and its open frame here.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, its user has as many connections as one may have.
+        """
+
+    def left(self, connection: Connection) -> None:
+        """It is gone."""
+
+    def admits_line(self, kind: str, held_back: int) -> int | None:
+        """
+        One more log line of a kind, that stands for so many left out before.
+
+        Returns:
+            How many were held back since the last one; None if this one is to be held back, too.
+        """
+
+    def count_failure(self) -> None:
+        """A mistake of ours has cost a connection."""
+
+    def sasl(self, certificate_name: str | None) -> SaslServer:
+        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
+
+    async def check_password(self, work: Callable[[], bool]) -> bool:
+        """
+        Have a password checked, off the loop.
+
+        Raises:
+            gateway.users.TooManyChecks: Its peer may try again later.
+        """
+
+    def frame_filter(self, identity: Identity) -> FrameFilter | None:
+        """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
+
+    @property
+    def offered_capabilities(self) -> tuple[str, ...]:
+        """Capabilities of our open frame, besides those that every listener offers."""
+
+    @property
+    def open_properties(self) -> Mapping[str, str]:
+        """Properties of our open frame."""
+
+    def open_client(
+        self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None
+    ) -> OpenClient:
+        """
+        The client, in the Message VPN that its open frame asks for.
+
+        Args:
+            policy: What that asks of other connections of its container; None where it asks for nothing.
+
+        Raises:
+            Refused: There is no such Message VPN, or its user may not enter that; or its container has another
+                connection, and keeps that.
+        """
+
+    async def attach(self, link: Link, termini: AttachedTermini) -> None:
+        """
+        Answer an attach of the open client; never raises for a mistake of the peer's.
+
+        Args:
+            termini: What is said of its source and target.
+        """

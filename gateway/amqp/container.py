@@ -13,8 +13,8 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -24,10 +24,12 @@ from amqp_ext.frames.sole_connection import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway.amqp.admission import Admission, Admitted, NoRoom
-from gateway.amqp.attach.attach import attach
-from gateway.amqp.attach.client import CarryingConnection, Client, VpnState
-from gateway.amqp.connection import ConnectedClient, Connection
-from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks, Spoken
+from gateway.amqp.attach.attach import AttachRequest, attach
+from gateway.amqp.attach.sources import source_setup
+from gateway.amqp.attach.targets import target_setup
+from gateway.amqp.client import Client, VpnState
+from gateway.amqp.connection import ConnectedClient, Connection, FrameFilter
+from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import LinkStealing, Listener, Settings, authority
@@ -38,6 +40,7 @@ from gateway.logging.lines import PeerLines
 from gateway.sockets import accepted_from, tell_refused
 from gateway.tls import TlsError, renew, server_context
 from gateway.users import PasswordChecks, Users
+from gateway.vpn.hosted import MessageVpns
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import WaitingVpn
 
@@ -55,30 +58,15 @@ class Guest:
         self.leave = admitted.leave
 
 
-class ServedVpns(Protocol):
-    """The Message VPNs of the gateway (``gateway.vpn.hosted.MessageVpns``)."""
-
-    def get(self, name: str, /) -> MessageVpn | None:
-        """One that is active here."""
-
-    @property
-    def waiting(self) -> Mapping[str, WaitingVpn]:
-        """By name, those whose stores other gateways have."""
-
-    @property
-    def reading(self) -> Mapping[str, MessageVpn]:
-        """By name, those of them whose logs are read here."""
-
-
 class Container:
     """
     All that is AMQP in this process.
 
     Args:
-        vpns: ``default`` is among them.
+        vpns: Of the gateway; ``default`` is among them.
     """
 
-    def __init__(self, settings: Settings, users: Users, vpns: ServedVpns) -> None:
+    def __init__(self, settings: Settings, users: Users, vpns: MessageVpns) -> None:
         self.settings = settings
         self.container_id = f"rewind-{secrets.token_hex(4)}"
         self.connections: dict[Connection, None] = {}
@@ -95,7 +83,7 @@ class Container:
         self._relief: asyncio.TimerHandle | None = None
         self._users = users
         self._vpns = vpns
-        self._dialects = Dialects(users)
+        self.dialects = Dialects(users)
         self._is_stopping = False
         self._number = 0
         self._shared: WeakKeyDictionary[MessageVpn, VpnState] = WeakKeyDictionary()
@@ -115,7 +103,8 @@ class Container:
         """
         self.settings = settings
         for shared in list(self._shared.values()):
-            shared.forget_relay_topics()
+            # Users may be permitted other things now. Who is connected, and stays so, keeps what it knows.
+            shared.relay_topics.clear()
         self._disconnect(changed_users)
         failed: TlsError | None = None
         self.ledger.set_bounds(settings.limits.memory_bytes, settings.limits.user_bytes)
@@ -175,7 +164,7 @@ class Container:
         """What the clients of a Message VPN have in common."""
         found = self._shared.get(vpn)
         if found is None:
-            found = self._shared[vpn] = VpnState()
+            found = self._shared[vpn] = VpnState(self._users, lambda: self._is_stopping)
         return found
 
     def admit(self, address: str, user: str) -> Guest:
@@ -188,28 +177,12 @@ class Container:
         admitted = self.admission.admit_user(address, user)
         return Guest(self.next_number(), admitted)
 
-    # --- what listeners use (``gateway.amqp.container.ListeningContainer``) ----------------------------------------
+    # --- what listeners use -----------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
         """For a new connection."""
         self._number += 1
         return self._number
-
-    def spoken_by(self, listener: Listener) -> Spoken:
-        """What a listener speaks beyond AMQP 1.0."""
-        return self._dialects.spoken_by(listener)
-
-    def joined(self, connection: Connection) -> None:
-        """A connection has a socket."""
-        self.connections[connection] = None
-
-    def left(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self.connections.pop(connection, None)
-
-    def count_failure(self) -> None:
-        """A mistake of ours has cost a connection."""
-        self.failures += 1
 
     def sasl(self, mechanisms: tuple[str, ...], certificate_name: str | None) -> SaslServer:
         """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
@@ -225,46 +198,16 @@ class Container:
             decoy_iterations=users.decoy_iterations,
         )
 
-    def open_client(
-        self,
-        connection: CarryingConnection,
-        hostname: str | None,
-        spoken: Spoken,
-        batches: BatchedTransfers | None,
-        *,
-        shows_tokens: bool,
-        link_stealing: LinkStealing,
-    ) -> Client:
+    def vpn_for(self, hostname: str | None, client: ConnectedClient, *, is_known: bool) -> MessageVpn:
         """
-        The client of a connection, in the Message VPN that its open frame asks for.
+        The Message VPN that an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
 
         Args:
-            shows_tokens: Who it is, it says later, by tokens.
-            link_stealing: Within what a name that is attached again takes the older link's place.
+            is_known: The client's user is; else that is said later (``gateway.users.Users.check_entry``).
 
         Raises:
             Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
                 is not enabled; REDIRECT, another gateway is active.
-        """
-        vpn = self._vpn_for(hostname, connection.identity, is_known=not shows_tokens)
-        return Client(
-            connection,
-            vpn,
-            self._users,
-            self.shared_by(vpn),
-            lambda: self._is_stopping,
-            spoken,
-            batches,
-            shows_tokens=shows_tokens,
-            link_stealing=link_stealing,
-        )
-
-    def _vpn_for(self, hostname: str | None, client: ConnectedClient, *, is_known: bool) -> MessageVpn:
-        """
-        The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
-
-        Args:
-            is_known: The client's user is; else that is said later (``gateway.users.Users.check_entry``).
         """
         asked = hostname or ""
         vpn = self._vpn_of(asked.removeprefix("vhost:"))
@@ -288,144 +231,44 @@ class Container:
         return self._vpns.waiting.get(name) or self._vpns.get(name)
 
 
-class ListeningContainer(Protocol):
-    """What listeners have in common (``gateway.amqp.container.Container``)."""
+class ListenerTerms(NamedTuple):
+    """What a listener's settings say of its connections."""
 
-    @property
-    def settings(self) -> Settings:
-        """Those in effect now."""
-
-    @property
-    def container_id(self) -> str:
-        """Ours."""
-
-    def next_number(self) -> int:
-        """For a new connection."""
-
-    def spoken_by(self, listener: Listener) -> Spoken:
-        """What a listener speaks beyond AMQP 1.0."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """What all peers make us hold."""
-
-    @property
-    def admission(self) -> Admission:
-        """Who may connect."""
-
-    @property
-    def lines(self) -> PeerLines:
-        """How many log lines an address may cause."""
-
-    @property
-    def password_checks(self) -> PasswordChecks:
-        """Where clients' passwords are hashed."""
-
-    def joined(self, connection: Connection) -> None:
-        """A connection has a socket."""
-
-    def left(self, connection: Connection) -> None:
-        """A connection is gone."""
-
-    def count_failure(self) -> None:
-        """A mistake of ours has cost a connection."""
-
-    def sasl(self, mechanisms: tuple[str, ...], certificate_name: str | None) -> SaslServer:
-        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
-
-    def open_client(
-        self,
-        connection: CarryingConnection,
-        hostname: str | None,
-        spoken: Spoken,
-        batches: BatchedTransfers | None,
-        *,
-        shows_tokens: bool,
-        link_stealing: LinkStealing,
-    ) -> Client:
-        """
-        The client of a connection, in the Message VPN that its open frame asks for.
-
-        Raises:
-            Refused: There is no such Message VPN, or its user may not enter that.
-        """
-
-
-class ServedClient:
-    """
-    The client of an open connection (``gateway.amqp.acceptor.OpenClient``): its attaches are answered by ``attach``.
-
-    Args:
-        client: In its Message VPN.
-        is_alone: Its container wants to have no other connection, and that is kept.
-    """
-
-    def __init__(self, client: Client, *, is_alone: bool) -> None:
-        self.client = client
-        self.is_alone = is_alone
-        self.vpn_name = client.vpn.name
-        self.wait_for_room = client.vpn.committer.wait_for_room
-
-    async def attach(self, link: Link, termini: AttachedTermini) -> None:
-        await attach(self.client, link, termini)
-
-    def retired(self, txn_id: bytes, count: int, found: int) -> None:
-        self.client.transactions.retired(txn_id, count, found)
-
-    def abandon_transactions(self) -> None:
-        self.client.transactions.abandon()
-
-    def links_lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
-        self.client.release_nodes(guarded)
-
-    def left(self) -> None:
-        self.client.left()
+    spoken: Spoken
+    """What it speaks beyond AMQP 1.0."""
+    mechanisms: tuple[str, ...]
+    """SASL mechanisms to offer, best first."""
+    accepts_tokens: bool
+    link_stealing: LinkStealing
+    """Within what a name that is attached again takes the older link's place."""
 
 
 class ListenerAcceptor:
     """
-    What a listener has one connection be (``gateway.amqp.acceptor.Acceptor``): as its settings were when the client
-    connected, whatever they come to be.
+    What a listener has one connection be (``gateway.amqp.connection.Acceptor``).
+
+    Args:
+        terms: As the listener's settings were when the client connected, whatever they come to be.
     """
 
-    def __init__(
-        self,
-        container: ListeningContainer,
-        admitted: Admitted,
-        spoken: Spoken,
-        mechanisms: tuple[str, ...],
-        *,
-        accepts_tokens: bool,
-        link_stealing: LinkStealing,
-    ) -> None:
-        self._link_stealing = link_stealing
+    def __init__(self, container: Container, admitted: Admitted, terms: ListenerTerms) -> None:
         self.limits = container.settings.limits
-        self._admitted = admitted
+        self.container_id = container.container_id
+        self.offered_capabilities = terms.spoken.offered_capabilities
+        self.open_properties = terms.spoken.open_properties
         self._container = container
-        self._spoken = spoken
-        self._mechanisms = mechanisms
-        self._accepts_tokens = accepts_tokens
-        self._frames: FrameHooks | None = None
+        self._admitted = admitted
+        self._terms = terms
+        self._batches: BatchedTransfers | None = None
         self._shows_tokens = False
         """Only tokens say who the client is."""
-
-    @property
-    def container_id(self) -> str:
-        return self._container.container_id
-
-    @property
-    def offered_capabilities(self) -> tuple[str, ...]:
-        return self._spoken.offered_capabilities
-
-    @property
-    def open_properties(self) -> Mapping[str, str]:
-        return self._spoken.open_properties
+        self._client: Client | None = None
 
     def account(self, close: Callable[[str], None]) -> Account:
         return self._container.ledger.open(self.limits.connection_bytes, close)
 
     def joined(self, connection: Connection) -> None:
-        self._container.joined(connection)
+        self._container.connections[connection] = None
 
     def opened(self, identity: Identity) -> None:
         self._admitted.opened()
@@ -434,47 +277,63 @@ class ListenerAcceptor:
 
     def left(self, connection: Connection) -> None:
         self._admitted.leave()
-        self._container.left(connection)
+        self._container.connections.pop(connection, None)
+        self._client = None
 
     def admits_line(self, kind: str, held_back: int) -> int | None:
         return self._container.lines.admit(self._admitted.address, kind, held_back)
 
     def count_failure(self) -> None:
-        self._container.count_failure()
+        self._container.failures += 1
 
     def sasl(self, certificate_name: str | None) -> SaslServer:
-        return self._container.sasl(self._mechanisms, certificate_name)
+        return self._container.sasl(self._terms.mechanisms, certificate_name)
 
     async def check_password(self, work: Callable[[], bool]) -> bool:
         return await self._container.password_checks.check(self._admitted.address, work)
 
-    def frame_filter(self, identity: Identity) -> FrameHooks | None:
-        self._shows_tokens = self._accepts_tokens and identity.is_anonymous
-        self._frames = self._spoken.frames(self.limits.max_frame_bytes)
-        return self._frames
+    def frame_filter(self, identity: Identity) -> FrameFilter | None:
+        self._shows_tokens = self._terms.accepts_tokens and identity.is_anonymous
+        frames = self._terms.spoken.frames(self.limits.max_frame_bytes)
+        if frames is None:
+            return None
+        self._batches = frames.batches
+        return FrameFilter(frames.receive, frames.write)
 
     def open_client(
-        self, connection: CarryingConnection, hostname: str | None, policy: EnforcementPolicy | None
-    ) -> ServedClient:
-        client = self._container.open_client(
+        self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None
+    ) -> Client:
+        terms = self._terms
+        vpn = self._container.vpn_for(
+            terms.spoken.vpn_name_of(hostname), connection.identity, is_known=not self._shows_tokens
+        )
+        client = Client(
             connection,
-            self._spoken.vpn_name_of(hostname),
-            self._spoken,
-            self._frames.batches if self._frames is not None else None,
+            vpn,
+            self._container.shared_by(vpn),
+            terms.spoken,
+            self._batches,
             shows_tokens=self._shows_tokens,
-            link_stealing=self._link_stealing,
+            link_stealing=terms.link_stealing,
         )
         try:
-            return ServedClient(client, is_alone=client.stand_alone(policy))
+            client.stand_alone(policy)
         except Refused:
             client.left()
             raise
+        self._client = client
+        return client
+
+    async def attach(self, link: Link, termini: AttachedTermini) -> None:
+        if self._client is not None:
+            request = AttachRequest(link, termini)
+            await attach(self._client, request, target_setup if request.publishes else source_setup)
 
 
 class AmqpListener:
     """One address that clients connect to."""
 
-    def __init__(self, container: ListeningContainer, settings: Listener) -> None:
+    def __init__(self, container: Container, settings: Listener) -> None:
         self._container = container
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -486,12 +345,10 @@ class AmqpListener:
     def _apply(self, settings: Listener) -> None:
         container = self._container
         self._settings = settings
-        self._spoken = container.spoken_by(settings)
-        self._accepts_tokens = container.settings.accepts_tokens(settings)
-        self._mechanisms = self._spoken.mechanisms(
-            container.settings.mechanisms(settings), accepts_tokens=self._accepts_tokens
-        )
-        """SASL mechanisms to offer, best first."""
+        spoken = container.dialects.spoken_by(settings)
+        accepts_tokens = container.settings.accepts_tokens(settings)
+        mechanisms = spoken.mechanisms(container.settings.mechanisms(settings), accepts_tokens=accepts_tokens)
+        self._terms = ListenerTerms(spoken, mechanisms, accepts_tokens, settings.link_stealing)
 
     async def start(self) -> str:
         """
@@ -530,14 +387,7 @@ class AmqpListener:
 
     async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
         """Begin a connection, behind TLS where the listener has it."""
-        acceptor = ListenerAcceptor(
-            self._container,
-            admitted,
-            self._spoken,
-            self._mechanisms,
-            accepts_tokens=self._accepts_tokens,
-            link_stealing=self._settings.link_stealing,
-        )
+        acceptor = ListenerAcceptor(self._container, admitted, self._terms)
         connection = Connection(acceptor, self._container.next_number())
         websocket = self._settings.websocket
         protocol = connection if websocket is None else WebSocketTransport(connection, websocket)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
@@ -19,42 +19,13 @@ from websockets.protocol import SEND_EOF, State
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
-from gateway.amqp.connection_log import ConnectionLog, address_of_peer
+from gateway.amqp.connection import Connection
+from gateway.amqp.connection_log import address_of_peer
 from gateway.config import WebSocket
 from gateway.logging import log_keys
 
 UNOPENED_BYTES: Final = 64 * 1024
 """Largest WebSocket message, and most bytes of the upgrade, of a peer whose AMQP connection is not open yet."""
-
-
-class TunnelledConnection(Protocol):
-    """The AMQP connection in a WebSocket: an ``asyncio.Protocol`` that says how far it is."""
-
-    @property
-    def log(self) -> ConnectionLog:
-        """Its lines."""
-
-    @property
-    def has_opened(self) -> bool:
-        """Its peer has signed in and opened it."""
-
-    def buffer(self, size_bytes: int) -> None:
-        """So many bytes of messages that are not whole yet are held for it outside."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the peer."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
-
-    def pause_writing(self) -> None:
-        """The socket's buffer is full."""
-
-    def resume_writing(self) -> None:
-        """The socket's buffer has room again."""
 
 
 SUBPROTOCOLS: Final = (Subprotocol("amqp"), Subprotocol("AMQPWSB10"))
@@ -73,7 +44,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     a gateway without users would else be open to every page that somebody looks at. Other programs send none.
     """
 
-    def __init__(self, connection: TunnelledConnection, settings: WebSocket) -> None:
+    def __init__(self, connection: Connection, settings: WebSocket) -> None:
         super().__init__()
         self._connection = connection
         self._socket: asyncio.Transport | None = None

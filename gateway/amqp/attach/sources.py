@@ -16,32 +16,25 @@ from amqp_ext.addresses.forms import PartitionPosition
 from amqp_ext.addresses.options import NO_OPTIONS
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.addresses.texts import AddressError
-from amqp_ext.filters.filter_set import Filters
 from amqp_ext.lifetime import Lifetime
-from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, combine, from_options, parse_text
-from gateway.amqp.attach.client import Client, exclusivity_of, kind_of, kind_of_queue, queue_at
-from gateway.amqp.attach.request import (
-    AttachRequest,
-    LinkSetup,
-    ReadyLink,
-    SourceInPlace,
-    log_values_of,
-    reply_to_source,
-    splicer_for,
+from amqp_ext.message.annotations import Splicer
+from amqp_ext.replay_start import (
+    ReplayStart,
+    ReplayStartError,
+    StartKind,
+    combine,
+    from_options,
+    parse_text,
 )
+from gateway.amqp.attach.attach import AttachRequest, LinkSetup, SourceInPlace, reply_to_source
 from gateway.amqp.attach.subscriptions import Subscription, endpoint_for, kept_endpoint
-from gateway.amqp.dialects.hooks import GroupMembership, ReaderGroups
+from gateway.amqp.client import Client
+from gateway.amqp.dialects.hooks import ReaderGroups
+from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.links.base_link import UnsubscribingLink, give_up
 from gateway.amqp.links.consumer import Consumer
 from gateway.amqp.links.reader import Feed, ReaderLink
-from gateway.amqp.nodes import (
-    Lease,
-    NodeLease,
-    lease_of_consumer,
-    make_queue,
-    make_topic_endpoint,
-    temporary_name,
-)
+from gateway.amqp.nodes import Lease, lease_of_consumer, make_queue, make_topic_endpoint, temporary_name
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -49,6 +42,15 @@ from gateway.core.model import ID, ReplayRequest, Row
 from gateway.core.replay.reading import Pacer, ReplayMark, compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.logging import log_keys
+
+NOTHING_YET: Final = ReplayStart(StartKind.LIVE)
+"""The start of who asks for none: what is published from now on."""
+
+JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
+"""Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""
+
+
+# --- which source it is -----------------------------------------------------------------------------------------------
 
 
 async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
@@ -60,12 +62,18 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     """
     # Both are read before anything is made for it.
     _ = request.capabilities, request.filters
+    subscription = Subscription(
+        request.name,
+        request.capabilities,
+        client.identity.peer_container,
+        is_durable=request.never_expires or not request.address,
+    )
     if request.is_dynamic:
         client.require_active()
         return _dynamic(client, request)
     if not request.address:
         client.require_active()
-        return UnsubscribeSource(client, request, _subscription_of(client, request))
+        return UnsubscribeSource(client, request, subscription)
     try:
         address = parse_source(request.address, request.capabilities)
         start = combine(request.filters.start, from_options(address.options))
@@ -77,7 +85,6 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     grouped = grouped_partition(client, address)
     if grouped is not None:
         client.require_active()  # whose turn it is in a group, is known there
-    subscription = _subscription_of(client, request)
     if grouped is not None and not grouped.is_stream:
         client.authorization.require_log_of(
             address.name, makes=client.vpn.endpoints.find(address.name) is None
@@ -91,18 +98,18 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
             is_everybodys=subscription.is_everybodys,
         )
     if grouped is not None:
-        return await partition_setup(client, request, grouped, start)
+        return await _partition(client, request, grouped, start)
     if not _is_read_anywhere(client, address):
         client.require_active()
     match address.kind:
         case AddressKind.LOG:
-            return LogSource(client, request, [address.name], start)
+            return LogSource(client, request, start, [address.name])
         case AddressKind.PARTITION:
-            return LogSource(client, request, [queue_topic(address.name)], start)
+            return LogSource(client, request, start, [queue_topic(address.name)])
         case AddressKind.QUEUE:
             return await _queue(client, request, address, start)
         case AddressKind.TOPIC:
-            return _topic(client, request, address, start)
+            return _topic(client, request, subscription, address.name, start)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 
 
@@ -118,173 +125,150 @@ def _is_read_anywhere(client: Client, address: Address) -> bool:
     )
 
 
-def _subscription_of(client: Client, request: AttachRequest) -> Subscription:
-    return Subscription(
-        request.name,
-        request.capabilities,
-        client.identity.peer_container,
-        is_durable=request.never_expires or not request.address,
-    )
-
-
 def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
     """A node is made for the link: a temporary queue, or a temporary topic with an endpoint for the link."""
-    lifetime, filters = request.lifetime, request.filters
+    lifetime, start = request.lifetime, request.filters.start
     if "temporary-topic" in request.capabilities:
         topic = temporary_name("TTMP")
-        # Its endpoint sees to no-local.
-        no_local, filters = filters.no_local, replace(filters, no_local=False)
-        owned = make_topic_endpoint(
-            client.owner,
-            client.vpn.endpoints,
-            [topic],
-            known_as=topic,
-            no_local=client.origin if no_local else "",
-        )
-        endpoint, address = owned.endpoint, f"topic://{topic}"
-        return ConsumerSource(
-            client,
-            request,
-            endpoint,
-            address=address,
-            filters=filters,
-            start=filters.start,
-            lease=owned,
-            is_made=True,
-        )
-    lease = make_queue(client.owner, client.vpn.endpoints, lifetime)
-    if request.is_for_jms:
-        client.owner.registry.keep_private(lease.endpoint.name)
-    return ConsumerSource(
-        client,
-        request,
-        lease.endpoint,
-        address=client.spoken.address_of(lease.endpoint.name),
-        filters=filters,
-        start=filters.start,
-        lease=lease,
-        is_made=True,
-    )
+        no_local = client.origin if request.filters.no_local else ""
+        owned = make_topic_endpoint(client.owner, [topic], known_as=topic, no_local=no_local)
+        node = ConsumedNode(owned.endpoint, f"topic://{topic}", owned, is_made=True, sees_to_no_local=True)
+        return ConsumerSource(client, request, start, node)
+    lease = make_queue(client.owner, lifetime, is_private=request.is_for_jms)
+    address = client.spoken.address_of(lease.endpoint.name)
+    return ConsumerSource(client, request, start, ConsumedNode(lease.endpoint, address, lease, is_made=True))
 
 
 async def _queue(
     client: Client, request: AttachRequest, address: Address, start: ReplayStart | None
 ) -> LinkSetup:
-    endpoint = queue_at(client, address)
+    endpoint = client.queue_at(address)
     await client.vpn.committer.committed()
     if endpoint.kind is EndpointKind.STREAM:
-        return StreamSource(client, request, endpoint, start, address.options)
+        return StreamSource(client, request, start, endpoint, address.options)
     if request.wants_copies:
-        return BrowserSource(client, request, endpoint, start)
-    return ConsumerSource(
-        client,
-        request,
-        endpoint,
-        address=request.address,
-        filters=request.filters,
-        start=start,
-        lease=lease_of_consumer(client.owner, client.vpn.endpoints, endpoint, client.is_stopping),
-        options=address.options,
-    )
+        return BrowserSource(client, request, start, endpoint)
+    lease = lease_of_consumer(client.owner, endpoint, client.is_stopping)
+    node = ConsumedNode(endpoint, request.address, lease, options=address.options)
+    return ConsumerSource(client, request, start, node)
 
 
-def _topic(client: Client, request: AttachRequest, address: Address, start: ReplayStart | None) -> LinkSetup:
+def _topic(
+    client: Client,
+    request: AttachRequest,
+    subscription: Subscription,
+    pattern: str,
+    start: ReplayStart | None,
+) -> LinkSetup:
     """A durable topic endpoint, or a temporary one, subscribed to the topic."""
-    filters, subscription = request.filters, _subscription_of(client, request)
-    endpoint, lease = endpoint_for(
-        client.owner,
-        client.vpn.endpoints,
-        client.authorization,
-        subscription,
-        address.name,
-        no_local=client.origin if filters.no_local else "",
+    no_local = client.origin if request.filters.no_local else ""
+    endpoint, lease = endpoint_for(client, subscription, pattern, no_local=no_local)
+    node = ConsumedNode(
+        endpoint, request.address, lease, is_made=True, sees_to_no_local=not subscription.is_shared
     )
-    if not subscription.is_shared:
-        # Its endpoint sees to it.
-        filters = replace(filters, no_local=False)
-    return ConsumerSource(
-        client,
-        request,
-        endpoint,
-        address=request.address,
-        filters=filters,
-        start=start,
-        lease=lease,
-        is_made=True,
-    )
+    return ConsumerSource(client, request, start, node)
 
 
-def selection_of(
-    client: Client, filters: Filters, link: str, mark: ReplayMark | None = None
-) -> Callable[[Row], bool] | None:
+# --- sources that messages come from ----------------------------------------------------------------------------------
+
+
+class MessageSource(LinkSetup):
     """
-    What the consumer of a source is to be given: what passes its filters, and with no-local what did not come from
-    its own container, as far as that is known (see ``Origins``). None when everything passes.
+    A source that messages come from.
 
     Args:
-        link: The consumer's, for the log.
-        mark: What a reader's messages are given.
-
-    Raises:
-        Refused: INVALID_FIELD, with the place in the selector and the reason.
-    """
-    log = client.log
-
-    def too_costly(row: Row) -> None:
-        log.warning("selection_too_costly", **{log_keys.LINK: link, log_keys.FIRST: row[ID]})
-
-    passes = compile_filters(filters, too_costly, mark)
-    if not filters.no_local:
-        return passes
-    origins, own = client.vpn.origins, client.origin
-    if client.is_connected:
-        origins.watch(client)
-    if passes is None:
-        return lambda row: origins.of(row[ID]) != own
-    return lambda row: origins.of(row[ID]) != own and passes(row)
-
-
-NOTHING_YET: Final = ReplayStart(StartKind.LIVE)
-"""The start of who asks for none: what is published from now on."""
-
-
-class ConsumerSource(LinkSetup):
-    """
-    A consumer of an endpoint.
-
-    Args:
-        is_made: The endpoint may have been made for this link, and has yet to become durable then.
-        address: Of the source, as the reply says it.
-        filters: Those that the consumer applies.
         start: Where the peer wants to start; None where it does not say.
-        lease: What the link has on a temporary node.
-        options: Of the source's address.
     """
+
+    def __init__(self, client: Client, request: AttachRequest, start: ReplayStart | None) -> None:
+        super().__init__(client, request)
+        self._start = start
+        self._filters = request.filters
+        self._selects: Callable[[Row], bool] | None = None
+        """What the link is to be given; None where that is everything."""
+        self._resolved: Resolved
+
+    def _selection(self, mark: ReplayMark | None = None) -> Callable[[Row], bool] | None:
+        """
+        What passes the filters, and with no-local what did not come from the client's own container, as far as that is
+        known (see ``Origins``). None when everything passes.
+
+        Args:
+            mark: What a reader's messages are given.
+
+        Raises:
+            Refused: INVALID_FIELD, with the place in the selector and the reason.
+        """
+        client, log, link = self._client, self._client.log, self._link.name
+
+        def too_costly(row: Row) -> None:
+            log.warning("selection_too_costly", **{log_keys.LINK: link, log_keys.FIRST: row[ID]})
+
+        passes = compile_filters(self._filters, too_costly, mark)
+        if not self._filters.no_local:
+            return passes
+        origins, own = client.vpn.origins, client.origin
+        if client.is_connected:
+            origins.watch(client)
+        if passes is None:
+            return lambda row: origins.of(row[ID]) != own
+        return lambda row: origins.of(row[ID]) != own and passes(row)
+
+    def _splicer(self) -> Splicer:
+        """What puts header and annotations in front of the messages that this source sends."""
+        return Splicer(self._client.vpn.log.generation, stream_offset=self._filters.wants_stream_offset)
+
+    async def _resolve_on(self, endpoint: Endpoint) -> None:
+        """
+        Find out where on an endpoint or stream the link starts.
+
+        Raises:
+            Refused: The start is nowhere, or the endpoint was deleted meanwhile.
+        """
+        vpn = self._client.vpn
+        self._resolved = await vpn.log.resolve_start_on(
+            endpoint, self._start or NOTHING_YET, self._client.identity.user
+        )
+        if not vpn.endpoints.is_there(endpoint):
+            raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
+
+    def log_values(self) -> dict[str, Any]:
+        """What was asked for, and what is given."""
+        return {
+            log_keys.ADDRESS: self._link.source.address,
+            log_keys.START: str(self._start) if self._start is not None else None,
+            log_keys.FIRST: self._resolved.first,
+            log_keys.UNTIL: self._resolved.last,
+        }
+
+
+class ConsumedNode(NamedTuple):
+    """The endpoint that a consumer is bound to, as its source."""
+
+    endpoint: Endpoint
+    address: str | None
+    """Of the source, as the reply says it."""
+    lease: Lease | None
+    """What the link has on it, where it is temporary."""
+    options: Mapping[str, str] = NO_OPTIONS
+    """Of the source's address."""
+    is_made: bool = False
+    """It may have been made for this link, and has yet to become durable then."""
+    sees_to_no_local: bool = False
+    """Messages of its consumer's own are not put on it."""
+
+
+class ConsumerSource(MessageSource):
+    """An endpoint that is consumed from: the link is bound to it, after a replay if one is asked for."""
 
     def __init__(
-        self,
-        client: Client,
-        request: AttachRequest,
-        endpoint: Endpoint,
-        *,
-        address: str | None,
-        filters: Filters,
-        start: ReplayStart | None,
-        lease: NodeLease | None,
-        is_made: bool = False,
-        options: Mapping[str, str] = NO_OPTIONS,
+        self, client: Client, request: AttachRequest, start: ReplayStart | None, node: ConsumedNode
     ) -> None:
-        self._client = client
-        self._request = request
-        self._endpoint = endpoint
-        self._address = address
-        self._filters = filters
-        self._start = start
-        self._lease = lease
-        self._is_made = is_made
-        self._options = options
-        self._selects: Callable[[Row], bool] | None = None
-        self._resolved: Resolved
+        super().__init__(client, request, start)
+        self._node = node
+        self._endpoint = node.endpoint
+        if node.sees_to_no_local:
+            self._filters = replace(self._filters, no_local=False)
         self._flow: Flow | None = None
         self._consumer: Consumer
 
@@ -302,16 +286,14 @@ class ConsumerSource(LinkSetup):
 
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
-        if self._is_made:
+        if self._node.is_made:
             await vpn.committer.committed()
-        self._selects = selection_of(self._client, self._filters, self._request.link.name)
+        self._selects = self._selection()
         # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
         if self._start is None and endpoint.settings.default_start and not endpoint.flows:
             self._start = parse_text(endpoint.settings.default_start)
         start = self._start
-        self._resolved = await vpn.log.resolve_start_on(
-            endpoint, start or NOTHING_YET, self._client.identity.user
-        )
+        await self._resolve_on(endpoint)
         if start is not None and (start.speed or start.rate):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"
@@ -320,30 +302,22 @@ class ConsumerSource(LinkSetup):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live"
             )
-        if not vpn.endpoints.is_there(endpoint):
-            raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 
-    async def bind(self) -> ReadyLink | None:
+    async def bind(self) -> AttachedLink | None:
         client, request, endpoint = self._client, self._request, self._endpoint
         vpn = client.vpn
         consumer = self._consumer = Consumer(
-            request.link,
-            client.carrier,
-            client.identity,
-            splicer_for(self._filters, vpn.log),
-            consumers=vpn.consumers,
-            committer=vpn.committer,
-            transactions=client.transactions,
-            lease=self._lease,
+            self._link,
+            client,
+            self._splicer(),
+            lease=self._node.lease,
             default_outcome=request.termini.default_outcome,
-            is_stopping=client.is_stopping,
-            max_unsettled=client.limits.max_unsettled_per_flow,
         )
         if self._replays:
             vpn.replays.check(endpoint, by_client=True, name=self._asked.name)
         priority = request.consumer_priority(client.spoken.consumer_priorities)
         flow = self._flow = vpn.consumers.bind(
-            endpoint, consumer, request.epoch(self._options), self._selects, priority
+            endpoint, consumer, request.epoch(self._node.options), self._selects, priority
         )
         if self._replays:
             vpn.replays.start(endpoint, self._resolved.first, flow, self._asked)
@@ -351,13 +325,13 @@ class ConsumerSource(LinkSetup):
         return consumer if flow in endpoint.flows else None
 
     def reply(self) -> None:
-        lifetime = self._lease.lifetime if self._lease is not None else Lifetime.DELETE_ON_CLOSE
+        lease = self._node.lease
         in_place = SourceInPlace(
-            self._address,
+            self._node.address,
             self._filters,
             self._resolved,
             copies=False,
-            lifetime=lifetime,
+            lifetime=lease.lifetime if lease is not None else Lifetime.DELETE_ON_CLOSE,
             replays=self._replays,
         )
         reply_to_source(self._request, in_place, self._client.vpn.log)
@@ -366,57 +340,34 @@ class ConsumerSource(LinkSetup):
         assert self._flow is not None
         self._consumer.begin(self._flow)
 
-    def log_values(self) -> dict[str, Any]:
-        return log_values_of(self._request.link, self._start, self._resolved)
-
     def release(self) -> None:
         if self._flow is not None:
             self._client.vpn.consumers.unbind(self._flow)
-        if self._lease is not None:
-            self._lease.release()
+        if self._node.lease is not None:
+            self._node.lease.release()
 
 
-class BrowserSource(LinkSetup):
-    """
-    A queue, or topic endpoint, that is browsed.
-
-    Args:
-        start: Where the peer wants to start; None where it does not say.
-    """
+class BrowserSource(MessageSource):
+    """A queue, or topic endpoint, that is browsed: the link sees what lies there, and takes nothing (section 3.5.6)."""
 
     def __init__(
-        self, client: Client, request: AttachRequest, endpoint: Endpoint, start: ReplayStart | None
+        self, client: Client, request: AttachRequest, start: ReplayStart | None, endpoint: Endpoint
     ) -> None:
-        self._client = client
-        self._request = request
+        super().__init__(client, request, start)
         self._endpoint = endpoint
-        self._start = start
-        self._selects: Callable[[Row], bool] | None = None
-        self._resolved: Resolved
         self._reader: ReaderLink
-
-    @property
-    def _filters(self) -> Filters:
-        return self._request.filters
 
     async def prepare(self) -> None:
         if self._start is not None and self._start.kind is not StartKind.LIVE:
             raise Refused(
                 ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://"
             )
-        self._selects = selection_of(self._client, self._filters, self._request.link.name)
+        self._selects = self._selection()
 
-    async def bind(self) -> ReadyLink:
-        client, log = self._client, self._client.vpn.log
-        splicer = splicer_for(self._filters, log)
-        self._reader = ReaderLink(
-            self._request.link,
-            client.carrier,
-            client.identity,
-            splicer,
-            max_unsettled=client.limits.max_unsettled_per_flow,
-        )
-        self._resolved = Resolved(log.next_id, None, None, is_live=True)
+    async def bind(self) -> AttachedLink:
+        client = self._client
+        self._reader = ReaderLink(self._link, client, self._splicer())
+        self._resolved = Resolved(client.vpn.log.next_id, None, None, is_live=True)
         self._reader.lease = client.owner.registry.lease_on(self._endpoint.name)
         return self._reader
 
@@ -429,76 +380,88 @@ class BrowserSource(LinkSetup):
     def opened(self) -> None:
         self._reader.begin(self._client.vpn.readers.browse(self._endpoint, self._reader, self._selects))
 
-    def log_values(self) -> dict[str, Any]:
-        return log_values_of(self._request.link, self._start, self._resolved)
 
-
-JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
-"""Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""
-
-
-def pacer_for(start: ReplayStart | None) -> Pacer | None:
-    """The pace that a replay is to have, if one is asked for."""
-    return Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
-
-
-class LogSource(LinkSetup):
+class HistorySource(MessageSource):
     """
-    A log reader.
+    A source that history is read from, and then what is live: the log, or a stream.
 
     Args:
-        patterns: The topics that it reads.
-        join: Makes it one of a group of readers.
+        join: Makes the link one of a group of readers.
     """
 
     def __init__(
         self,
         client: Client,
         request: AttachRequest,
-        patterns: Sequence[str],
         start: ReplayStart | None,
-        join: JoinGroup | None = None,
+        join: JoinGroup | None,
     ) -> None:
-        self._client = client
-        self._request = request
-        self._patterns = patterns
-        self._start = start
+        super().__init__(client, request, start)
         self._join = join
-        self._selects: Callable[[Row], bool] | None = None
         self._mark: ReplayMark | None = None
-        self._resolved: Resolved
-        self._wants_batches = False
         self._reader: ReaderLink | None = None
-
-    @property
-    def _filters(self) -> Filters:
-        return self._request.filters
+        self._feed: Feed | None = None
 
     async def prepare(self) -> None:
-        vpn = self._client.vpn
-        vpn.log.check_reads("there is nothing to read")
+        self._client.vpn.log.check_reads("there is nothing to read")
         if self._start is not None and self._start.name:
             self._mark = ReplayMark(self._start.name)
-        self._selects = selection_of(self._client, self._filters, self._request.link.name, self._mark)
-        self._resolved = await vpn.log.resolve_start(
+        self._selects = self._selection(self._mark)
+
+    def _new_reader(self) -> ReaderLink:
+        reader = self._reader = ReaderLink(
+            self._link, self._client, self._splicer(), settles=self._join is not None
+        )
+        if self._mark is not None:
+            self._mark.below = self._client.vpn.broker.next_id
+            reader.mark(self._mark.name, self._mark.below)
+        return reader
+
+    def _pacer(self) -> Pacer | None:
+        """The pace that the replay is to have, if one is asked for."""
+        start = self._start
+        return Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
+
+    def opened(self) -> None:
+        assert self._reader is not None and self._feed is not None
+        self._reader.begin(self._feed)
+
+    def release(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        if self._reader is not None and self._reader.lease is not None:
+            self._reader.lease.release()
+
+
+class LogSource(HistorySource):
+    """
+    The replay log: a reader of the topics that match.
+
+    Args:
+        patterns: The topics that it reads.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        request: AttachRequest,
+        start: ReplayStart | None,
+        patterns: Sequence[str],
+        join: JoinGroup | None = None,
+    ) -> None:
+        super().__init__(client, request, start, join)
+        self._patterns = patterns
+        self._wants_batches = False
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        self._resolved = await self._client.vpn.log.resolve_start(
             self._start or NOTHING_YET, self._patterns, self._client.identity.user
         )
 
-    async def bind(self) -> ReadyLink:
-        client, request = self._client, self._request
-        splicer = splicer_for(self._filters, client.vpn.log)
-        reader = self._reader = ReaderLink(
-            request.link,
-            client.carrier,
-            client.identity,
-            splicer,
-            settles=self._join is not None,
-            max_unsettled=client.limits.max_unsettled_per_flow,
-        )
-        if self._mark is not None:
-            self._mark.below = client.vpn.broker.next_id
-            reader.mark(self._mark.name, self._mark.below)
-        self._wants_batches = request.wants_batches
+    async def bind(self) -> AttachedLink:
+        reader = self._new_reader()
+        self._wants_batches = self._request.wants_batches
         if self._join is not None:
             reader.lease = self._join(reader)
         return reader
@@ -519,91 +482,54 @@ class LogSource(LinkSetup):
 
     def opened(self) -> None:
         assert self._reader is not None
-        self._reader.begin(
-            self._client.vpn.readers.read_log(
-                self._resolved, self._patterns, self._reader, self._selects, pacer_for(self._start)
-            )
+        self._feed = self._client.vpn.readers.read_log(
+            self._resolved, self._patterns, self._reader, self._selects, self._pacer()
         )
-
-    def log_values(self) -> dict[str, Any]:
-        return log_values_of(self._request.link, self._start, self._resolved)
-
-    def release(self) -> None:
-        if self._reader is not None and self._reader.lease is not None:
-            self._reader.lease.release()
+        super().opened()
 
 
-class StreamSource(LinkSetup):
+class StreamSource(HistorySource):
     """
-    A reader of a stream.
+    A stream: a reader of what the stream shows of the log, by the stream's exclusivity.
+
+    The reader brings its own start, or gets the stream's default one; it is resolved here, before the answer, and is
+    good for a reader that has to wait for its turn, too: it reads on from there when its turn comes.
 
     Args:
         options: Of the source's address.
-        join: Makes it one of a group of readers.
     """
 
     def __init__(
         self,
         client: Client,
         request: AttachRequest,
-        endpoint: Endpoint,
         start: ReplayStart | None,
+        endpoint: Endpoint,
         options: Mapping[str, str],
         join: JoinGroup | None = None,
     ) -> None:
-        self._client = client
-        self._request = request
+        super().__init__(client, request, start, join)
         self._endpoint = endpoint
-        self._start = start
         self._options = options
-        self._join = join
-        self._selects: Callable[[Row], bool] | None = None
-        self._mark: ReplayMark | None = None
         self._epoch: int | None = None
-        self._resolved: Resolved
-        self._reader: ReaderLink
-        self._feed: Feed | None = None
-
-    @property
-    def _filters(self) -> Filters:
-        return self._request.filters
 
     async def prepare(self) -> None:
-        vpn, endpoint = self._client.vpn, self._endpoint
-        vpn.log.check_reads("there is nothing to read")
-        if self._start is not None and self._start.name:
-            self._mark = ReplayMark(self._start.name)
-        self._selects = selection_of(self._client, self._filters, self._request.link.name, self._mark)
+        await super().prepare()
         self._epoch = self._request.epoch(self._options)
-        if self._start is None and endpoint.settings.default_start:
-            self._start = parse_text(endpoint.settings.default_start)
-        self._resolved = await vpn.log.resolve_start_on(
-            endpoint, self._start or NOTHING_YET, self._client.identity.user
-        )
-        if not vpn.endpoints.is_there(endpoint):
-            raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
+        default = self._endpoint.settings.default_start
+        if self._start is None and default:
+            self._start = parse_text(default)
+        await self._resolve_on(self._endpoint)
 
-    async def bind(self) -> ReadyLink:
-        client = self._client
-        splicer = splicer_for(self._filters, client.vpn.log)
-        reader = self._reader = ReaderLink(
-            self._request.link,
-            client.carrier,
-            client.identity,
-            splicer,
-            settles=self._join is not None,
-            max_unsettled=client.limits.max_unsettled_per_flow,
-        )
-        if self._mark is not None:
-            self._mark.below = client.vpn.broker.next_id
-            reader.mark(self._mark.name, self._mark.below)
-        self._feed = client.vpn.streams.read(
+    async def bind(self) -> AttachedLink:
+        reader = self._new_reader()
+        self._feed = self._client.vpn.streams.read(
             self._endpoint,
             reader,
             self._resolved,
             epoch=self._epoch,
             selects=self._selects,
-            pacer=pacer_for(self._start),
+            pacer=self._pacer(),
         )
         if self._join is not None:
             reader.lease = self._join(reader)
@@ -620,22 +546,17 @@ class StreamSource(LinkSetup):
         )
         reply_to_source(self._request, in_place, self._client.vpn.log)
 
-    def opened(self) -> None:
-        assert self._feed is not None
-        self._reader.begin(self._feed)
 
-    def log_values(self) -> dict[str, Any]:
-        return log_values_of(self._request.link, self._start, self._resolved)
-
-    def release(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-            if self._reader.lease is not None:
-                self._reader.lease.release()
+# --- a partition, in a group of consumers -----------------------------------------------------------------------------
 
 
 class GroupedPartition(NamedTuple):
-    """A partition that somebody wants to read in a group."""
+    """
+    A partition of a queue's log that somebody wants to read in a group of consumers.
+
+    The queue is a stream, made by the first attach to it where queues are made on first use; of a queue that is none,
+    what was sent to it is read from the log. Nothing piles up for a group: it is a name beside which epochs count.
+    """
 
     address: Address
     """As that of its queue."""
@@ -662,7 +583,7 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
         return None
     queue = replace(address, kind=AddressKind.QUEUE, position=None)
     found = client.vpn.endpoints.find(address.name)
-    is_stream = kind_of_queue(client, queue) is EndpointKind.STREAM
+    is_stream = client.kind_of_queue(queue) is EndpointKind.STREAM
     if is_stream:
         queue = replace(queue, options={**address.options, "kind": EndpointKind.STREAM.value})
     if found is not None:
@@ -670,7 +591,7 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
     return GroupedPartition(queue, is_stream, position, groups)
 
 
-async def partition_setup(
+async def _partition(
     client: Client, request: AttachRequest, partition: GroupedPartition, start: ReplayStart | None
 ) -> LinkSetup:
     """
@@ -679,36 +600,33 @@ async def partition_setup(
     Raises:
         Refused: STOLEN, a reader with a higher epoch has the partition; as for other links to the queue.
     """
-    vpn, options, groups = client.vpn, partition.address.options, partition.groups
+    options, groups = partition.address.options, partition.groups
     name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch(options)
     groups.check(name, group, epoch)
-    endpoint = vpn.endpoints.queue_for(
-        name,
-        kind=kind_of(options),
-        exclusive=exclusivity_of(options),
-        may_create=options.get("create") != "never",
-    )
-    await vpn.committer.committed()
+    endpoint = client.queue_at(partition.address)
+    await client.vpn.committer.committed()
 
-    def join(reader: ReaderLink) -> GroupMembership:
+    def join(reader: ReaderLink) -> Lease:
         return groups.join(name, group, epoch, reader)
 
     if endpoint.kind is EndpointKind.STREAM:
-        return StreamSource(client, request, endpoint, start, options, join)
-    return LogSource(client, request, [queue_topic(name)], start, join)
+        return StreamSource(client, request, start, endpoint, options, join)
+    return LogSource(client, request, start, [queue_topic(name)], join)
+
+
+# --- a subscription that is given up ----------------------------------------------------------------------------------
 
 
 class UnsubscribeSource(LinkSetup):
     """
-    A link that gives a subscription up.
+    No source: by closing the link, a durable subscription of its name is given up.
 
     Args:
         subscription: As the link's name and capabilities say which.
     """
 
     def __init__(self, client: Client, request: AttachRequest, subscription: Subscription) -> None:
-        self._client = client
-        self._request = request
+        super().__init__(client, request)
         self._subscription = subscription
         self._endpoint: Endpoint
 
@@ -722,21 +640,18 @@ class UnsubscribeSource(LinkSetup):
                 f"the subscription {self._subscription.link_name!r} has a consumer; close that first",
             )
 
-    async def bind(self) -> ReadyLink:
-        return UnsubscribingLink(
-            self._request.link, self._client.carrier, self._client.vpn.endpoints, self._endpoint
-        )
+    async def bind(self) -> AttachedLink:
+        return UnsubscribingLink(self._link, self._client, self._endpoint)
 
     def closed_early(self) -> None:
-        give_up(self._client.vpn.endpoints, self._endpoint, self._client.log)
+        give_up(self._client, self._endpoint)
 
     def reply(self) -> None:
-        link = self._request.link
-        source = link.source
+        source = self._link.source
         source.address = next(iter(self._endpoint.subscriptions), "")
         source.durability = Terminus.DELIVERIES
         source.expiry_policy = Terminus.EXPIRE_NEVER
-        link.target.copy(link.remote_target)
+        self._link.target.copy(self._link.remote_target)
 
     def log_values(self) -> None:
         return None

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.amqp.nodes import NodeLease, NodeOwner, SharedEndpoint, make_topic_endpoint
+from gateway.amqp.client import Client
+from gateway.amqp.nodes import Lease, SharedEndpoint, make_topic_endpoint
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -72,33 +72,15 @@ class Subscription:
         return name if "global" in capabilities else f"{name}|{self.container_id}"
 
 
-class Owners(Protocol):
-    """Whose subscriptions are, and who may take what lies on them."""
-
-    @property
-    def owner_name(self) -> str:
-        """Whose those are that are made now; empty for nobody's."""
-
-    def require_owner(self, subscription: Endpoint) -> None:
-        """Taking what lies on one; raises ``Denied`` where it is another user's."""
-
-
 def endpoint_for(
-    owner: NodeOwner,
-    endpoints: Endpoints,
-    owners: Owners,
-    subscription: Subscription,
-    pattern: str,
-    *,
-    no_local: str,
-) -> tuple[Endpoint, NodeLease | None]:
+    client: Client, subscription: Subscription, pattern: str, *, no_local: str
+) -> tuple[Endpoint, Lease | None]:
     """
     The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
     that it is committed.
 
     Args:
-        owner: The connection that subscribes.
-        owners: Of which user it is; that this one may have what is there was seen to, but for temporary ones.
+        client: Who subscribes; that this one may have what is there was seen to, but for temporary ones.
         no_local: The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of
             no effect on a shared one, which has many subscribers.
 
@@ -113,36 +95,35 @@ def endpoint_for(
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     is_shared, name = subscription.is_shared, subscription.durable_name
     if name is not None:
-        endpoint = _durable(endpoints, name, pattern, owners.owner_name, is_shared=is_shared)
+        endpoint = _durable(client, name, pattern, is_shared=is_shared)
         if not is_shared and not endpoint.flows:
-            endpoints.set_no_local(endpoint, no_local)
+            client.vpn.endpoints.set_no_local(endpoint, no_local)
         return endpoint, None
     if is_shared:
-        return _temporary_shared(owner, endpoints, owners, subscription, pattern)
-    owned = make_topic_endpoint(owner, endpoints, [pattern], no_local=no_local)
+        return _temporary_shared(client, subscription, pattern)
+    owned = make_topic_endpoint(client.owner, [pattern], no_local=no_local)
     return owned.endpoint, owned
 
 
 def _temporary_shared(
-    owner: NodeOwner, endpoints: Endpoints, owners: Owners, subscription: Subscription, pattern: str
-) -> tuple[Endpoint, NodeLease]:
-    name = f"#P2P/SHARED/{subscription.shared_name}"
+    client: Client, subscription: Subscription, pattern: str
+) -> tuple[Endpoint, Lease | None]:
+    name, endpoints = f"#P2P/SHARED/{subscription.shared_name}", client.vpn.endpoints
     found = endpoints.find(name)
     if found is not None and not subscription.is_everybodys:
-        owners.require_owner(found)
-    if found is not None and list(found.subscriptions) == [pattern]:
-        return found, SharedEndpoint(owner, endpoints, found, name)
-    if found is not None:
+        client.authorization.require_owner(found)
+    if found is not None and list(found.subscriptions) != [pattern]:
         raise Refused(
             ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
         )
-    settings = EndpointSettings(temporary=True, owner=owners.owner_name)
-    made = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
-    return made, SharedEndpoint(owner, endpoints, made, name)
+    if found is None:
+        settings = EndpointSettings(temporary=True, owner=client.authorization.owner_name)
+        found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
+    return found, SharedEndpoint(client.owner, found, name)
 
 
-def _durable(endpoints: Endpoints, name: str, pattern: str, owner: str, *, is_shared: bool) -> Endpoint:
-    exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
+def _durable(client: Client, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
+    endpoints = client.vpn.endpoints
     found = endpoints.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
         raise Refused(
@@ -162,7 +143,8 @@ def _durable(endpoints: Endpoints, name: str, pattern: str, owner: str, *, is_sh
         endpoints.delete(found)
         found = None
     if found is None:
-        settings = EndpointSettings(exclusive=exclusive, owner=owner)
+        exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
+        settings = EndpointSettings(exclusive=exclusive, owner=client.authorization.owner_name)
         found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
     return found
 

@@ -35,8 +35,9 @@ from amqp_ext.event_hubs.padding import Padder
 from amqp_ext.event_hubs.requests import CbsNode, ManagementNode
 from amqp_ext.event_hubs.shared_access import Token, TokenError, read_token
 from amqp_ext.event_hubs.wire_names import CBS_MECHANISM
-from amqp_ext.lifetime import Lifetime
-from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, GroupReader, ServedNode
+from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, ServedNode
+from gateway.amqp.engine.link_table import AttachedLink
+from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -80,7 +81,7 @@ class ConsumerGroups:
     """The receivers of all hubs of one Message VPN."""
 
     def __init__(self) -> None:
-        self._receivers: dict[tuple[str, str], dict[GroupReader, int | None]] = {}
+        self._receivers: dict[tuple[str, str], dict[AttachedLink, int | None]] = {}
 
     def check(self, queue: str, group: str, epoch: int | None) -> None:
         """
@@ -99,7 +100,7 @@ class ConsumerGroups:
             f"{asked} is not taken; attach with that level or a higher one, or detach the other first",
         )
 
-    def join(self, queue: str, group: str, epoch: int | None, reader: GroupReader) -> Membership:
+    def join(self, queue: str, group: str, epoch: int | None, reader: AttachedLink) -> Membership:
         """
         One more receiver; those that it throws out are detached.
 
@@ -119,7 +120,7 @@ class ConsumerGroups:
             )
         return Membership(self, (queue, group), reader)
 
-    def leave(self, key: tuple[str, str], reader: GroupReader) -> None:
+    def leave(self, key: tuple[str, str], reader: AttachedLink) -> None:
         """A receiver is gone. Twice does no harm."""
         receivers = self._receivers.get(key)
         if receivers is not None:
@@ -128,12 +129,10 @@ class ConsumerGroups:
                 del self._receivers[key]
 
 
-class Membership:
+class Membership(Lease):
     """What a receiver has of its consumer group: released when its link is gone."""
 
-    lifetime = Lifetime.DELETE_ON_CLOSE
-
-    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], reader: GroupReader) -> None:
+    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], reader: AttachedLink) -> None:
         self._groups = groups
         self._key = key
         self._reader = reader

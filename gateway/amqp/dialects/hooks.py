@@ -11,76 +11,26 @@ without them does not ask.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.addresses.forms import PartitionPosition
-from amqp_ext.lifetime import Lifetime
 from amqp_ext.request_nodes import RequestNode
-from gateway.amqp.nodes import NodeOwner
+from gateway.amqp.authorization import Authorization, TokenCheck
+from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.link_table import AttachedLink
+from gateway.amqp.nodes import Lease, NodeOwner
 from gateway.core.errors import Refused
-from gateway.core.permissions import Action
 from gateway.vpn.message_vpn import MessageVpn
-
-
-class TokenCheck(Protocol):
-    """What the tokens that a client has shown permit, where tokens say who it is."""
-
-    def require(self, address: Address, *, publishes: bool) -> None:
-        """
-        Receiving from an address, or sending to it.
-
-        Args:
-            address: As it was read: how a peer spells it must not decide what it is.
-
-        Raises:
-            Refused: UNAUTHORIZED, there is no token for it.
-        """
-
-    def require_all(self) -> None:
-        """
-        What is of no one entity: dynamic nodes, the anonymous relay, transactions.
-
-        Raises:
-            Refused: UNAUTHORIZED, there is no token for everything.
-        """
-
-
-class Authorizing(Protocol):
-    """What a client may do, as its user's rules have it."""
-
-    def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
-        """
-        Any one of these actions on a queue or topic has to be permitted.
-
-        Raises:
-            Refused: UNAUTHORIZED, none is.
-        """
-
-    def require_unlocked(self, queue: str) -> None:
-        """
-        What only the connection may do that has an exclusive queue, where this queue is one.
-
-        Raises:
-            Refused: RESOURCE_LOCKED, it is another connection's.
-        """
-
-
-class ClientLog(Protocol):
-    """Lines about a client's connection, which say whose it is."""
-
-    def info(self, event: str, **values: Any) -> None:
-        """One line about something that happened."""
 
 
 class DialectClient(Protocol):
     """The connection of a client, as far as a dialect works on it."""
 
     @property
-    def log(self) -> ClientLog:
+    def log(self) -> ConnectionLog:
         """Lines about it."""
 
     @property
@@ -92,7 +42,7 @@ class DialectClient(Protocol):
         """The Message VPN that it opened."""
 
     @property
-    def authorization(self) -> Authorizing:
+    def authorization(self) -> Authorization:
         """What its user may do there."""
 
     @property
@@ -167,24 +117,6 @@ class FrameHooks(NamedTuple):
     batches: BatchedTransfers
 
 
-class GroupReader(Protocol):
-    """A link that reads a partition for a group of consumers."""
-
-    def refuse(self, refused: Refused) -> None:
-        """Detach it with an error."""
-
-
-class GroupMembership(Protocol):
-    """What a reader has of its group, until its link is gone."""
-
-    @property
-    def lifetime(self) -> Lifetime:
-        """As what is made for a link has one: it goes with the link."""
-
-    def release(self) -> None:
-        """The reader is gone. Twice does no harm."""
-
-
 class ReaderGroups(Protocol):
     """Who reads the partitions of one Message VPN for which group of consumers."""
 
@@ -196,7 +128,7 @@ class ReaderGroups(Protocol):
             Refused: STOLEN, one with a higher epoch has the partition.
         """
 
-    def join(self, queue: str, group: str, epoch: int | None, reader: GroupReader) -> GroupMembership:
+    def join(self, queue: str, group: str, epoch: int | None, reader: AttachedLink) -> Lease:
         """
         One more reader; those that it throws out are detached.
 

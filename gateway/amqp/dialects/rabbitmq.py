@@ -41,7 +41,7 @@ from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeError, ExchangeKind
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from amqp_ext.rabbitmq.requests import ManagementNode
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
-from gateway.amqp.nodes import ExclusiveQueue, LockedQueue, locked_text
+from gateway.amqp.nodes import ExclusiveQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -158,7 +158,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
     made = vpn.endpoints.create(name, kind, settings)
     if command.is_exclusive:
         # Before anybody else's turn, and before its connection could go.
-        ExclusiveQueue(client.owner, vpn.endpoints, made)
+        ExclusiveQueue(client.owner, made)
     await vpn.committer.committed()
     return Declared(_state(client, made), is_new=True)
 
@@ -259,7 +259,7 @@ def _check_same_life(client: DialectClient, endpoint: Endpoint, command: Declare
         )
 
 
-def _exclusive(client: DialectClient, endpoint: Endpoint) -> LockedQueue | None:
+def _exclusive(client: DialectClient, endpoint: Endpoint) -> ExclusiveQueue | None:
     return client.owner.registry.exclusive_queue_of(endpoint)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cproton_ffi import ffi, lib
 from proton import Collector, Event, Link, Transport
@@ -46,39 +46,34 @@ RARE_EVENTS: Final = 64
 """Sessions, links and their ends that are dealt with in one turn of the loop: some milliseconds."""
 
 
+class InputHandlers(NamedTuple):
+    """What a connection does about its input."""
+
+    act: Callable[[Finding], None]
+    """Called with what the walk over the peer's frames finds, once all was dealt with that came before it."""
+    deal_with: Callable[[Event], None]
+    """Called with each event that is no transfer, disposition or flow."""
+    is_busy: Callable[[], bool]
+    """Whether so much is under way for the peer that nothing more is to begin. ``Input.wake`` says when it is less."""
+    go_on: Callable[[], None]
+    """Calls ``Input.go_on``, in another turn of the loop, and guards it."""
+    end: Callable[[], None]
+    """The engine takes no more."""
+
+
 class Input:
     """
     The input of one connection.
 
     Args:
-        deal_with: Called with each event that is no transfer, disposition or flow.
-        is_busy: Whether so much is under way for the peer that nothing more is to begin. ``wake`` says when it is less.
-        go_on: Calls ``go_on`` here, in another turn of the loop, and guards it.
-        end: The engine takes no more.
         walk: Over the peer's frames, before the engine has them.
-        act: Called with what that finds, once all was dealt with that came before it.
     """
 
-    def __init__(
-        self,
-        links: LinkTable,
-        output: Output,
-        walk: FrameWalk,
-        act: Callable[[Finding], None],
-        deal_with: Callable[[Event], None],
-        is_busy: Callable[[], bool],
-        go_on: Callable[[], None],
-        end: Callable[[], None],
-    ) -> None:
+    def __init__(self, links: LinkTable, output: Output, walk: FrameWalk, handlers: InputHandlers) -> None:
         self._output = output
         self._walk = walk
-        self._act: Callable[[Finding], None] | None = act
-        self._told: tuple[Callable[[Event], None], Callable[[], bool], Callable[[], None]] | None = (
-            deal_with,
-            is_busy,
-            end,
-        )
-        self._go_on: Callable[[], None] | None = go_on
+        self._handlers: InputHandlers | None = handlers
+        """None once the connection is gone."""
         self._loop = asyncio.get_running_loop()
         self._events = EventPump(links)
         self._echoes = FlowEchoes(links)
@@ -123,17 +118,16 @@ class Input:
         while (
             (transport := self._transport) is not None
             and self._collector is not None
-            and self._told is not None
+            and (handlers := self._handlers) is not None
         ):
-            _, is_busy, end = self._told
             if not self._events.pump(self._collector, self._dispatch):
                 self.is_waiting = True
-                if not is_busy():
+                if not handlers.is_busy():
                     self._wake()
                 return
             self._act_on_found(transport)
             if has_failed:
-                end()
+                handlers.end()
             if not self._pieces:
                 if not self._unread:
                     return
@@ -159,32 +153,32 @@ class Input:
     def lost(self) -> None:
         """The connection is gone: nothing of it is held."""
         self.drop()
-        self._transport = self._collector = self._told = self._go_on = self._act = None
+        self._transport = self._collector = self._handlers = None
 
     def _wake(self) -> None:
-        if self._go_on is not None and not self._is_scheduled:
+        if self._handlers is not None and not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._handlers.go_on)
 
     def _dispatch(self) -> bool:
         """Have one rare event dealt with, the one on top of the collector. Whether another may follow in this turn."""
-        if self._collector is None or self._told is None:
+        if self._collector is None or self._handlers is None:
             return False
         event = self._collector.peek()
         if event is None:
             return True
-        deal_with, is_busy, _ = self._told
+        handlers = self._handlers
         self._rare_left -= 1
-        deal_with(event)
-        return self._rare_left > 0 and not is_busy()
+        handlers.deal_with(event)
+        return self._rare_left > 0 and not handlers.is_busy()
 
     def _act_on_found(self, transport: Transport) -> None:
         found, self._found = self._found, None
         if isinstance(found, StateRequest):
             if self._output.is_writable:
                 self._output.write(self._echoes.answer(found, self._events.flowed, transport))
-        elif found is not None and self._act is not None:
-            self._act(found)
+        elif found is not None and self._handlers is not None:
+            self._handlers.act(found)
 
 
 class EventPump:
@@ -303,7 +297,7 @@ class FlowEchoes:
 
     def _state_of(self, link: Link, request: StateRequest, said: bytes, transport: Transport) -> bytes:
         """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
-        handle = self._links.names.handle_of(link)
+        handle = self._links.names.handles.get(link)
         if handle is None or (link.credit > 0 and not request.is_echo):
             return b""
         if request.is_drain and link.queued:

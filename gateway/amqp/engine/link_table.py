@@ -37,291 +37,6 @@ from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
 
 
-class LinkTable:
-    """
-    The links and sessions of one connection.
-
-    Args:
-        log: Of the connection.
-        account: Where it is entered what the connection makes us hold.
-        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
-    """
-
-    def __init__(
-        self,
-        log: ConnectionLog,
-        account: Account,
-        schedule_flush: Callable[[], None],
-        loops: Loops = LOOPS,
-    ) -> None:
-        self._loops = loops
-        self.incoming: dict[Any, Receiving] = {}
-        """Attached links that messages come in on, by handle."""
-        self.outgoing: dict[Any, Sending] = {}
-        """Attached links whose events are taken one by one, by handle."""
-        self.names = LinkNames()
-        self.account = account
-        self._log = log
-        self._schedule_flush = schedule_flush
-        self.suspended = SuspendedLinks(self.outgoing, loops)
-        self._resumed: dict[Link, Link] = {}
-        """Links being attached, and the suspended ones of their names that they take the place of."""
-        self._attached: dict[Link, AttachedLink] = {}
-        self._retired = 0
-        self._known: set[Link] = set()
-        self._link_counts: dict[Session, int] = {}
-        """Open sessions, and how many links of each the peer has not detached."""
-        self._waiting: dict[WaitingLink, None] = {}
-        """Links that have credit and messages, but no room in the connection's output."""
-
-    # --- sessions -----------------------------------------------------------------------------------------------
-
-    @property
-    def sessions(self) -> Collection[Session]:
-        """The open ones."""
-        return self._link_counts.keys()
-
-    def begin_session(self, session: Session) -> None:
-        """A session has begun."""
-        self._link_counts[session] = 0
-        self.account.hold(Kind.LINKS, SESSION_BYTES)
-
-    def end_session(self, session: Session) -> None:
-        """
-        The peer has ended a session: its links end with it, it is answered and let go of. Nothing happens where it was
-        already: a peer may answer it after its end, and freed twice it would take others' memory along.
-        """
-        if session not in self._link_counts:
-            return
-        self.drop_session(session)
-        session.close()
-        session.free()
-
-    def drop_session(self, session: Session) -> None:
-        """A session has ended on our side: its links end with it."""
-        for link in [link for link in self._attached if link.session == session]:
-            self._drop(link, closed=False)
-        for link in self.suspended.of(session):
-            self._drop_suspended(link)
-        self.names.end(session)
-        self._known = {link for link in self._known if link.session != session}
-        links = self._link_counts.pop(session)
-        self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What the sessions hold that the peer, or the socket, has not taken yet: each of them has a window."""
-        return sum(map(outgoing_bytes, self._link_counts))
-
-    def enter_unfinished(self) -> None:
-        """Enter in the account what has come, and is no whole message yet."""
-        self.account.holds(Kind.UNFINISHED, sum(map(incoming_bytes, self._link_counts)))
-
-    # --- from the attach to the detach --------------------------------------------------------------------------
-
-    @property
-    def attached(self) -> Collection[AttachedLink]:
-        """The attached links."""
-        return self._attached.values()
-
-    def count_attach(self, link: Link) -> int:
-        """
-        The peer attaches a link in an open session.
-
-        Returns:
-            How many links of that session the peer has not detached, refused ones among them: they are kept as long.
-        """
-        self._link_counts[link.session] += 1
-        self.account.hold(Kind.LINKS, LINK_BYTES)
-        self._known.add(link)
-        return self._link_counts[link.session]
-
-    def is_known(self, link: Link) -> bool:
-        """Whether the peer has attached it, and neither detached it nor ended its session."""
-        return link in self._known
-
-    def replaced_by(self, link: Link) -> AttachedLink | None:
-        """
-        Note the name of a link that the peer attaches.
-
-        Returns:
-            The link that is attached by this name, in this direction and session; None if none is.
-
-        Raises:
-            UnicodeDecodeError: The name is no text.
-        """
-        older = self.names.add(link)
-        suspended = self.suspended.named(link.name, is_receiver=link.is_receiver)
-        if suspended is not None:
-            self._resumed[link] = suspended
-        return None if older is None else self._attached.get(older)
-
-    def register(self, attached: AttachedLink) -> None:
-        """A link is about to be answered: from now on its events go to it."""
-        link = attached.link
-        key = self._loops.handle_of(link._impl)
-        if attached.incoming is not None:
-            self.incoming[key] = attached.incoming
-        if attached.outgoing is not None:
-            self.outgoing[key] = attached.outgoing
-        self._attached[link] = attached
-        suspended = self._resumed.pop(link, None)
-        if suspended is not None and suspended in self.suspended:
-            attached.resume(self.suspended[suspended])
-            self.end_suspended(suspended)
-
-    def detach(self, link: Link, refused: Refused | None) -> None:
-        """Close a link from our side, with an error or without: nothing more goes to it."""
-        if refused is not None:
-            link.condition = condition_of(refused, room_of(link))
-            self._log.info(
-                "link_detached",
-                **{
-                    log_keys.LINK: self.name_of(link),
-                    log_keys.CONDITION: refused.code.condition,
-                    log_keys.REPLAY_ERROR: refused.code.replay_error,
-                    log_keys.REASON: refused.text,
-                },
-            )
-        link.close()
-        self._drop(link, closed=True)
-        self._schedule_flush()
-
-    def detached(self, link: Link, *, closed: bool) -> None:
-        """
-        The peer has detached (or closed) a link: it is answered, its name and its place are free, and it is let go of,
-        unless it is suspended: what is unsettled on it can still be settled then. Nothing happens where it was let go
-        of already, with its session or by an earlier detach.
-        """
-        if link not in self._known:
-            return
-        attached = self._attached.get(link)
-        if attached is not None and not closed and attached.suspend():
-            del self._attached[link]
-            self.incoming.pop(self._loops.handle_of(link._impl), None)
-            self.suspended.add(attached, self.name_of(link))
-            link.detach()
-            return
-        self._drop(link, closed=closed)
-        self._forget(link)
-        if closed:
-            link.close()
-        else:
-            if link.state & Link.LOCAL_UNINIT:
-                # Its attach is not answered yet: the engine would say nothing at all.
-                link.open()
-            link.detach()
-        link.free()
-
-    def end_suspended(self, link: Link) -> None:
-        """A suspended link has ceased to exist; nothing happens where it has already."""
-        if link in self.suspended:
-            self._drop_suspended(link)
-            self._forget(link)
-            link.free()
-
-    def _drop_suspended(self, link: Link) -> None:
-        attached = self.suspended.take(link)
-        if attached is not None:
-            attached.detached(closed=False)
-
-    def _forget(self, link: Link) -> None:
-        self._resumed.pop(link, None)
-        self.names.forget(link)
-        self._known.discard(link)
-        if link.session in self._link_counts:
-            self._link_counts[link.session] -= 1
-            self.account.hold(Kind.LINKS, -LINK_BYTES)
-
-    def drop_all(self) -> None:
-        """The connection is being closed: links end with it, and get no detach of their own."""
-        for link in list(self._attached):
-            self._drop(link, closed=False)
-        for link in self.suspended.all():
-            self._drop_suspended(link)
-
-    def lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
-        """
-        The connection is gone.
-
-        Args:
-            guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
-        """
-        suspended = [self.suspended.take(link) for link in self.suspended.all()]
-        for attached in (*self._attached.values(), *suspended):
-            if attached is not None:
-                guarded(attached.lost)
-        self._resumed.clear()
-        self._attached.clear()
-        self._link_counts.clear()
-        self._known.clear()
-        self._waiting.clear()
-        self.incoming.clear()
-        self.outgoing.clear()
-        self.names = LinkNames()
-
-    def _drop(self, link: Link, *, closed: bool) -> None:
-        attached = self._attached.pop(link, None)
-        if attached is not None:
-            attached.detached(closed=closed)
-            key = self._loops.handle_of(link._impl)
-            self.incoming.pop(key, None)
-            self.outgoing.pop(key, None)
-
-    # --- what is asked of it ------------------------------------------------------------------------------------
-
-    def name_of(self, link: Link) -> str:
-        """The name by which a link was attached."""
-        return self.names.of(link)
-
-    def retire(self) -> None:
-        """A delivery of a link was given an outcome in a transaction."""
-        self._retired += 1
-
-    def take_retired(self) -> int:
-        """How many were, since this was asked last."""
-        retired, self._retired = self._retired, 0
-        return retired
-
-    def attached_as(self, link: Link) -> AttachedLink | None:
-        """What a link of the engine's is attached as; None where it is not answered, or detached by us."""
-        return self._attached.get(link)
-
-    def attached_at(self, key: Any) -> Link | None:
-        """The attached link with this handle that transfers go over; None if there is none."""
-        if key not in self.incoming and key not in self.outgoing:
-            return None
-        return next((link for link in self._attached if self._loops.handle_of(link._impl) == key), None)
-
-    def deal_with_arrived(self) -> None:
-        """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""
-        for receiving in list(self.incoming.values()):
-            receiving.receive()
-        for sending in list(self.outgoing.values()):
-            sending.report()
-
-    # --- room for output ----------------------------------------------------------------------------------------
-
-    def wait_for_output(self, link: WaitingLink) -> None:
-        """Tell a link when the connection has room for output again."""
-        self._waiting[link] = None
-
-    def stop_waiting(self, link: WaitingLink) -> None:
-        """A link has nothing to send any more."""
-        self._waiting.pop(link, None)
-
-    @property
-    def is_waiting(self) -> bool:
-        """A link waits for room in the connection's output."""
-        return bool(self._waiting)
-
-    def offer_output(self) -> None:
-        """There is room: links that waited for it may send."""
-        waiting, self._waiting = self._waiting, {}
-        for link in waiting:
-            link.writable()
-
-
 class Receiving(Protocol):
     """Takes the transfers of a link that messages come in on."""
 
@@ -345,13 +60,6 @@ class Sending(Protocol):
         """The peer has given credit, or taken it back."""
 
 
-class WaitingLink(Protocol):
-    """A link that has something to send when its connection has room for output again."""
-
-    def writable(self) -> None:
-        """There is room."""
-
-
 class AttachedLink(Protocol):
     """A link from the attach that was answered to its detach."""
 
@@ -366,6 +74,12 @@ class AttachedLink(Protocol):
     @property
     def outgoing(self) -> Sending | None:
         """What takes its events one by one; None where messages come in on it, or none at all."""
+
+    def ready(self) -> None:
+        """Its attach is answered: give the first credit, or send what can be sent."""
+
+    def writable(self) -> None:
+        """It waited for room in its connection's output, and there is room."""
 
     def state(self) -> LinkState:
         """What it is like now, for administrators."""
@@ -385,6 +99,9 @@ class AttachedLink(Protocol):
     def lost(self) -> None:
         """The connection is gone."""
 
+    def steal(self) -> None:
+        """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
+
     def refuse(self, refused: Refused) -> None:
         """Detach with an error."""
 
@@ -397,7 +114,7 @@ class LinkNames:
         """By link, from its attach until the peer detaches it."""
         self._links: dict[tuple[Any, bool, str], Any] = {}
         """The newest link of each session, direction and name."""
-        self._handles: dict[Any, int] = {}
+        self.handles: dict[Any, int] = {}
         """Our handles of links that were answered."""
         self._output: list[bytes] = []
         self.unanswered: list[Any] = []
@@ -428,10 +145,6 @@ class LinkNames:
         """The name by which a link was attached."""
         return self._names.get(link) or link.name
 
-    def handle_of(self, link: Link) -> int | None:
-        """Our handle of a link; None where its attach was not seen."""
-        return self._handles.get(link)
-
     def saw(self, output: bytes) -> None:
         """This is being written, in any pieces; our attaches are among it."""
         self._output.append(output)
@@ -455,7 +168,7 @@ class LinkNames:
             else:
                 handle = handles.get((self._names[link], link.is_receiver))
                 if handle is not None:
-                    self._handles[link] = handle
+                    self.handles[link] = handle
                 forget_name(link)
         self.unanswered = unanswered
 
@@ -466,7 +179,7 @@ class LinkNames:
 
     def forget(self, link: Link) -> None:
         """The peer has detached a link."""
-        self._handles.pop(link, None)
+        self.handles.pop(link, None)
         name = self._names.pop(link, None)
         if name is None:
             return
@@ -477,63 +190,305 @@ class LinkNames:
             self.unanswered.remove(link)
 
 
-class SuspendedLinks:
+class LinkTable:
     """
-    Those of one connection.
+    The links and sessions of one connection.
 
     Args:
-        outgoing: Links whose events are taken one by one, by handle.
+        log: Of the connection.
+        account: Where it is entered what the connection makes us hold.
+        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
     """
 
-    def __init__(self, outgoing: dict[Any, Sending], loops: Loops) -> None:
+    def __init__(
+        self,
+        log: ConnectionLog,
+        account: Account,
+        schedule_flush: Callable[[], None],
+        loops: Loops = LOOPS,
+    ) -> None:
         self._loops = loops
-        self._outgoing = outgoing
-        self._links: dict[Link, tuple[AttachedLink, tuple[bool, str]]] = {}
+        self.incoming: dict[Any, Receiving] = {}
+        """Attached links that messages come in on, by handle."""
+        self.outgoing: dict[Any, Sending] = {}
+        """Attached links whose events are taken one by one, by handle."""
+        self.names = LinkNames()
+        self.account = account
+        self._log = log
+        self._schedule_flush = schedule_flush
+        self._suspended: dict[Link, tuple[AttachedLink, tuple[bool, str]]] = {}
         """With their directions and names."""
-        self._named: dict[tuple[bool, str], Link] = {}
-        """The last that was suspended of each direction and name."""
+        self._suspended_as: dict[tuple[bool, str], Link] = {}
+        """The last link that was suspended of each direction and name, on whichever session (section 2.6.1)."""
+        self._resumed: dict[Link, Link] = {}
+        """Links being attached, and the suspended ones of their names that they take the place of."""
+        self._attached: dict[Link, AttachedLink] = {}
+        self._retired = 0
+        self._known: set[Link] = set()
+        self.sessions: dict[Session, int] = {}
+        """Open sessions, and how many links of each the peer has not detached."""
+        self._waiting: dict[AttachedLink, None] = {}
+        """Links that have credit and messages, but no room in the connection's output."""
 
-    def __contains__(self, link: Link) -> bool:
-        return link in self._links
+    # --- sessions -----------------------------------------------------------------------------------------------
 
-    def __getitem__(self, link: Link) -> AttachedLink:
-        return self._links[link][0]
+    def begin_session(self, session: Session) -> None:
+        """A session has begun."""
+        self.sessions[session] = 0
+        self.account.hold(Kind.LINKS, SESSION_BYTES)
 
-    def add(self, attached: AttachedLink, name: str) -> None:
-        """It is suspended: what its peer says of deliveries still goes to it."""
+    def end_session(self, session: Session) -> None:
+        """
+        The peer has ended a session: its links end with it, it is answered and let go of. Nothing happens where it was
+        already: a peer may answer it after its end, and freed twice it would take others' memory along.
+        """
+        if session not in self.sessions:
+            return
+        self.drop_session(session)
+        session.close()
+        session.free()
+
+    def drop_session(self, session: Session) -> None:
+        """A session has ended on our side: its links end with it."""
+        for link in [link for link in self._attached if link.session == session]:
+            self._drop(link, closed=False)
+        for link in [link for link in self._suspended if link.session == session]:
+            self._drop_suspended(link)
+        self.names.end(session)
+        self._known = {link for link in self._known if link.session != session}
+        links = self.sessions.pop(session)
+        self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the sessions hold that the peer, or the socket, has not taken yet: each of them has a window."""
+        return sum(map(outgoing_bytes, self.sessions))
+
+    def enter_unfinished(self) -> None:
+        """Enter in the account what has come, and is no whole message yet."""
+        self.account.holds(Kind.UNFINISHED, sum(map(incoming_bytes, self.sessions)))
+
+    # --- from the attach to the detach --------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> Collection[AttachedLink]:
+        """The attached links."""
+        return self._attached.values()
+
+    def count_attach(self, link: Link) -> int:
+        """
+        The peer attaches a link in an open session.
+
+        Returns:
+            How many links of that session the peer has not detached, refused ones among them: they are kept as long.
+        """
+        self.sessions[link.session] += 1
+        self.account.hold(Kind.LINKS, LINK_BYTES)
+        self._known.add(link)
+        return self.sessions[link.session]
+
+    def is_known(self, link: Link) -> bool:
+        """Whether the peer has attached it, and neither detached it nor ended its session."""
+        return link in self._known
+
+    def replaced_by(self, link: Link) -> AttachedLink | None:
+        """
+        Note the name of a link that the peer attaches.
+
+        Returns:
+            The link that is attached by this name, in this direction and session; None if none is.
+
+        Raises:
+            UnicodeDecodeError: The name is no text.
+        """
+        older = self.names.add(link)
+        suspended = self._suspended_as.get((link.is_receiver, link.name))
+        if suspended is not None:
+            self._resumed[link] = suspended
+        return None if older is None else self._attached.get(older)
+
+    def register(self, attached: AttachedLink) -> None:
+        """A link is about to be answered: from now on its events go to it."""
         link = attached.link
-        key = (link.is_receiver, name)
-        self._links[link] = (attached, key)
-        self._named[key] = link
+        key = self._loops.handle_of(link._impl)
+        if attached.incoming is not None:
+            self.incoming[key] = attached.incoming
         if attached.outgoing is not None:
-            self._outgoing[self._loops.handle_of(link._impl)] = attached.outgoing
+            self.outgoing[key] = attached.outgoing
+        self._attached[link] = attached
+        suspended = self._resumed.pop(link, None)
+        if suspended is not None and suspended in self._suspended:
+            attached.resume(self._suspended[suspended][0])
+            self.end_suspended(suspended)
 
-    def take(self, link: Link) -> AttachedLink | None:
-        """It is suspended no more: whoever takes it ends it. None where it is not suspended."""
-        found = self._links.pop(link, None)
+    def detach(self, link: Link, refused: Refused | None) -> None:
+        """Close a link from our side, with an error or without: nothing more goes to it."""
+        if refused is not None:
+            link.condition = condition_of(refused, room_of(link))
+            self._log.info(
+                "link_detached",
+                **{
+                    log_keys.LINK: self.names.of(link),
+                    log_keys.CONDITION: refused.code.condition,
+                    log_keys.REPLAY_ERROR: refused.code.replay_error,
+                    log_keys.REASON: refused.text,
+                },
+            )
+        link.close()
+        self._drop(link, closed=True)
+        self._schedule_flush()
+
+    def detached(self, link: Link, *, closed: bool) -> None:
+        """
+        The peer has detached (or closed) a link: it is answered, its name and its place are free, and it is let go of,
+        unless it is suspended: what is unsettled on it can still be settled then. Nothing happens where it was let go
+        of already, with its session or by an earlier detach.
+        """
+        if link not in self._known:
+            return
+        attached = self._attached.get(link)
+        if attached is not None and not closed and attached.suspend():
+            # What its peer says of deliveries still goes to it.
+            del self._attached[link]
+            self.incoming.pop(self._loops.handle_of(link._impl), None)
+            key = (link.is_receiver, self.names.of(link))
+            self._suspended[link] = (attached, key)
+            self._suspended_as[key] = link
+            link.detach()
+            return
+        self._drop(link, closed=closed)
+        self._forget(link)
+        if closed:
+            link.close()
+        else:
+            if link.state & Link.LOCAL_UNINIT:
+                # Its attach is not answered yet: the engine would say nothing at all.
+                link.open()
+            link.detach()
+        link.free()
+
+    def end_suspended(self, link: Link) -> None:
+        """A suspended link has ceased to exist; nothing happens where it has already."""
+        if link in self._suspended:
+            self._drop_suspended(link)
+            self._forget(link)
+            link.free()
+
+    def _drop_suspended(self, link: Link) -> None:
+        found = self._suspended.pop(link, None)
         if found is None:
-            return None
+            return
         attached, key = found
-        self._outgoing.pop(self._loops.handle_of(link._impl), None)
-        if self._named.get(key) == link:
-            del self._named[key]
-        return attached
+        self.outgoing.pop(self._loops.handle_of(link._impl), None)
+        if self._suspended_as.get(key) == link:
+            del self._suspended_as[key]
+        attached.detached(closed=False)
 
-    def named(self, name: str, *, is_receiver: bool) -> Link | None:
-        """The one of this direction and name, on whichever session (section 2.6.1); None where there is none."""
-        return self._named.get((is_receiver, name))
+    def _forget(self, link: Link) -> None:
+        self._resumed.pop(link, None)
+        self.names.forget(link)
+        self._known.discard(link)
+        if link.session in self.sessions:
+            self.sessions[link.session] -= 1
+            self.account.hold(Kind.LINKS, -LINK_BYTES)
 
-    def of(self, session: Session) -> list[Link]:
-        """Those of a session."""
-        return [link for link in self._links if link.session == session]
+    def drop_all(self) -> None:
+        """The connection is being closed: links end with it, and get no detach of their own."""
+        for link in list(self._attached):
+            self._drop(link, closed=False)
+        for link in list(self._suspended):
+            self._drop_suspended(link)
 
-    def all(self) -> list[Link]:
-        """All of them."""
-        return list(self._links)
+    def lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        The connection is gone.
+
+        Args:
+            guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
+        """
+        suspended = [attached for attached, _ in self._suspended.values()]
+        for attached in (*self._attached.values(), *suspended):
+            guarded(attached.lost)
+        self._resumed.clear()
+        self._attached.clear()
+        self._suspended.clear()
+        self._suspended_as.clear()
+        self.sessions.clear()
+        self._known.clear()
+        self._waiting.clear()
+        self.incoming.clear()
+        self.outgoing.clear()
+        self.names = LinkNames()
+
+    def _drop(self, link: Link, *, closed: bool) -> None:
+        attached = self._attached.pop(link, None)
+        if attached is not None:
+            attached.detached(closed=closed)
+            key = self._loops.handle_of(link._impl)
+            self.incoming.pop(key, None)
+            self.outgoing.pop(key, None)
+
+    # --- what is asked of it ------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """A delivery of a link was given an outcome in a transaction."""
+        self._retired += 1
+
+    def take_retired(self) -> int:
+        """How many were, since this was asked last."""
+        retired, self._retired = self._retired, 0
+        return retired
+
+    def is_attached(self, attached: AttachedLink) -> bool:
+        """Whether it was answered, and neither side has detached it."""
+        return self._attached.get(attached.link) is attached
+
+    def refuse(self, link: Link, refused: Refused) -> None:
+        """Detach a link with an error, as its kind does that; nothing happens where it is not attached."""
+        attached = self._attached.get(link)
+        if attached is not None:
+            attached.refuse(refused)
+
+    def attached_at(self, key: Any) -> Link | None:
+        """The attached link with this handle that transfers go over; None if there is none."""
+        if key not in self.incoming and key not in self.outgoing:
+            return None
+        return next((link for link in self._attached if self._loops.handle_of(link._impl) == key), None)
+
+    def deal_with_arrived(self) -> None:
+        """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""
+        for receiving in list(self.incoming.values()):
+            receiving.receive()
+        for sending in list(self.outgoing.values()):
+            sending.report()
+
+    # --- room for output ----------------------------------------------------------------------------------------
+
+    def wait_for_output(self, link: AttachedLink) -> None:
+        """Tell a link when the connection has room for output again."""
+        self._waiting[link] = None
+
+    def stop_waiting(self, link: AttachedLink) -> None:
+        """A link has nothing to send any more."""
+        self._waiting.pop(link, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """A link waits for room in the connection's output."""
+        return bool(self._waiting)
+
+    def offer_output(self) -> None:
+        """There is room: links that waited for it may send."""
+        waiting, self._waiting = self._waiting, {}
+        for link in waiting:
+            link.writable()
 
 
 class PeerSessions:
     """
+    The sessions of one connection as its peer numbers them: begun, ended by the peer, or ended by us with an error
+    (AMQP 1.0 section 2.5.8); and links ended for what was found in the peer's frames.
+
     Args:
         walk: Over the peer's frames; it says on which channel and handle something comes.
         rewrite: Has what the engine has to say pass through a function before it is written.
@@ -637,6 +592,5 @@ class PeerSessions:
     def detach(self, bad: BadLink) -> None:
         """Detach a link with an error, where it is attached."""
         link = self._at.get((bad.channel, bad.handle))
-        attached = None if link is None else self._links.attached_as(link)
-        if attached is not None:
-            attached.refuse(Refused(code_of(bad.condition), bad.text))
+        if link is not None:
+            self._links.refuse(link, Refused(code_of(bad.condition), bad.text))

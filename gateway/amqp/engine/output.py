@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from cproton_ffi import lib
 from proton import Link, Transport
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.conditions import CloseError
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS, Loops
@@ -241,8 +240,36 @@ BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
 
 
-def _ignore(*_: Any) -> None:
-    """Nobody is told of what comes of a closed link."""
+class Telling(Protocol):
+    """A link that messages go out on, told what its peer says of them."""
+
+    def on_credit(self) -> None:
+        """The peer has given credit, or taken it back."""
+
+    def on_outcomes(
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
+    ) -> None:
+        """
+        The peer has said what became of deliveries.
+
+        Args:
+            accepted: Ids of messages.
+            others: Of all others: id, outcome, failed, undeliverable here.
+            confirm: To be called when that is durable: it settles those deliveries that the peer waits for. None when
+                it waits for none.
+        """
+
+    def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        """
+        The peer has given a delivery an outcome in a transaction.
+
+        Args:
+            state: The fields of the transactional-state.
+            delivery: None where the peer has settled it.
+        """
 
 
 class OutgoingTransfers:
@@ -251,12 +278,9 @@ class OutgoingTransfers:
 
     Args:
         account: Where unsettled deliveries are entered.
+        told: The link.
         pre_settled: Whether deliveries go out settled: the peer wants no say in them.
-        on_outcomes: Called with what the peer said of deliveries: ids accepted, and (id, outcome, failed,
-            undeliverable here) of all others; and, to be called when that is durable, how to settle those deliveries
-            that the peer waits for (None when it waits for none).
-        on_transactional: Called with an id, the fields of the transactional-state that the peer gave its delivery,
-            and the delivery, None where the peer has settled it.
+        default_outcome: What a delivery has come to that its receiver settles without an outcome.
     """
 
     def __init__(
@@ -264,18 +288,14 @@ class OutgoingTransfers:
         link: Link,
         splicer: Splicer,
         account: Account,
+        told: Telling,
         *,
         pre_settled: bool,
         default_outcome: Outcome,
-        on_credit: Callable[[], None],
-        on_outcomes: Callable[
-            [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
-        ],
-        on_transactional: Callable[[int, Any, Any], None],
         loops: Loops = LOOPS,
     ) -> None:
         self._loops = loops
-        self._on_transactional = on_transactional
+        self._told: Telling | None = told
         self._link = link._impl
         self._handle = loops.handle_of(link._impl)
         self._splicer = splicer
@@ -284,8 +304,6 @@ class OutgoingTransfers:
         self._replay_name = ""
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
-        self._on_credit = on_credit
-        self._on_outcomes = on_outcomes
         self._unsettled: dict[Any, int] = {}
         self._account = account
         self._entered = 0
@@ -306,9 +324,7 @@ class OutgoingTransfers:
         comes later, as the news of a commit does, finds it closed.
         """
         self.is_closed = True
-        self._link = self._handle = None
-        self._on_credit = _ignore
-        self._on_outcomes = self._on_transactional = _ignore
+        self._link = self._handle = self._told = None
         self._unsettled.clear()
         self._enter()
         self._accepted, self._others, self._confirm = [], [], []
@@ -417,8 +433,8 @@ class OutgoingTransfers:
         if is_settled:
             self._unsettled.pop(delivery, None)
             lib.pn_delivery_settle(structure)
-        if message_id is not None:
-            self._on_transactional(message_id, fields, None if is_settled else delivery)
+        if message_id is not None and self._told is not None:
+            self._told.on_transactional(message_id, fields, None if is_settled else delivery)
 
     def settle(self, delivery: Any, outcome: int) -> None:
         """A transaction has committed what the peer said of a delivery."""
@@ -445,18 +461,18 @@ class OutgoingTransfers:
         """Hand on what was noted since the last time."""
         self._enter()
         accepted, others, confirm = self._accepted, self._others, self._confirm
-        if not accepted and not others:
+        if self._told is None or (not accepted and not others):
             return
         self._accepted, self._others, self._confirm = [], [], []
-        self._on_outcomes(accepted, others, (lambda: self._settle(confirm)) if confirm else None)
+        self._told.on_outcomes(accepted, others, (lambda: self._settle(confirm)) if confirm else None)
 
     def _settle(self, deliveries: Sequence[Any]) -> None:
         if not self.is_closed:
             self._loops.settle(deliveries, 0)
 
     def on_flow(self) -> None:
-        if not self.is_closed:
-            self._on_credit()
+        if self._told is not None:
+            self._told.on_credit()
 
     def drained(self) -> bool:
         """
@@ -500,11 +516,3 @@ def seconds_to_tick(transport: Transport, left: float, own_idle_ms: int) -> floa
     # us: a heartbeat is due at half its time-out, and goes at three quarters of it at the latest.
     idle = transport.remote_idle_timeout or own_idle_ms / 1000
     return max(min(left, idle / 4), _LEAST_WAIT_SECONDS)
-
-
-class Carrier(NamedTuple):
-    """A connection as its links know it."""
-
-    links: LinkTable
-    output: Output
-    log: ConnectionLog

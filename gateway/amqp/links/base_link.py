@@ -16,17 +16,15 @@ from proton import Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connection import ConnectedClient
-from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.client import Client
 from gateway.amqp.engine.link_table import Receiving, Sending
-from gateway.amqp.engine.output import Carrier, OutgoingTransfers
-from gateway.amqp.nodes import NodeLease
+from gateway.amqp.engine.output import OutgoingTransfers
+from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
-from gateway.vpn.endpoints import Endpoints
 
 
 class BaseLink(ABC):
@@ -35,16 +33,16 @@ class BaseLink(ABC):
 
     Args:
         link: The engine's.
-        carrier: Its connection.
+        client: Of its connection.
     """
 
     kind: ClassVar[str]
     """What it is there for, as administrators are told."""
 
-    def __init__(self, link: Link, carrier: Carrier) -> None:
+    def __init__(self, link: Link, client: Client) -> None:
         self.link = link
-        self._links, self._output, self._log = carrier
-        self._lease: NodeLease | None = None
+        self._links, self._output, self._log = client.links, client.output, client.log
+        self._lease: Lease | None = None
         """What it has on a temporary node."""
         self._is_suspended = False
         """Its peer has detached it and not closed it."""
@@ -70,7 +68,7 @@ class BaseLink(ABC):
         is_receiver = bool(link.is_sender)
         ours, theirs = (link.source, link.remote_source) if is_receiver else (link.target, link.remote_target)
         return LinkState(
-            self._links.name_of(link),
+            self._links.names.of(link),
             not is_receiver,
             str(ours.address or theirs.address or ""),
             self.kind,
@@ -78,6 +76,13 @@ class BaseLink(ABC):
             link.unsettled,
             self._sent_count,
         )
+
+    @abstractmethod
+    def ready(self) -> None:
+        """Its attach is answered: give the first credit, or send what can be sent."""
+
+    def writable(self) -> None:  # noqa: B027
+        """It waited for room in its connection's output, and there is room."""
 
     @abstractmethod
     def detached(self, *, closed: bool) -> None:
@@ -115,7 +120,7 @@ class BaseLink(ABC):
 
     def steal(self) -> None:
         """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
-        if self._is_suspended or self._links.attached_as(self.link) is self:
+        if self._is_suspended or self._links.is_attached(self):
             self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
 
     def refuse(self, refused: Refused) -> None:
@@ -134,7 +139,6 @@ class SendingLink(BaseLink):
     A link that messages go out on.
 
     Args:
-        client: Who receives them.
         splicer: Puts header and annotations in front of a message.
         settles: Deliveries go out settled, whatever the receiver asked for: it has no say in them.
         default_outcome: What a delivery has come to that its receiver settles without an outcome.
@@ -143,19 +147,15 @@ class SendingLink(BaseLink):
     def __init__(
         self,
         link: Link,
-        carrier: Carrier,
-        client: ConnectedClient,
+        client: Client,
         splicer: Splicer,
         *,
         settles: bool = False,
         default_outcome: Outcome,
-        on_credit: Callable[[], None],
-        on_outcomes: Callable[
-            [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
-        ],
     ) -> None:
-        super().__init__(link, carrier)
-        self.client = client
+        super().__init__(link, client)
+        self.client = client.identity
+        """Who receives on it."""
         self._waits_to_drain = False
         """There is nothing to send, and credit to be drained once all that was sent is written."""
         self.is_pre_settled = settles or link.remote_snd_settle_mode == Link.SND_SETTLED
@@ -163,11 +163,9 @@ class SendingLink(BaseLink):
             link,
             splicer,
             self._links.account,
+            self,
             pre_settled=self.is_pre_settled,
             default_outcome=default_outcome,
-            on_credit=on_credit,
-            on_outcomes=on_outcomes,
-            on_transactional=self._retired,
         )
 
     @property
@@ -178,13 +176,22 @@ class SendingLink(BaseLink):
     def _sent_count(self) -> int:
         return self.transfers.sent
 
-    def _retired(self, message_id: int, state: Any, delivery: Any) -> None:
-        self._links.retire()
-        self._transactional(message_id, state, delivery)
+    @abstractmethod
+    def on_credit(self) -> None:
+        """The peer has given credit, or taken it back."""
 
     @abstractmethod
-    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+    def on_outcomes(
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
+    ) -> None:
+        """What the peer said of deliveries (see ``OutgoingTransfers``)."""
+
+    def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
         """A delivery got an outcome in a transaction."""
+        self._links.retire()
 
     def room(self) -> int:
         """How many messages it can take right now: by credit, and by what its connection still has to write."""
@@ -239,13 +246,6 @@ class SendingLink(BaseLink):
         self._output.schedule_flush()
 
 
-def give_up(endpoints: Endpoints, endpoint: Endpoint, log: ConnectionLog) -> None:
-    """Delete a subscription's endpoint, if it is there."""
-    if endpoints.is_there(endpoint):
-        endpoints.delete(endpoint)
-        log.info("unsubscribed", **{log_keys.ENDPOINT: endpoint.name})
-
-
 class UnsubscribingLink(BaseLink):
     """
     A link by which a durable subscription is given up.
@@ -256,9 +256,9 @@ class UnsubscribingLink(BaseLink):
 
     kind = "unsubscribe"
 
-    def __init__(self, link: Link, carrier: Carrier, endpoints: Endpoints, endpoint: Endpoint) -> None:
-        super().__init__(link, carrier)
-        self._endpoints = endpoints
+    def __init__(self, link: Link, client: Client, endpoint: Endpoint) -> None:
+        super().__init__(link, client)
+        self._client = client
         self._endpoint = endpoint
 
     def ready(self) -> None:
@@ -266,7 +266,14 @@ class UnsubscribingLink(BaseLink):
 
     def detached(self, *, closed: bool) -> None:
         if closed:
-            give_up(self._endpoints, self._endpoint, self._log)
+            give_up(self._client, self._endpoint)
 
     def lost(self) -> None:
         """Nothing was asked for: only a close is."""
+
+
+def give_up(client: Client, endpoint: Endpoint) -> None:
+    """Delete a subscription's endpoint, if it is there."""
+    if client.vpn.endpoints.is_there(endpoint):
+        client.vpn.endpoints.delete(endpoint)
+        client.log.info("unsubscribed", **{log_keys.ENDPOINT: endpoint.name})

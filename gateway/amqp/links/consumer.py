@@ -12,18 +12,15 @@ from proton import Link, Terminus
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connection import ConnectedClient
+from gateway.amqp.client import Client
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import SendingLink
-from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransactions
-from gateway.amqp.nodes import NodeLease
+from gateway.amqp.nodes import Lease
+from gateway.amqp.transactions import LocalTransaction
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.states import Replay
-from gateway.vpn.committer import Committer
-from gateway.vpn.consumers import Consumers
 
 FAILED: Final = Outcome(MODIFIED, failed=True)
 """What a delivery has come to where nothing is said of it: nothing is lost, and the next consumer knows."""
@@ -37,8 +34,6 @@ class Consumer(SendingLink):
         lease: What it has on a temporary node.
         default_outcome: What its source says that deliveries come to which its receiver settles without an outcome,
             or has not settled when the source is gone (AMQP 1.0 section 3.5.3); None where it says nothing.
-        is_stopping: Whether the gateway is being stopped: nothing is said of deliveries then.
-        max_unsettled: Deliveries it may leave unsettled, where its endpoint does not say.
     """
 
     kind = "consumer"
@@ -46,37 +41,24 @@ class Consumer(SendingLink):
     def __init__(
         self,
         link: Link,
-        carrier: Carrier,
-        client: ConnectedClient,
+        client: Client,
         splicer: Splicer,
         *,
-        consumers: Consumers,
-        committer: Committer,
-        transactions: LocalTransactions,
-        lease: NodeLease | None,
+        lease: Lease | None,
         default_outcome: Outcome | None,
-        is_stopping: Callable[[], bool],
-        max_unsettled: int,
     ) -> None:
         self._default_outcome = default_outcome or FAILED
-        super().__init__(
-            link,
-            carrier,
-            client,
-            splicer,
-            default_outcome=self._default_outcome,
-            on_credit=self._set_demand,
-            on_outcomes=self._outcomes,
-        )
-        self._consumers = consumers
-        self._committer = committer
-        self._transactions = transactions
+        super().__init__(link, client, splicer, default_outcome=self._default_outcome)
+        self._consumers = client.vpn.consumers
+        self._committer = client.vpn.committer
+        self._transactions = client.transactions
         self._lease = lease
-        self._is_stopping = is_stopping
+        self._is_stopping = client.is_stopping
+        """Whether the gateway is being stopped: nothing is said of deliveries then."""
         self._never_expires = link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
         self._source_goes_on = False
         """Its link ends, and its source not by what its peer did: deliveries have not come to anything."""
-        self._max_unsettled = max_unsettled
+        self._max_unsettled = client.limits.max_unsettled_per_flow
         self.flow: Flow | None = None
         self.in_transaction: dict[int, LocalTransaction | None] = {}
         """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
@@ -133,7 +115,7 @@ class Consumer(SendingLink):
             # Credit that was drained is gone: what comes next is not for this flow.
             self._consumers.lower_demand(self.flow, self.room())
 
-    def _set_demand(self) -> None:
+    def on_credit(self) -> None:
         flow = self.flow
         if flow is None:
             return
@@ -145,7 +127,7 @@ class Consumer(SendingLink):
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
 
-    def _outcomes(
+    def on_outcomes(
         self,
         accepted: list[int],
         others: list[tuple[int, int, bool, bool]],
@@ -175,11 +157,12 @@ class Consumer(SendingLink):
             self._committer.commit((), lambda _: self._confirmed(confirm))
         # Outcomes bring no credit: one that waits for messages is given what it can take once there are some.
         if self._is_suspended or (flow.demand <= 0 and self.transfers.credit > 0):
-            self._set_demand()
+            self.on_credit()
 
     # --- in a transaction ---------------------------------------------------------------------------------------
 
-    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+    def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        super().on_transactional(message_id, state, delivery)
         self._transactions.acknowledge(self, message_id, state, delivery)
 
     def acknowledged_in(self, transaction: LocalTransaction, message_id: int) -> None:
@@ -201,7 +184,7 @@ class Consumer(SendingLink):
             if delivery is not None:
                 self.transfers.settle(delivery, outcome.code)
         others = [(i, o.code, o.failed, o.undeliverable) for i, o, _ in outcomes if o.code != ACCEPTED]
-        self._outcomes([], others, None)
+        self.on_outcomes([], others, None)
         self._output.schedule_flush()
 
     def revert(self, message_id: int, delivery: Any) -> None:
@@ -216,8 +199,8 @@ class Consumer(SendingLink):
             default = self._default_outcome
             accepted = [message_id] if default.code == ACCEPTED else []
             others = [] if accepted else [(message_id, default.code, default.failed, default.undeliverable)]
-            self._outcomes(accepted, others, None)
-            self._set_demand()
+            self.on_outcomes(accepted, others, None)
+            self.on_credit()
 
     def _confirmed(self, confirm: Callable[[], None]) -> None:
         confirm()
@@ -246,7 +229,7 @@ class Consumer(SendingLink):
 
     def _resume(self) -> None:
         if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:
-            self._set_demand()
+            self.on_credit()
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.close()

@@ -14,12 +14,11 @@ from proton import Delivery, Disposition, Link
 
 from amqp_ext.outcomes import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
+from gateway.amqp.client import Client
 from gateway.amqp.engine.conditions import condition_of
 from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.loops import LOOPS
-from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
-from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
 
@@ -38,17 +37,14 @@ class CoordinatorLink(BaseLink):
     A link to the coordinator.
 
     Args:
-        transactions: Of its connection.
         outcomes: Those that its source knows.
     """
 
     kind = "transactions"
 
-    def __init__(
-        self, link: Link, carrier: Carrier, transactions: LocalTransactions, outcomes: Collection[str]
-    ) -> None:
-        super().__init__(link, carrier)
-        self._transactions = transactions
+    def __init__(self, link: Link, client: Client, outcomes: Collection[str]) -> None:
+        super().__init__(link, client)
+        self._transactions = client.transactions
         self._can_reject = REJECTED in outcomes
         self._is_closed = False
         self._unanswered = 0

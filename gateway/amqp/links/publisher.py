@@ -7,51 +7,38 @@ Several messages that come as one batch are published as one: all of them are in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from proton import Link, Terminus
 
-from amqp_ext.addresses.queue_names import queue_of_topic
+from amqp_ext.addresses.address import AddressKind, parse_target
+from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offsets, to_address
 from amqp_ext.outcomes import REJECTED, RELEASED
-from gateway.amqp.dialects.hooks import BatchedTransfers
+from amqp_ext.topics import TopicSyntaxError
+from gateway.amqp.client import Client
 from gateway.amqp.engine.conditions import Denied, describe
 from gateway.amqp.engine.input import IncomingTransfers
 from gateway.amqp.engine.link_table import Receiving
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import tag_of
-from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
-from gateway.amqp.links.local_transactions import LocalTransactions, rejected_in
-from gateway.amqp.nodes import NodeLease
-from gateway.config import Limits
+from gateway.amqp.nodes import Lease
+from gateway.amqp.transactions import rejected_in
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
-from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.publishing import Publishing, Staged, bare_offset_of
+from gateway.vpn.publishing import Staged, bare_offset_of
 
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
 
-
-class RelayAddresses(Protocol):
-    """What the addresses of messages to the anonymous relay mean."""
-
-    @property
-    def known(self) -> Mapping[str, str]:
-        """Topics of addresses that were found to be permitted."""
-
-    def resolve(self, address: str) -> str:
-        """
-        The topic that an address publishes to, which is known from then on.
-
-        Raises:
-            Refused: It is no address to send to, or not one that its sender may send to.
-        """
+RELAY_TOPICS: Final = 10_000
+"""Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""
 
 
 class Publisher(BaseLink):
@@ -59,12 +46,9 @@ class Publisher(BaseLink):
     A link that messages come in on.
 
     Args:
-        origin: Whom they come from.
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
         lease: What it has on the temporary node that it sends to.
-        batches: Which deliveries bring several messages, where the client's dialect has such.
         outcomes: Those that its source knows.
-        goes_with_queue: It is detached when its queue is deleted; else its next message is refused.
     """
 
     kind = "publisher"
@@ -72,36 +56,33 @@ class Publisher(BaseLink):
     def __init__(
         self,
         link: Link,
-        carrier: Carrier,
+        client: Client,
         *,
-        publishing: Publishing,
-        endpoints: Endpoints,
-        origin: str,
-        limits: Limits,
         topic: str | None,
-        lease: NodeLease | None,
-        relay: RelayAddresses,
-        transactions: LocalTransactions,
-        batches: BatchedTransfers | None,
+        lease: Lease | None,
         outcomes: Collection[str],
-        goes_with_queue: bool = True,
     ) -> None:
-        super().__init__(link, carrier)
+        super().__init__(link, client)
+        self._client = client
         self._name = link.name
         self._topic = topic
-        self._queue = queue_of_topic(topic) if topic is not None and goes_with_queue else None
+        self._queue = None
+        """With which it is detached when that is deleted; else its next message is refused."""
+        if topic is not None and not client.spoken.targets_are_exchanges:
+            self._queue = queue_of_topic(topic)
         self._outcomes = outcomes
         self._lease = lease
         self._unanswered = 0
         """Deliveries whose outcome is not known yet."""
-        self._publishing = publishing
-        self._endpoints = endpoints
-        self._origin = origin
+        self._publishing = client.vpn.publishing
+        self._endpoints = client.vpn.endpoints
+        self._origin = client.origin
+        limits = client.limits
         self._max_message_bytes = limits.max_message_bytes
         self._max_annotations_bytes = limits.max_annotations_bytes
-        self._relay_addresses = relay
-        self._known_topics = relay.known
-        self._transactions = transactions
+        self._known_topics = client.relay_topics
+        """Topics that messages' ``to`` were found to mean for the user, and to be permitted."""
+        self._transactions = client.transactions
         self._denied: set[str] = set()
         """Addresses that were logged as not permitted."""
         self.transfers = IncomingTransfers(
@@ -114,9 +95,9 @@ class Publisher(BaseLink):
         )
         self._tags: list[bytes] = []
         """Of what came last, in order, on a relay: what cannot be routed is told by its tag."""
+        batches = self._batches = client.batches
         if topic is None and batches is None:
             self.transfers.expect_batches(self._note_tag, self._batch)
-        self._batches = batches
         if batches is not None:
             batches.follow(link.name)
             self.transfers.expect_batches(partial(batches.is_batch, link.name), self._batch)
@@ -168,19 +149,14 @@ class Publisher(BaseLink):
         for index, content in enumerate(contents):
             own = None if deliveries is None else [deliveries[index]]
             try:
-                self.bare_offset_of(content)
+                self._bare_offset_of(content)
             except Refused as refused:
                 self.not_stored(own or [], refused)
             else:
                 self._arrived([content], own, first + index)
 
-    def bare_offset_of(self, content: bytes) -> int:
-        """
-        Where the bare message of a message begins.
-
-        Raises:
-            Refused: DECODE_ERROR, it is no message; RESOURCE_LIMIT, too much stands in front of it.
-        """
+    def _bare_offset_of(self, content: bytes) -> int:
+        """Where the bare message of a message begins; raises ``Refused`` as the function does."""
         return bare_offset_of(content, self._max_annotations_bytes)
 
     def _publish(
@@ -238,7 +214,10 @@ class Publisher(BaseLink):
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
                 )
-            topic = self._relay_addresses.resolve(to)
+            topic = topic_of_target(self._client, to, ())
+            if len(self._known_topics) >= RELAY_TOPICS:
+                self._known_topics.clear()
+            self._known_topics[to] = topic
         return topic
 
     def _is_without_queue(self, topic: str) -> bool:
@@ -254,7 +233,7 @@ class Publisher(BaseLink):
         self._log.warning(
             "publish_refused",
             **{
-                log_keys.LINK: self._links.name_of(self.link),
+                log_keys.LINK: self._links.names.of(self.link),
                 log_keys.ADDRESS: to,
                 log_keys.CONDITION: denied.code.condition,
                 log_keys.RULE: denied.rule,
@@ -263,9 +242,38 @@ class Publisher(BaseLink):
         )
 
     def _batch(self, content: bytes, delivery: Any) -> None:
+        """
+        Publish what is in a batch: all of its messages are in the log, next to each other, or none. Its delivery (None
+        where it came settled) is accepted when all of it is durable.
+        """
         assert self._batches is not None
         self._unanswered += delivery is not None
-        publish_batch(self._publishing, self, self._batches.messages_of, content, delivery, self._origin)
+        deliveries = [] if delivery is None else [delivery]
+        try:
+            topic = self.stage(content).topic
+            staged = [
+                Staged(topic, message, self._bare_offset_of(message))
+                for message in self._batches.messages_of(content)
+            ]
+        except CodecError as error:
+            self.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
+            return
+        except Refused as refused:
+            self.not_stored(deliveries, refused)
+            return
+
+        def then(error: Exception | None) -> None:
+            if error is None:
+                self.accepted(deliveries)
+            else:
+                why = f"the store could not write: {error}; nothing was stored"
+                self.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
+
+        try:
+            self._publishing.commit_transaction(staged, (), self._origin, then)
+        except Refused as refused:
+            whole = f"a batch is taken as a whole or not at all: {refused.text}"
+            self.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._max_message_bytes
@@ -291,7 +299,7 @@ class Publisher(BaseLink):
             Refused: It is no message, too much stands in front of its bare message, or it may not be sent where it
                 wants to go.
         """
-        bare = self.bare_offset_of(content)
+        bare = self._bare_offset_of(content)
         topic = self._topic
         if topic is None:
             address = address_in(content, bare)
@@ -392,69 +400,42 @@ def address_in(content: bytes, bare: int) -> str | CodecError | None:
         return error
 
 
-class BatchPublisher(Protocol):
-    """A link that batches come in on."""
-
-    def stage(self, content: bytes) -> Staged:
-        """
-        A message, or a batch, with the topic it goes to.
-
-        Raises:
-            Refused: It is no message, or may not be sent where it wants to go.
-        """
-
-    def bare_offset_of(self, content: bytes) -> int:
-        """
-        Where the bare message of a message begins.
-
-        Raises:
-            Refused: It is no message, or too much stands in front of it.
-        """
-
-    def accepted(self, deliveries: Any) -> None:
-        """These deliveries are durable: tell the publisher."""
-
-    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        """These deliveries were not taken."""
-
-
-def publish_batch(
-    publishing: Publishing,
-    publisher: BatchPublisher,
-    messages_of: Callable[[bytes], list[bytes]],
-    content: bytes,
-    delivery: Any,
-    origin: str,
-) -> None:
+def topic_of_target(client: Client, address: str, capabilities: Sequence[str]) -> str:
     """
-    Publish what is in a batch; its delivery is accepted when all of it is durable.
+    The topic that a target address publishes to; a queue it names is made where that is allowed.
 
-    Args:
-        publisher: Where it came in; what that is told of the delivery, it tells the peer.
-        delivery: None where it came settled.
+    Raises:
+        Refused: It is no address to send to.
     """
-    deliveries = [] if delivery is None else [delivery]
+    vpn = client.vpn
     try:
-        topic = publisher.stage(content).topic
-        staged = [
-            Staged(topic, message, publisher.bare_offset_of(message)) for message in messages_of(content)
-        ]
-    except CodecError as error:
-        publisher.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
-        return
-    except Refused as refused:
-        publisher.not_stored(deliveries, refused)
-        return
+        own_topic = client.spoken.topic_of(address)
+        if own_topic is not None:
+            address = f"topic://{own_topic}"
+        parsed = parse_target(address, capabilities)
+        client.authorization.require_target(parsed)
+        if parsed.kind is AddressKind.TOPIC:
+            return _with_its_queue(client, vpn.publishing.check_topic(parsed.name))
+    except (AddressError, TopicSyntaxError) as error:
+        code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
+        raise Refused(code, str(error)) from error
+    if parsed.kind is AddressKind.LOG:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"a log is read and never sent to; {address!r} is one")
+    if parsed.kind is AddressKind.QUEUE:
+        return queue_topic(client.queue_at(parsed).name)
+    raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
 
-    def then(error: Exception | None) -> None:
-        if error is None:
-            publisher.accepted(deliveries)
-        else:
-            why = f"the store could not write: {error}; nothing was stored"
-            publisher.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
 
-    try:
-        publishing.commit_transaction(staged, (), origin, then)
-    except Refused as refused:
-        whole = f"a batch is taken as a whole or not at all: {refused.text}"
-        publisher.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))
+def _with_its_queue(client: Client, topic: str) -> str:
+    """
+    A topic that can be published to: where it is a queue's, that queue has to be there.
+
+    Raises:
+        Refused: NOT_FOUND.
+    """
+    queue = queue_of_topic(topic)
+    if queue is not None and client.vpn.endpoints.find(queue) is None:
+        raise Refused(
+            ErrorCode.NOT_FOUND, f"there is no queue {queue!r}; what is sent to 'queue://{queue}' can make it"
+        )
+    return topic

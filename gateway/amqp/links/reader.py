@@ -13,9 +13,8 @@ from proton import Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
-from gateway.amqp.connection import ConnectedClient
+from gateway.amqp.client import Client
 from gateway.amqp.engine.native import ACCEPTED
-from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import SendingLink
 from gateway.amqp.nodes import Lease
 from gateway.core.model import Row
@@ -40,7 +39,6 @@ class ReaderLink(SendingLink):
 
     Args:
         settles: Deliveries go out settled. Event Hubs' clients settle none, and ask for unsettled ones all the same.
-        max_unsettled: Deliveries it may leave unsettled before it gets no more.
 
     Attributes:
         lease: What it has on the temporary queue that it browses, or of the group it is one of.
@@ -48,29 +46,11 @@ class ReaderLink(SendingLink):
 
     kind = "reader"
 
-    def __init__(
-        self,
-        link: Link,
-        carrier: Carrier,
-        client: ConnectedClient,
-        splicer: Splicer,
-        *,
-        settles: bool = False,
-        max_unsettled: int,
-    ) -> None:
-        super().__init__(
-            link,
-            carrier,
-            client,
-            splicer,
-            settles=settles,
-            default_outcome=Outcome(ACCEPTED),
-            on_credit=self._run,
-            on_outcomes=self._outcomes,
-        )
+    def __init__(self, link: Link, client: Client, splicer: Splicer, *, settles: bool = False) -> None:
+        super().__init__(link, client, splicer, settles=settles, default_outcome=Outcome(ACCEPTED))
         self.lease: Lease | None = None
         self._feed: Feed | None = None
-        self._max_unsettled = max_unsettled
+        self._max_unsettled = client.limits.max_unsettled_per_flow
         self._waits_for_outcomes = False
         """There was no more room for it than for what it settles next."""
         self._is_finished = False
@@ -83,9 +63,9 @@ class ReaderLink(SendingLink):
 
     def ready(self) -> None:
         """Send what can be sent, for the first time."""
-        self._run()
+        self.on_credit()
 
-    def _run(self) -> None:
+    def on_credit(self) -> None:
         self._waits_for_outcomes = False
         if self._feed is not None:
             self._feed.run()
@@ -113,7 +93,7 @@ class ReaderLink(SendingLink):
         """How many deliveries more it may have unsettled; those that go out settled are none."""
         return self._max_unsettled - self.transfers.unsettled_count
 
-    def _outcomes(
+    def on_outcomes(
         self,
         accepted: list[int],
         others: list[tuple[int, int, bool, bool]],
@@ -125,16 +105,17 @@ class ReaderLink(SendingLink):
         if self._is_finished and not self.transfers.unsettled_count:
             self._end()
         elif self._waits_for_outcomes:
-            self._run()
+            self.on_credit()
 
-    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+    def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        super().on_transactional(message_id, state, delivery)
         if delivery is not None:
             self.transfers.settle(delivery, ACCEPTED)
-        self._outcomes([], [], None)
+        self.on_outcomes([], [], None)
 
     def _resume(self) -> None:
         if self.transfers.credit > 0:
-            self._run()
+            self.on_credit()
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.close()

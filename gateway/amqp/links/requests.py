@@ -15,17 +15,18 @@ nobody else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
 from proton import Delivery, Link
 
 from amqp_ext.codec import CodecError
-from amqp_ext.request_nodes import Request, RequestError, RequestNode
+from amqp_ext.request_nodes import Request, RequestError
+from gateway.amqp.client import Client
+from gateway.amqp.dialects.hooks import ServedNode
 from gateway.amqp.engine.conditions import condition_of, rule_of
 from gateway.amqp.engine.link_table import Receiving, Sending
 from gateway.amqp.engine.loops import LOOPS
-from gateway.amqp.engine.output import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
@@ -56,29 +57,17 @@ class RequestLink(BaseLink):
     A link that requests come in on.
 
     Args:
-        node: Reads requests, and writes answers.
-        perform: Carries out a command for the client, and returns what came of it once that is durable. Raises Refused
-            where it is not carried out; the answer says why.
-        spawn: Does something that takes time, until the connection is lost.
+        served: The node, and who carries out what is asked of it.
         paired: It is one of a pair of links: answers go out on the other.
     """
 
     kind = "requests"
 
-    def __init__(
-        self,
-        link: Link,
-        carrier: Carrier,
-        node: RequestNode,
-        perform: Callable[[Any], Awaitable[Any]],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
-        *,
-        paired: bool,
-    ) -> None:
-        super().__init__(link, carrier)
-        self._node = node
-        self._perform = perform
-        self._spawn = spawn
+    def __init__(self, link: Link, client: Client, served: ServedNode, *, paired: bool) -> None:
+        super().__init__(link, client)
+        self._client = client
+        self._node = served.node
+        self._perform = served.perform
         self._is_paired = paired
         self._waiting: deque[_Waiting] = deque()
         self._is_working = False
@@ -145,7 +134,7 @@ class RequestLink(BaseLink):
         self._waiting.append(_Waiting(request, delivery, error))
         if not self._is_working:
             self._is_working = True
-            self._spawn(self._work())
+            self._client.spawn(self._work())
 
     def _not_taken(self, delivery: Delivery | None, refused: Refused) -> None:
         """There is no answering this one."""
@@ -199,7 +188,7 @@ class RequestLink(BaseLink):
         if error is not None:
             return self._refusal_of(request, error)
         try:
-            result = await self._perform(request.command)
+            result = await self._perform(self._client, request.command)
         except Refused as refused:
             return self._refusal_of(request, refused)
         return self._node.answer(request, result)
@@ -227,7 +216,7 @@ class RequestLink(BaseLink):
         self._log.warning(
             "request_refused",
             **{
-                log_keys.LINK: self._links.name_of(self.link),
+                log_keys.LINK: self._links.names.of(self.link),
                 log_keys.ADDRESS: self.node_address,
                 log_keys.CONDITION: refused.code.condition,
                 log_keys.RULE: rule_of(refused),
@@ -257,8 +246,8 @@ class AnswerLink(BaseLink):
 
     kind = "answers"
 
-    def __init__(self, link: Link, carrier: Carrier, *, paired: bool) -> None:
-        super().__init__(link, carrier)
+    def __init__(self, link: Link, client: Client, *, paired: bool) -> None:
+        super().__init__(link, client)
         self._is_paired = paired
         self._waiting: deque[tuple[bytes, Callable[[], None]]] = deque()
         self._is_closed = False
@@ -281,13 +270,13 @@ class AnswerLink(BaseLink):
         """Whether it is the other link of a pair (HTTP over AMQP 1.0, link pairing)."""
         if not self._is_paired or self.link.session != requests.session:
             return False
-        return self._links.name_of(self.link) == self._links.name_of(requests)
+        return self._links.names.of(self.link) == self._links.names.of(requests)
 
     def is_for(self, reply_to: str | None) -> bool:
         """Whether answers to requests with this reply-to are for it: by its target, or by its name without one."""
         return (
             reply_to is not None
-            and (self.link.remote_target.address or self._links.name_of(self.link)) == reply_to
+            and (self.link.remote_target.address or self._links.names.of(self.link)) == reply_to
         )
 
     def send(self, answer: bytes, sent: Callable[[], None]) -> None:

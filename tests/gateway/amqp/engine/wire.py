@@ -110,11 +110,9 @@ class Outgoing:
             link,
             Splicer(1),
             end.account,
+            self,
             pre_settled=link.remote_snd_settle_mode == Link.SND_SETTLED,
             default_outcome=Outcome(MODIFIED, failed=True),
-            on_credit=lambda: end.told.append((name, "credit", self.transfers.credit)),
-            on_outcomes=self._outcomes,
-            on_transactional=self._transactional,
             loops=end.loops,
         )
 
@@ -126,12 +124,15 @@ class Outgoing:
     def outgoing(self) -> Sending:
         return self.transfers
 
-    def _outcomes(self, accepted: list[int], others: list[Any], confirm: Callable[[], None] | None) -> None:
+    def on_outcomes(self, accepted: list[int], others: list[Any], confirm: Callable[[], None] | None) -> None:
         self.end.told.append((self.name, "outcomes", accepted, others, confirm is not None))
         if confirm is not None:
             self.confirms.append(confirm)
 
-    def _transactional(self, message_id: int, fields: Any, delivery: Any) -> None:
+    def on_credit(self) -> None:
+        self.end.told.append((self.name, "credit", self.transfers.credit))
+
+    def on_transactional(self, message_id: int, fields: Any, delivery: Any) -> None:
         self.end.told.append((self.name, "transactional", message_id, fields, delivery is not None))
         if delivery is not None:
             self.in_transaction.append(delivery)

@@ -335,7 +335,7 @@ def acknowledged(gateway: RunningGateway) -> int:
     def count(running: Gateway) -> int:
         assert running._container is not None
         clients = [connection._client for connection in running._container.connections]
-        found = [open_.client.transactions._open.values() for open_ in clients if open_ is not None]
+        found = [open_.transactions._open.values() for open_ in clients if open_ is not None]
         return sum(len(transaction.acknowledged) for opened in found for transaction in opened)
 
     return gateway.call(count)

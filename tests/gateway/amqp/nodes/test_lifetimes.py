@@ -238,4 +238,4 @@ def test_a_name_that_lived_on_is_free_afterwards(gateway: RunningGateway, connec
         client.sender(maker.address)
     assert refused.value.name == "amqp:not-found"
     nodes = gateway.call(lambda running: running._container.shared_by(running.vpns["default"]).nodes)  # type: ignore[union-attr]
-    assert (nodes._owners, nodes._temporary) == ({}, {})
+    assert (nodes.owners, nodes.temporary) == ({}, {})

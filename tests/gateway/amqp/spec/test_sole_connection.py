@@ -13,7 +13,7 @@ import pytest
 
 from amqp_ext.codec import Symbol, UByte, UInt, UShort
 from amqp_ext.frames.sole_connection import EnforcementPolicy
-from gateway.amqp.attach.client import SoleConnections
+from gateway.amqp.client import SoleConnections
 from gateway.config import Listener, User
 from gateway.core.errors import Refused
 from tests.gateway.amqp.conftest import Start

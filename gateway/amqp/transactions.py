@@ -25,6 +25,7 @@ from amqp_ext.transactions import (
     transactional,
 )
 from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.link_table import AttachedLink
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -35,10 +36,6 @@ from store.errors import WriteFailed
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
-
-
-class Controller(Protocol):
-    """Who declared a transaction: the link to the coordinator."""
 
 
 class TransactedPublisher(Protocol):
@@ -105,9 +102,10 @@ class LocalTransaction:
 
     __slots__ = ("acknowledged", "controller", "failure", "size_bytes", "staged", "timer", "txn_id")
 
-    def __init__(self, txn_id: bytes, controller: Controller) -> None:
+    def __init__(self, txn_id: bytes, controller: AttachedLink) -> None:
         self.txn_id = txn_id
         self.controller = controller
+        """The link to the coordinator that declared it."""
         self.staged: list[Staged] = []
         self.acknowledged: dict[tuple[TransactedConsumer, int], _Acknowledged] = {}
         self.size_bytes = 0
@@ -149,7 +147,7 @@ class LocalTransactions:
 
     # --- what the coordinator is asked for ----------------------------------------------------------------------
 
-    def declare(self, controller: Controller) -> bytes:
+    def declare(self, controller: AttachedLink) -> bytes:
         """
         Begin a transaction.
 
@@ -253,17 +251,17 @@ class LocalTransactions:
         for consumer, outcomes in by_consumer.items():
             consumer.committed(outcomes)
 
-    def lost(self, controller: Controller) -> None:
+    def lost(self, controller: AttachedLink) -> None:
         """The link that declared them is gone, and so are its transactions (section 4.3)."""
         for transaction in [t for t in self._open.values() if t.controller is controller]:
             del self._open[transaction.txn_id]
             self._drop(transaction)
 
-    def has_any_of(self, controller: Controller) -> bool:
+    def has_any_of(self, controller: AttachedLink) -> bool:
         """Whether a link has declared transactions that are open."""
         return any(transaction.controller is controller for transaction in self._open.values())
 
-    def hand_over(self, controller: Controller, successor: Controller) -> None:
+    def hand_over(self, controller: AttachedLink, successor: AttachedLink) -> None:
         """Another link has the place of the one that declared transactions."""
         for transaction in self._open.values():
             if transaction.controller is controller:

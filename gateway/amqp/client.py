@@ -9,68 +9,28 @@ user: nobody closes, or keeps out, another user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from amqp_ext.addresses.address import Address
 from amqp_ext.codec import Symbol
 from amqp_ext.frames.sole_connection import ENFORCEMENT, EnforcementPolicy
-from gateway.amqp.attach.authorization import Authorization
+from gateway.amqp.authorization import Authorization, TokenCheck
 from gateway.amqp.closing import SentAway
-from gateway.amqp.connection import ConnectedClient, Tasks
-from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken, TokenCheck
-from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.output import Carrier, Output
-from gateway.amqp.links.local_transactions import LocalTransactions
+from gateway.amqp.connection import Connection
+from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
+from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import NodeOwner, NodeRegistry
-from gateway.config import Limits, LinkStealing
+from gateway.amqp.transactions import LocalTransactions
+from gateway.config import LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
-
-
-class CarryingConnection(Protocol):
-    """What a client uses of the connection that carries its links."""
-
-    @property
-    def identity(self) -> ConnectedClient:
-        """Who the client is."""
-
-    @property
-    def limits(self) -> Limits:
-        """Those in effect when it connected."""
-
-    @property
-    def links(self) -> LinkTable:
-        """Its links and sessions."""
-
-    @property
-    def output(self) -> Output:
-        """What it writes."""
-
-    @property
-    def log(self) -> ConnectionLog:
-        """Lines about it."""
-
-    @property
-    def tasks(self) -> Tasks:
-        """Work that takes time and is done for it."""
-
-    @property
-    def is_open(self) -> bool:
-        """It can still carry something."""
-
-    def refuse(self, refused: Refused) -> None:
-        """Close it with an error."""
-
-    def redirect(self, refused: Refused) -> None:
-        """Close it, so that its client goes to another gateway."""
 
 
 class Client:
@@ -80,9 +40,7 @@ class Client:
     Args:
         connection: What carries its links.
         vpn: The Message VPN it opened.
-        users: All of the gateway's.
         shared: What that Message VPN's clients have in common.
-        is_stopping: Whether the gateway is being stopped.
         spoken: What its listener speaks beyond AMQP 1.0.
         batches: Which deliveries bring several messages, where a dialect has such.
         shows_tokens: Only tokens say who it is.
@@ -91,32 +49,32 @@ class Client:
 
     def __init__(
         self,
-        connection: CarryingConnection,
+        connection: Connection,
         vpn: MessageVpn,
-        users: Users,
         shared: VpnState,
-        is_stopping: Callable[[], bool],
         spoken: Spoken,
         batches: BatchedTransfers | None,
         *,
         shows_tokens: bool,
-        link_stealing: LinkStealing = "session",
+        link_stealing: LinkStealing,
     ) -> None:
         self._link_stealing = link_stealing
         self.vpn = vpn
-        self.is_stopping = is_stopping
+        self.is_stopping = shared.is_stopping
         self.identity = connection.identity
         self.limits = connection.limits
-        self.carrier = Carrier(connection.links, connection.output, connection.log)
+        self.links = connection.links
+        self.output = connection.output
         self.log = connection.log
         self.spawn = connection.tasks.spawn
         if vpn.lease is not None:
             connection.output.watch(vpn.lease)
-        self._connection: CarryingConnection | None = connection
-        self._users = users
+        self._connection: Connection | None = connection
         self._shared = shared
         self._token_user: str | None = None
         """The user that its tokens are of."""
+        self.is_alone = False
+        """Its container wants to have no other connection, and that is kept."""
         self.transactions = LocalTransactions(
             vpn.publishing,
             self.identity.origin,
@@ -125,7 +83,7 @@ class Client:
             self.log,
             connection.output.schedule_flush,
         )
-        self.owner = NodeOwner(self.identity, shared.nodes)
+        self.owner = NodeOwner(self.identity, shared.nodes, vpn.endpoints)
         """What it owns, and what goes with it."""
         self.spoken = spoken
         self.batches = batches
@@ -136,9 +94,9 @@ class Client:
     def _authorize(self) -> None:
         user = self.identity.user
         self.authorization = Authorization(
-            user, self._users.permissions(user), self.vpn.endpoints, self.owner, self.token_check
+            user, self._shared.users.permissions(user), self.owner, self.token_check
         )
-        self.relay_topics = self._shared.relay_topics_of(user)
+        self.relay_topics = self._shared.relay_topics.setdefault(user, {})
 
     @property
     def origin(self) -> str:
@@ -168,33 +126,29 @@ class Client:
                 f"this connection is user {self._token_user!r}'s: connect anew for {user!r}",
             )
         if self._token_user is None:
-            self._users.check_entry(user, self.vpn.name)
+            self._shared.users.check_entry(user, self.vpn.name)
             self._token_user = user
-            self.identity.sign_in(user)
+            self.identity.user = user
             self._authorize()
             self.log.bind(**{log_keys.USER: user})
 
-    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
+    def stand_alone(self, policy: EnforcementPolicy | None) -> None:
         """
-        Its connection is about to be opened; its container may want it to be the only one, or have one that is.
-
-        Returns:
-            Whether that is kept. It is not for who has no container-id, and for whom only tokens say who it is: these
-            come later.
+        Its connection is about to be opened; its container may want it to be the only one, or have one that is. That is
+        not kept for who has no container-id, and for whom only tokens say who it is: these come later.
 
         Raises:
             Refused: INVALID_FIELD, there is another, which is kept.
         """
         container = self.identity.peer_container
-        if not container or self.token_check is not None:
-            return False
-        self._shared.sole_connections.join(self, self.user, container, policy)
-        return policy is not None
+        if container and self.token_check is None:
+            self._shared.sole_connections.join(self, self.user, container, policy)
+            self.is_alone = policy is not None
 
     def displace(self, refused: Refused) -> None:
         """Another connection of its container takes its place: close it, and let go of what is its alone."""
         self.refuse(refused)
-        for queue in list(self.owner.exclusive_queues):
+        for queue in list(self.owner.exclusive.values()):
             queue.release()
 
     def _key_of(self, name: str, *, publishes: bool) -> LinkKey | None:
@@ -215,7 +169,7 @@ class Client:
         if older is not None:
             older.steal()
 
-    def attached(self, link: StealableLink, name: str, *, publishes: bool) -> None:
+    def attached(self, link: AttachedLink, name: str, *, publishes: bool) -> None:
         """A link was attached by this name."""
         key = self._key_of(name, publishes=publishes)
         if key is not None:
@@ -224,7 +178,7 @@ class Client:
     def refuse(self, refused: Refused) -> None:
         """Close its connection with an error."""
         if self._connection is not None:
-            self._connection.refuse(refused)
+            self._connection.closing.refuse(refused)
 
     def require_active(self) -> None:
         """
@@ -240,7 +194,34 @@ class Client:
         """Another gateway does what it asks for: its connection ends, so that it goes there with all of its links."""
         if self._connection is not None:
             self._shared.sent_away.note(self.identity.peer, self.identity.peer_container)
-            self._connection.redirect(refused)
+            self._connection.closing.redirect(refused)
+
+    def kind_of_queue(self, address: Address) -> EndpointKind | None:
+        """
+        What an attach says that its queue is; None where it says nothing. One that it makes may be a stream without a
+        word, as the listener's dialect has it.
+        """
+        kind = address.options.get("kind")
+        if kind is not None:
+            return EndpointKind(kind)
+        is_made = self.spoken.queues_are_streams and self.vpn.endpoints.find(address.name) is None
+        return EndpointKind.STREAM if is_made else None
+
+    def queue_at(self, address: Address) -> Endpoint:
+        """
+        The queue or stream at an address, made where that is allowed; await that it is committed.
+
+        Raises:
+            Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
+                says.
+        """
+        exclusive = address.options.get("exclusive")
+        return self.vpn.endpoints.queue_for(
+            address.name,
+            kind=self.kind_of_queue(address),
+            exclusive=Exclusivity(exclusive) if exclusive is not None else None,
+            may_create=address.options.get("create") != "never",
+        )
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
@@ -249,7 +230,7 @@ class Client:
         Args:
             guarded: Calls what it is given, whatever that raises: no node's mistake is to cost another its end.
         """
-        for queue in self.owner.exclusive_queues:
+        for queue in list(self.owner.exclusive.values()):
             guarded(queue.release)
 
     def left(self) -> None:
@@ -263,98 +244,38 @@ LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
 """A connection, or a user and its container-id; whether the peer sends on the link; the link's name."""
 
 
-class StealableLink(Protocol):
-    """An attached link that another may take the place of."""
-
-    def steal(self) -> None:
-        """Another link of its name was attached: it ends, if it has not already."""
-
-
 class VpnState:
-    """Kept while the gateway runs, and no longer."""
+    """
+    What the clients of one Message VPN have in common; kept while the gateway runs, and no longer.
 
-    def __init__(self) -> None:
+    Args:
+        users: All of the gateway's.
+        is_stopping: Whether the gateway is being stopped.
+    """
+
+    def __init__(self, users: Users, is_stopping: Callable[[], bool]) -> None:
+        self.users = users
+        self.is_stopping = is_stopping
         self.nodes = NodeRegistry()
         """Temporary and exclusive nodes, and whose they are."""
-        self.links: WeakValueDictionary[LinkKey, StealableLink] = WeakValueDictionary()
+        self.links: WeakValueDictionary[LinkKey, AttachedLink] = WeakValueDictionary()
         """Attached links by what they are known by beyond their sessions, where that counts."""
         self.sole_connections = SoleConnections()
         """Connections whose containers want one alone."""
         self.sent_away = SentAway()
         """Clients that came for what another gateway does."""
-        self._relay_topics: dict[str, dict[str, str]] = {}
-
-    def relay_topics_of(self, user: str) -> dict[str, str]:
-        """Topics that messages' ``to`` were found to mean, and that this user may publish to; for ``RelayTopics``."""
-        return self._relay_topics.setdefault(user, {})
-
-    def forget_relay_topics(self) -> None:
-        """Users may be permitted other things now. Who is connected, and stays so, keeps what it knows."""
-        self._relay_topics.clear()
-
-
-def kind_of_queue(client: Client, address: Address) -> EndpointKind | None:
-    """
-    What an attach says that its queue is; None where it says nothing. One that it makes may be a stream without a word,
-    as the listener's dialect has it.
-    """
-    vpn = client.vpn
-    kind = kind_of(address.options)
-    if kind is None and client.spoken.queues_are_streams and vpn.endpoints.find(address.name) is None:
-        return EndpointKind.STREAM
-    return kind
-
-
-def queue_at(client: Client, address: Address) -> Endpoint:
-    """
-    The queue or stream at an address; await that it is committed.
-
-    Raises:
-        Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
-            says.
-    """
-    vpn = client.vpn
-    return vpn.endpoints.queue_for(
-        address.name,
-        kind=kind_of_queue(client, address),
-        exclusive=exclusivity_of(address.options),
-        may_create=address.options.get("create") != "never",
-    )
-
-
-def exclusivity_of(options: Mapping[str, str]) -> Exclusivity | None:
-    """What the options of an address say of who may consume from a queue; None where they say nothing."""
-    text = options.get("exclusive")
-    return Exclusivity(text) if text is not None else None
-
-
-def kind_of(options: Mapping[str, str]) -> EndpointKind | None:
-    """Whether the options of an address say queue or stream; None where they say nothing."""
-    text = options.get("kind")
-    return EndpointKind(text) if text is not None else None
-
-
-class ContainerConnection(Protocol):
-    """An open connection of a container."""
-
-    @property
-    def is_connected(self) -> bool:
-        """It can still carry something."""
-
-    def displace(self, refused: Refused) -> None:
-        """Another connection of its container takes its place: close it, and let go of what is its alone."""
+        self.relay_topics: dict[str, dict[str, str]] = {}
+        """By user: the topics that messages' ``to`` were found to mean, and that this user may publish to."""
 
 
 @dataclass(slots=True)
 class _Container:
     """The connections of one: thousands may call themselves the same, and few ask to be alone."""
 
-    asking: dict[ContainerConnection, EnforcementPolicy] = field(default_factory=dict)
-    silent: dict[ContainerConnection, None] = field(default_factory=dict)
+    asking: dict[Client, EnforcementPolicy] = field(default_factory=dict)
+    silent: dict[Client, None] = field(default_factory=dict)
 
-    def in_force(
-        self, policy: EnforcementPolicy | None
-    ) -> Iterable[tuple[ContainerConnection, EnforcementPolicy]]:
+    def in_force(self, policy: EnforcementPolicy | None) -> Iterable[tuple[Client, EnforcementPolicy]]:
         """Who is connected, and what becomes of it, or of one with this policy, by the older one's where it has one."""
         for other, its_own in self.asking.items():
             if other.is_connected:
@@ -371,9 +292,7 @@ class SoleConnections:
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], _Container] = {}
 
-    def join(
-        self, connection: ContainerConnection, user: str, container: str, policy: EnforcementPolicy | None
-    ) -> None:
+    def join(self, client: Client, user: str, container: str, policy: EnforcementPolicy | None) -> None:
         """
         A connection is about to be opened. An older one's policy is the one in force, where it has one.
 
@@ -400,16 +319,16 @@ class SoleConnections:
             )
         there = self._of.setdefault((user, container), there)
         if policy is None:
-            there.silent[connection] = None
+            there.silent[client] = None
         else:
-            there.asking[connection] = policy
+            there.asking[client] = policy
 
-    def leave(self, connection: ContainerConnection, user: str, container: str) -> None:
+    def leave(self, client: Client, user: str, container: str) -> None:
         """It is gone; nothing happens where it had not joined."""
         there = self._of.get((user, container))
         if there is None:
             return
-        there.asking.pop(connection, None)
-        there.silent.pop(connection, None)
+        there.asking.pop(client, None)
+        there.silent.pop(client, None)
         if not there.asking and not there.silent:
             del self._of[user, container]

@@ -9,18 +9,40 @@ user's once the link that made it is gone), and whoever was given its name, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.amqp.dialects.hooks import TokenCheck
 from gateway.amqp.engine.conditions import Denied
 from gateway.amqp.nodes import NodeOwner, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
-from gateway.vpn.endpoints import Endpoints
+
+
+class TokenCheck(Protocol):
+    """What the tokens that a client has shown permit, where tokens say who it is."""
+
+    def require(self, address: Address, *, publishes: bool) -> None:
+        """
+        Receiving from an address, or sending to it.
+
+        Args:
+            address: As it was read: how a peer spells it must not decide what it is.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for it.
+        """
+
+    def require_all(self) -> None:
+        """
+        What is of no one entity: dynamic nodes, the anonymous relay, transactions.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for everything.
+        """
 
 
 class Authorization:
@@ -29,23 +51,17 @@ class Authorization:
 
     Args:
         permissions: Those of its user.
-        endpoints: Of the Message VPN it opened.
-        owner: The connection, as the owner of temporary and exclusive nodes.
+        owner: The connection, as the owner of temporary and exclusive nodes of the Message VPN it opened.
         tokens: What its tokens permit, where tokens say who it is; both they and the user's rules have to.
     """
 
     def __init__(
-        self,
-        user: str,
-        permissions: Permissions,
-        endpoints: Endpoints,
-        owner: NodeOwner,
-        tokens: TokenCheck | None,
+        self, user: str, permissions: Permissions, owner: NodeOwner, tokens: TokenCheck | None
     ) -> None:
         self._user = user
         self._tokens = tokens
         self._permissions = permissions
-        self._endpoints = endpoints
+        self._endpoints = owner.endpoints
         self._owner = owner
 
     def require_target(self, address: Address) -> None:
@@ -100,7 +116,7 @@ class Authorization:
         elif kind is AddressKind.PARTITION:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
         elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owner.owns(name):
-            is_private = self._owner.registry.is_private(name)
+            is_private = name in self._owner.registry.private
             if self._is_temporary(name) and (is_private or not self._permissions.is_open):
                 # Whoever was told its name may reply, and no rule has him take what others reply (JMS 2.0, 6.2.2).
                 raise Denied(f"{kind.value}://{name} is another client's", "its owner")
@@ -146,7 +162,7 @@ class Authorization:
         Raises:
             Refused: RESOURCE_LOCKED, it is another connection's.
         """
-        exclusive = self._owner.registry.exclusive(queue)
+        exclusive = self._owner.registry.exclusive.get(queue)
         if exclusive is not None and exclusive.owner is not self._owner and exclusive.is_there:
             raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
 
@@ -161,7 +177,7 @@ class Authorization:
         self._require(Action.REPLAY, address.kind, address.name)
 
     def _is_temporary(self, name: str) -> bool:
-        return self._owner.registry.owner_of(name) is not None
+        return name in self._owner.registry.owners
 
     @property
     def owner_name(self) -> str:
