@@ -142,7 +142,7 @@ def _migrate(path: Path, *, synchronous: str) -> None:
     # Files are migrated once, and started with every time: what this imports takes longer than all else of a start.
     import sqlite_utils  # noqa: PLC0415
 
-    from store.sqlite.schema import migrations  # noqa: PLC0415
+    from store.sqlite.migrations import migrations  # noqa: PLC0415
 
     # Its user's alone; the WAL and what goes with it get the mode of the file.
     with suppress(OSError):  # SQLite says what is wrong

@@ -1,6 +1,40 @@
 """
-The tables of a Message VPN's file, why they are shaped so, the settings of every connection, and the numbered
-migrations that make the tables.
+The tables of a Message VPN's file, and the settings of every connection. ``store.sqlite.migrations`` makes them.
+
+Shape, and why:
+
+``message``     one row a message, by id. The id is message id, log offset and sequence number in one; times never
+                fall along it. ``content`` is what was received, bit for bit; ``bare`` is where its bare message begins.
+                ``route`` is the set of endpoints that it was put on, 0 where there was none. ``held`` is null while the
+                replay log holds the message; else it counts the endpoints that alone still do (not logged by policy,
+                or trimmed while one needed it), and the last one takes the row with it. ``checksum`` is of all the
+                rest but ``held`` (``store.checksum``).
+``message_route``  the messages of a route, in the order of their ids (the rowid ends every index): what windows of
+                endpoints are read by.
+``message_held``  what the log does not hold: empty, and free, for a Message VPN that logs everything.
+``route``       sets of endpoints that messages name. Interned: publishing costs one row a message, whatever the number
+                of its endpoints. One that no message names any more is dropped behind.
+``endpoint``    definitions, each with the number of its cursor: an endpoint that is emptied gets another cursor.
+``cursor``      what of its routes' messages an endpoint is done with: everything up to ``floor``, and what is in
+                ``cursor_range``. In one part (-1), or in ten where an endpoint delivers by priority. ``messages`` and
+                ``size_bytes`` say what there is up to ``counted_id``; a start counts what came after.
+``attempt``     failed deliveries, where there were any.
+``reference``   messages that an endpoint has though no route leads to it: copies, and what a replay was forced to put.
+``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
+``point``       named points of the log: where a replay from each one starts.
+``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
+                is, as JSON. Its name and state are columns of their own for whoever looks with SQL.
+``retention``   by rule (its topics as JSON): below which id the log lacks messages of the rule's topics, though it has
+                others, and from which time on it lacks none. One that the log's beginning has passed is dropped.
+``indexed``     from which id on, and up to which, messages were indexed by the values of a property. A property that
+                is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
+``property_value``  those values. In segments of ids, so that a new row lands among the newest ones, in
+                pages that are in memory, however large the index is, and so that trimming can drop whole segments.
+``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
+                message is gone), the newest arrival time, from which time on nothing is missing, what the logged
+                messages take of the disk, the largest content, the id up to which an archive holds it, and the one up
+                to which every cursor counts what it has. Publishing alone does not change it: messages above its
+                ``last_id`` are given out, and count towards times and sizes, as well (``store.sqlite.log_tail``).
 """
 
 from __future__ import annotations
@@ -8,12 +42,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-import sqlite_utils
-from sqlite_utils.migrations import Migrations
+from gateway.core.log import disk_usage
 
-from gateway.core import model
-
-PAGE_BYTES: Final = model.PAGE_BYTES
+PAGE_BYTES: Final = disk_usage.PAGE_BYTES
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
 NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
@@ -27,19 +58,19 @@ APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rew
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
 
 
-_ROW: Final = f"(length(content) + octet_length(topic) + {model.ROW_BYTES})"
+_ROW: Final = f"(length(content) + octet_length(topic) + {disk_usage.ROW_BYTES})"
 
-_LONGER: Final = f"({_ROW} - {model.LEAST_BYTES})"
+_LONGER: Final = f"({_ROW} - {disk_usage.LEAST_BYTES})"
 
-_REST: Final = f"({_LONGER} % {model.OVERFLOW_BYTES})"
+_REST: Final = f"({_LONGER} % {disk_usage.OVERFLOW_BYTES})"
 
-SIZE_ON_DISK: Final = f"""sum({model.ENTRY_BYTES} + case
-    when {_ROW} <= {model.WHOLE_BYTES} then {PAGE_BYTES} / ({model.USABLE_BYTES} / {_ROW})
-    when {_REST} <= {model.WHOLE_BYTES - model.LEAST_BYTES}
-        then {_LONGER} / {model.OVERFLOW_BYTES} * {PAGE_BYTES}
-            + {PAGE_BYTES} / ({model.USABLE_BYTES} / ({model.LEAST_BYTES} + {_REST}))
-    else ({_LONGER} / {model.OVERFLOW_BYTES} + 1) * {PAGE_BYTES}
-        + {PAGE_BYTES // (model.USABLE_BYTES // model.LEAST_BYTES)}
+SIZE_ON_DISK: Final = f"""sum({disk_usage.ENTRY_BYTES} + case
+    when {_ROW} <= {disk_usage.WHOLE_BYTES} then {PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / {_ROW})
+    when {_REST} <= {disk_usage.WHOLE_BYTES - disk_usage.LEAST_BYTES}
+        then {_LONGER} / {disk_usage.OVERFLOW_BYTES} * {PAGE_BYTES}
+            + {PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / ({disk_usage.LEAST_BYTES} + {_REST}))
+    else ({_LONGER} / {disk_usage.OVERFLOW_BYTES} + 1) * {PAGE_BYTES}
+        + {PAGE_BYTES // (disk_usage.USABLE_BYTES // disk_usage.LEAST_BYTES)}
     end)"""
 """SQL that sums what messages take of the disk (``disk_usage.stored_bytes``); contents are not read for it."""
 
@@ -71,159 +102,9 @@ def prepare(connection: Connection, *, synchronous: str) -> None:
         # Checkpoints are the checkpointer's: inside a commit they would stall every publisher for its length.
         "wal_autocheckpoint = 0",
         # What a row leaves behind where it is moved, or changed, is zeroed, as far as that writes no page more: else an
-        # erased content could lie there still (``store.sqlite.trimming``).
+        # erased content could lie there still (``store.sqlite.erasing``).
         "secure_delete = fast",
         "cache_size = -8192",
         "temp_store = memory",
     ):
         connection.execute(f"pragma {pragma}")
-
-
-MIGRATION_SET: Final = "rewind"
-
-migrations = Migrations(MIGRATION_SET)
-
-
-@migrations()
-def m001_routes_cursors_checksums(db: sqlite_utils.Database) -> None:
-    """The first schema."""
-    for statement in (
-        """
-        create table message (
-            id integer primary key,
-            time integer not null,
-            topic text not null,
-            bare integer not null,
-            route integer not null default 0,
-            held integer,
-            checksum integer not null,
-            content blob not null
-        )
-        """,
-        "create index message_route on message (route) where route <> 0",
-        "create index message_held on message (id) where held is not null",
-        "create table route (number integer primary key, priority integer, endpoints text not null)",
-        """
-        create table endpoint (
-            number integer primary key,
-            cursor integer not null,
-            name text not null unique,
-            kind text not null,
-            settings text not null,
-            replay text
-        )
-        """,
-        """
-        create table subscription (
-            endpoint integer not null,
-            pattern text not null,
-            primary key (endpoint, pattern)
-        ) without rowid
-        """,
-        """
-        create table cursor (
-            number integer not null,
-            part integer not null,
-            floor integer not null,
-            counted_id integer not null,
-            messages integer not null default 0,
-            size_bytes integer not null default 0,
-            primary key (number, part)
-        ) without rowid
-        """,
-        """
-        create table cursor_range (
-            number integer not null,
-            part integer not null,
-            first integer not null,
-            last integer not null,
-            primary key (number, part, first)
-        ) without rowid
-        """,
-        """
-        create table attempt (
-            cursor integer not null,
-            message integer not null,
-            count integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        """
-        create table reference (
-            cursor integer not null,
-            message integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        "create table garbage (cursor integer primary key, endpoint integer not null, up_to integer not null)",
-        """
-        create table log (
-            only integer primary key check (only = 1),
-            generation integer not null,
-            first_id integer not null,
-            last_id integer not null,
-            last_time integer not null,
-            floor_time integer not null,
-            size_bytes integer not null,
-            largest_bytes integer not null,
-            next_number integer not null,
-            archived_id integer not null default 0,
-            counted_id integer not null default 0
-        )
-        """,
-        """
-        create table point (
-            name text primary key,
-            position integer not null,
-            time integer not null,
-            made integer not null
-        ) without rowid
-        """,
-        """
-        create table indexed (
-            number integer primary key,
-            property text not null,
-            first_id integer not null,
-            end_id integer
-        )
-        """,
-        """
-        create table property_value (
-            segment integer not null,
-            number integer not null,
-            value text not null,
-            message integer not null,
-            primary key (segment, number, value, message)
-        ) without rowid
-        """,
-    ):
-        db.execute(statement)
-
-
-@migrations()
-def m002_replay_records(db: sqlite_utils.Database) -> None:
-    """Replays of the past, and jobs that go on after a stop."""
-    db.execute(
-        """
-        create table replay_record (
-            number integer primary key,
-            name text not null unique,
-            state text not null,
-            record text not null
-        )
-        """
-    )
-
-
-@migrations()
-def m003_retention(db: sqlite_utils.Database) -> None:
-    """What rules of retention have taken out of the log, between messages that stay."""
-    db.execute(
-        """
-        create table retention (
-            rule text primary key,
-            below integer not null,
-            whole_time integer not null
-        ) without rowid
-        """
-    )

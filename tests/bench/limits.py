@@ -14,7 +14,7 @@ from pathlib import Path
 
 import sqlite_utils
 
-from store.sqlite.schema import migrations
+from store.sqlite.migrations import migrations
 
 BODY = bytes(280)
 """A stored message of the generator: its sections with a body of 256 octets."""
