@@ -42,9 +42,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from gateway.core.log import disk_usage
+from gateway.core import model
 
-PAGE_BYTES: Final = disk_usage.PAGE_BYTES
+PAGE_BYTES: Final = model.PAGE_BYTES
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
 NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
@@ -58,21 +58,21 @@ APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rew
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
 
 
-_ROW: Final = f"(length(content) + octet_length(topic) + {disk_usage.ROW_BYTES})"
+_ROW: Final = f"(length(content) + octet_length(topic) + {model.ROW_BYTES})"
 
-_LONGER: Final = f"({_ROW} - {disk_usage.LEAST_BYTES})"
+_LONGER: Final = f"({_ROW} - {model.LEAST_BYTES})"
 
-_REST: Final = f"({_LONGER} % {disk_usage.OVERFLOW_BYTES})"
+_REST: Final = f"({_LONGER} % {model.OVERFLOW_BYTES})"
 
-SIZE_ON_DISK: Final = f"""sum({disk_usage.ENTRY_BYTES} + case
-    when {_ROW} <= {disk_usage.WHOLE_BYTES} then {PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / {_ROW})
-    when {_REST} <= {disk_usage.WHOLE_BYTES - disk_usage.LEAST_BYTES}
-        then {_LONGER} / {disk_usage.OVERFLOW_BYTES} * {PAGE_BYTES}
-            + {PAGE_BYTES} / ({disk_usage.USABLE_BYTES} / ({disk_usage.LEAST_BYTES} + {_REST}))
-    else ({_LONGER} / {disk_usage.OVERFLOW_BYTES} + 1) * {PAGE_BYTES}
-        + {PAGE_BYTES // (disk_usage.USABLE_BYTES // disk_usage.LEAST_BYTES)}
+SIZE_ON_DISK: Final = f"""sum({model.ENTRY_BYTES} + case
+    when {_ROW} <= {model.WHOLE_BYTES} then {PAGE_BYTES} / ({model.USABLE_BYTES} / {_ROW})
+    when {_REST} <= {model.WHOLE_BYTES - model.LEAST_BYTES}
+        then {_LONGER} / {model.OVERFLOW_BYTES} * {PAGE_BYTES}
+            + {PAGE_BYTES} / ({model.USABLE_BYTES} / ({model.LEAST_BYTES} + {_REST}))
+    else ({_LONGER} / {model.OVERFLOW_BYTES} + 1) * {PAGE_BYTES}
+        + {PAGE_BYTES // (model.USABLE_BYTES // model.LEAST_BYTES)}
     end)"""
-"""SQL that sums what messages take of the disk (``disk_usage.stored_bytes``); contents are not read for it."""
+"""SQL that sums what messages take of the disk (``model.stored_bytes``); contents are not read for it."""
 
 LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)) as last_id from log"
 """SQL for the highest id ever given out: messages may be above what the log's row says."""

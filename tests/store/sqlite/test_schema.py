@@ -13,8 +13,8 @@ import sqlite_utils
 from store.errors import StoreError, StoreTooNew
 from store.sqlite.check import check
 from store.sqlite.database import connect_writer, open_file
-from store.sqlite.recovery import recover
 from store.sqlite.migrations import migrations
+from store.sqlite.recovery import recover
 from store.sqlite.schema import KNOWN, PAGE_BYTES, unknown_migrations
 from tests.store.effects import publication, queue
 from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to
