@@ -24,13 +24,12 @@ from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity, SaslServer, SaslState
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
-from gateway.amqp.engine import output
 from gateway.amqp.engine.conditions import CloseError, code_of
 from gateway.amqp.engine.input import Input, InputHandlers
 from gateway.amqp.engine.link_table import LinkTable, PeerSessions
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import UNREADABLE, Engine
-from gateway.amqp.engine.output import Output
+from gateway.amqp.engine.output import Output, check_idle_timeout, seconds_to_tick
 from gateway.amqp.transactions import LocalTransactions
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
@@ -324,7 +323,7 @@ class Connection(asyncio.Protocol):
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
         try:
-            output.check_idle_timeout(self._engine.transport)
+            check_idle_timeout(self._engine.transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
@@ -401,7 +400,7 @@ class Connection(asyncio.Protocol):
             self._guard_input(self.input.go_on)
         self.output.schedule_flush()
         if deadline and not self.closing.has_begun:
-            wait = output.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
+            wait = seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
             self._deadline.set(wait, self._tick)
 
     def _is_held_up(self) -> bool:
@@ -459,7 +458,7 @@ class Connection(asyncio.Protocol):
         Whoever still calls finds a connection that is lost.
         """
         if self._handshake is not None:
-            self._handshake.close()
+            self._handshake.sasl.close()
         self._socket = self._handshake = self._frames = self._client = None
 
     def _free_engine(self) -> None:
@@ -590,11 +589,11 @@ class Handshake:
     ) -> None:
         self._connection = connection
         self._check = check
-        self._sasl = sasl
+        self.sasl = sasl
 
     def receive(self, data: bytes) -> None:
         """Bytes from the peer; at the end the connection is told of it."""
-        connection, sasl = self._connection, self._sasl
+        connection, sasl = self._connection, self.sasl
         before = sasl.state
         sasl.receive(data)
         connection.output.write(sasl.drain_output())
@@ -608,13 +607,9 @@ class Handshake:
             case SaslState.FAILED:
                 connection.turn_away(sasl.failure)
 
-    def close(self) -> None:
-        """The connection is gone."""
-        self._sasl.close()
-
     async def _verify(self) -> None:
         """A password's hash is slow on purpose: it is computed off the loop."""
-        sasl = self._sasl
+        sasl = self.sasl
         assert sasl.verification is not None
         try:
             sasl.resolve(await self._check(sasl.verification))

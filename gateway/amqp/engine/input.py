@@ -315,10 +315,8 @@ class FlowEchoes:
 
     def _pull(self, transport: Transport) -> bytes:
         output = b"".join(iter(lambda: pull(transport), b""))
-        names = self._links.names
-        if names.unanswered:
-            names.saw(output)
-            names.written()
+        self._links.names.saw(output)
+        self._links.names.written()
         return output
 
 

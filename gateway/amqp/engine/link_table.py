@@ -146,11 +146,14 @@ class LinkNames:
         return self._names.get(link) or link.name
 
     def saw(self, output: bytes) -> None:
-        """This is being written, in any pieces; our attaches are among it."""
-        self._output.append(output)
+        """This is being written, in any pieces; our attaches may be among it."""
+        if self.unanswered:
+            self._output.append(output)
 
     def written(self) -> None:
         """All that the engine had to say is written: it forgets the names of links that were answered."""
+        if not self.unanswered:
+            return
         output = b"".join(self._output)
         self._output.clear()
         if all(link.state & Link.LOCAL_UNINIT for link in self.unanswered):

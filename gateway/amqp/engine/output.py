@@ -199,13 +199,11 @@ class Output:
                 data = pull(handle)
                 if not data:
                     self._has_messages = False
-                    if links.names.unanswered:
-                        links.names.written()
+                    links.names.written()
                     break
                 if self._close_error is not None:
                     data = self._close_error.put_into(data + b"".join(iter(lambda: pull(handle), b"")))
-                if links.names.unanswered:
-                    links.names.saw(data)
+                links.names.saw(data)
                 self.write(data)
             if links.is_waiting and self.free_bytes > 0:
                 links.offer_output()
@@ -221,8 +219,7 @@ class Output:
             return
         is_held_back = self._gate is not None and self._is_held_back()
         data = b"".join(iter(lambda: LOOPS.pull(handle), b""))
-        if links.names.unanswered:
-            links.names.saw(data)
+        links.names.saw(data)
         if is_held_back:
             self._held += change(data)
         else:
@@ -240,7 +237,7 @@ BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
 
 
-class Telling(Protocol):
+class OutgoingLink(Protocol):
     """A link that messages go out on, told what its peer says of them."""
 
     def on_credit(self) -> None:
@@ -288,14 +285,14 @@ class OutgoingTransfers:
         link: Link,
         splicer: Splicer,
         account: Account,
-        told: Telling,
+        told: OutgoingLink,
         *,
         pre_settled: bool,
         default_outcome: Outcome,
         loops: Loops = LOOPS,
     ) -> None:
         self._loops = loops
-        self._told: Telling | None = told
+        self._told: OutgoingLink | None = told
         self._link = link._impl
         self._handle = loops.handle_of(link._impl)
         self._splicer = splicer

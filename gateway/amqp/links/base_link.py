@@ -176,6 +176,10 @@ class SendingLink(BaseLink):
     def _sent_count(self) -> int:
         return self.transfers.sent
 
+    def ready(self) -> None:
+        """Send what can be sent, or say what it can take, for the first time."""
+        self.on_credit()
+
     @abstractmethod
     def on_credit(self) -> None:
         """The peer has given credit, or taken it back."""

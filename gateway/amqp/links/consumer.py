@@ -67,11 +67,6 @@ class Consumer(SendingLink):
         """The attach is answered: messages of the endpoint may go out."""
         self.flow = flow
 
-    def ready(self) -> None:
-        """Say what it can take, for the first time."""
-        if self.flow is not None:
-            self._consumers.set_demand(self.flow, self.room())
-
     def room(self) -> int:
         if self._is_suspended:
             return 0

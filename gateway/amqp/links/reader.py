@@ -61,10 +61,6 @@ class ReaderLink(SendingLink):
         """The attach is answered: messages may go out."""
         self._feed = feed
 
-    def ready(self) -> None:
-        """Send what can be sent, for the first time."""
-        self.on_credit()
-
     def on_credit(self) -> None:
         self._waits_for_outcomes = False
         if self._feed is not None:

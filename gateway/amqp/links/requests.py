@@ -282,9 +282,10 @@ class AnswerLink(BaseLink):
     def send(self, answer: bytes, sent: Callable[[], None]) -> None:
         """Send an answer when that is possible, then call ``sent``; also when it never will be."""
         self._waiting.append((answer, sent))
-        self._send_waiting()
+        self.writable()
 
-    def _send_waiting(self) -> None:
+    def writable(self) -> None:
+        """Send what waits, as there is credit and room for it."""
         link, waiting, output = self.link, self._waiting, self._output
         while waiting and not self._is_closed and link.credit > 0:
             if output.free_bytes <= 0:
@@ -301,12 +302,10 @@ class AnswerLink(BaseLink):
             link.drained()
         output.schedule_flush()
 
+    on_flow = writable
+
     def ready(self) -> None:
         """The attach is answered: the peer gives credit."""
-
-    def writable(self) -> None:
-        """The connection has room for output again."""
-        self._send_waiting()
 
     # --- what the engine says of it -----------------------------------------------------------------------------
 
@@ -318,10 +317,6 @@ class AnswerLink(BaseLink):
 
     def report(self) -> None:
         """There is nothing to report."""
-
-    def on_flow(self) -> None:
-        """There may be credit."""
-        self._send_waiting()
 
     # --- the link -------------------------------------------------------------------------------------------------
 
