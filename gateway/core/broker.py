@@ -28,9 +28,9 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclu
 from gateway.core.erasing import Erasing
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import History, LogPolicy, Points, Retention, RetentionMark
-from gateway.core.model import ID, WHOLE, LogState, Point, ReplayRecord, Row, check_name
+from gateway.core.model import CONTENT, ID, WHOLE, LogState, Point, ReplayRecord, Row
 from gateway.core.publications import Publications
-from gateway.core.replay.commands import ReplayCommands, begin_copy, check_copy
+from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import LogFacts, facts_of
 from gateway.core.replay.states import Replay
@@ -56,34 +56,33 @@ class Broker:
             flow_quantum: Messages a consumer is given before the next one's turn.
         """
         self.log = log
-        self.policy = policy
+        self.policy = replace(policy)
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
-        self.history = History(log)
-        self.retention = Retention(log)
-        self.retention.configure(policy.retention, log.next_id)
-        self.points = Points(self.history)
-        self.replay_commands = ReplayCommands(self)
-        self.replay_records = ReplayRecords()
+        """By name."""
         self._window = window
         self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
         self._routes = RouteTable()
-        self.router = Router(self.endpoints, self._is_logged, self._routes)
-        self.settlements = Settlements(log)
-        self.trimming = Trimming(self, self._routes, self.settlements)
-        self.erasing = Erasing(self, self._routes)
+        self.history = History(log)
+        self.points = Points(self.history, self.policy)
+        self.retention = Retention(log)
+        self.retention.configure(policy.retention)
+        self.router = Router(self.endpoints, self.policy.takes, self._routes)
         self.counts = BacklogCounts(log)
-        self.publications = Publications(self, self.router, self._routes, self.counts)
-
-    @property
-    def next_id(self) -> int:
-        """The next id to be given out."""
-        return self.publications.next_id
-
-    def _is_logged(self, topic: str) -> bool:
-        return self.policy.takes(topic)
+        self.settlements = Settlements(log)
+        self.trimming = Trimming(
+            self.policy, self.history, self.retention, self.endpoints, self._routes, self.settlements
+        )
+        self.erasing = Erasing(log, self.endpoints, self._routes)
+        self.publications = Publications(
+            log, self.policy, self.retention, self.router, self.counts, self.trimming
+        )
+        self.replay_records = ReplayRecords()
+        self.replay_commands = ReplayCommands(
+            log, self.policy, self.endpoints, self.router, self.publications, self.take_number
+        )
 
     # --- recovery ---------------------------------------------------------------------------------------------
 
@@ -104,7 +103,7 @@ class Broker:
             replays: Cursors of replays by number.
             next_number: Above every number ever used.
         """
-        self.points.update((point.name, point) for point in points)
+        self.points.restore(points)
         self.replay_records.restore(records)
         self.retention.restore(retention)
         for found in stored:
@@ -114,11 +113,6 @@ class Broker:
         for endpoint in self.endpoints.values():
             endpoint.catch_up()
             endpoint.wake()
-
-    def follow(self, told: LogState) -> None:
-        """Another gateway writes the log, and has told of this."""
-        self.log.follow(told)
-        self.publications.follow()
 
     def _restore(self, found: StoredEndpoint, replays: Mapping[int, StoredCursor]) -> None:
         definition = found.definition
@@ -145,7 +139,7 @@ class Broker:
         )
         self._register(endpoint)
         if any(kept.later_messages for kept in found.parts.values()):
-            self.counts.found_uncounted(endpoint)
+            self.counts.uncounted.append(endpoint)
         for pattern in found.subscriptions:
             endpoint.subscribe(pattern)
             self.router.add(TopicPattern.parse(pattern), endpoint.name)
@@ -160,7 +154,7 @@ class Broker:
                 # What it had read and the log has dropped since is here by references; what it had not fails it.
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
-            replay.resume(self.next_id, position, acknowledged, len(found.references))
+            replay.resume(self.log.next_id, position, acknowledged, len(found.references))
         below = replay.position if replay is not None and replay.is_reading else 0
         for reference in found.references:
             message_id = reference.message_id
@@ -173,7 +167,7 @@ class Broker:
     def _register(self, endpoint: Endpoint) -> None:
         self.endpoints[endpoint.name] = endpoint
         self._by_number[endpoint.number] = endpoint
-        self.router.forget()
+        self.router.cached.clear()
 
     def take_number(self) -> int:
         """The next number of an endpoint or a cursor."""
@@ -182,9 +176,6 @@ class Broker:
         return number
 
     # --- endpoints --------------------------------------------------------------------------------------------
-
-    def find(self, name: str) -> Endpoint | None:
-        return self.endpoints.get(name)
 
     def create(
         self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
@@ -198,7 +189,7 @@ class Broker:
         if name in self.endpoints:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"an endpoint named {name!r} exists already")
         patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
-        number, cursor_number, floor = self.take_number(), self.take_number(), self.next_id - 1
+        number, cursor_number, floor = self.take_number(), self.take_number(), self.log.unused_id - 1
         parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
         backlog = Backlog(number, cursor_number, {part: Cursor(floor) for part in parts})
         endpoint = Endpoint(number, name, kind, settings, self._window, backlog, self._flow_quantum)
@@ -262,7 +253,7 @@ class Broker:
         self.publications.deleted(endpoint)
         self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
-        return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.next_id - 1)]
+        return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.log.unused_id - 1)]
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
         """Make these the endpoint's subscriptions; what lies on it stays."""
@@ -276,71 +267,6 @@ class Broker:
                 self.router.add(pattern, endpoint.name)
                 effects.append(endpoint.subscribe(text))
         return effects
-
-    # --- points -------------------------------------------------------------------------------------------------
-
-    def check_point(self, name: str) -> None:
-        """
-        Whether a point of this name may be made.
-
-        Raises:
-            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
-        """
-        check_name("a point", name)
-        self.policy.check_reads("there are no points in it")
-        self.points.check(name)
-
-    def create_point(
-        self, name: str, position: int | None, time_ms: int | None, now_ms: int
-    ) -> tuple[Point, list[Effect]]:
-        """
-        Give a place in the log a name.
-
-        Args:
-            position: The first id behind it; None for now: before everything that is published from here on.
-            time_ms: When that message arrived; None for now.
-
-        Raises:
-            Refused: As ``check_point`` has it.
-        """
-        self.check_point(name)
-        return self.points.create(
-            name,
-            self.next_id if position is None else position,
-            now_ms if time_ms is None else time_ms,
-            now_ms,
-        )
-
-    # --- copies -------------------------------------------------------------------------------------------------
-
-    def check_copy(self, endpoint: Endpoint) -> None:
-        """
-        Whether a message of the log can be put on the endpoint.
-
-        Raises:
-            Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
-        """
-        check_copy(self.policy, endpoint)
-
-    def begin_copy(self, endpoint: Endpoint, row: Row) -> AddReferences:
-        """
-        Put a logged message on an endpoint on which it does not lie; see ``gateway.core.replay.commands``.
-
-        Raises:
-            Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
-                quota.
-        """
-        first_id = max(self.trimming.below, self.log.first_id, row[ID] + self.retention.is_gone(row))
-        return begin_copy(self.policy, first_id, endpoint, row)
-
-    # --- what replays ask of it -------------------------------------------------------------------------------
-
-    def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> bool:
-        """Go by these from now on; whether rules of retention are others."""
-        self.policy = policy
-        self.create_queues = create_queues
-        self.router.forget()
-        return self.retention.configure(policy.retention, self.next_id)
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
         """
@@ -360,35 +286,83 @@ class Broker:
                 f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
             )
         count = endpoint.depth
-        effects = endpoint.empty(self.take_number(), self.next_id - 1)
+        effects = endpoint.empty(self.take_number(), self.log.unused_id - 1)
         self.publications.emptied(endpoint)
         return count, [*effects, endpoint.definition()]
-
-    def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
-        """Change what an endpoint is like; what lies on it stays."""
-        self.router.forget()
-        effects: list[Effect] = [endpoint.change_settings(settings)]
-        endpoint.wake()
-        return effects
-
-    def forget_routes(self) -> None:
-        """Where messages go has changed."""
-        self.router.forget()
-
-    def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
-        """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
-        shown = endpoint.settings if endpoint is not None else None
-        purged = (shown.purged_below, shown.purged_ms) if shown is not None else (0, 0)
-        taken_out = self.retention.taken_from(patterns)
-        return facts_of(self.history, self.points, *purged, taken_out=taken_out, reads=self.policy.reads)
 
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""
         log = self.log
         # As with trimming, others of that millisecond may follow: from the next on nothing is missing.
-        settings = endpoint.settings
-        return [
-            endpoint.change_settings(
-                replace(settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
+        purged = replace(endpoint.settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
+        return [endpoint.change_settings(purged)]
+
+    def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
+        """Change what an endpoint is like; what lies on it stays."""
+        self.router.cached.clear()
+        effects: list[Effect] = [endpoint.change_settings(settings)]
+        endpoint.wake()
+        return effects
+
+    # --- copies -------------------------------------------------------------------------------------------------
+
+    def check_copy(self, endpoint: Endpoint) -> None:
+        """
+        Whether a message of the log can be put on the endpoint.
+
+        Raises:
+            Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
+        """
+        if endpoint.kind is EndpointKind.STREAM:
+            raise Refused(
+                ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
             )
-        ]
+        self.policy.check_reads("there is nothing to copy from")
+        if endpoint.replay is not None and endpoint.replay.is_under_way:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"a replay of {endpoint.name!r} is under way; copy when it is complete, or cancel it first",
+            )
+
+    def begin_copy(self, endpoint: Endpoint, row: Row) -> AddReferences:
+        """
+        Put a logged message on an endpoint on which it does not lie, without a replay. It takes its place by its id, as
+        everything there does: a reference leads to it, for no route does, or the endpoint's cursor has passed it. Once
+        that is committed, or failed, tell ``Endpoint.end_copy``.
+
+        Raises:
+            Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
+                quota.
+        """
+        self.check_copy(endpoint)
+        settings = endpoint.settings
+        if row[ID] < max(self.trimming.below, self.log.first_id) or self.retention.is_gone(row):
+            raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[ID]} was trimmed from the log")
+        if not endpoint.backlog.room_for([row[CONTENT]], settings.quota_messages, settings.quota_bytes):
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"{endpoint.name!r} is at its quota; consume from it or raise the quota",
+            )
+        return endpoint.begin_copy(row)
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> bool:
+        """Go by these from now on; whether rules of retention are others."""
+        self.policy.become(policy)
+        self.create_queues = create_queues
+        self.router.cached.clear()
+        return self.retention.configure(policy.retention)
+
+    def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
+        """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
+        shown = endpoint.settings if endpoint is not None else EndpointSettings()
+        taken_out = self.retention.taken_from(patterns)
+        return facts_of(
+            self.history,
+            self.points,
+            shown.purged_below,
+            shown.purged_ms,
+            taken_out=taken_out,
+            reads=self.policy.reads,
+        )

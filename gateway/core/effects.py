@@ -29,17 +29,7 @@ class Publication:
         put: What the broker wants to know of them when they are durable; not looked at by a store.
     """
 
-    __slots__ = (
-        "logged",
-        "logged_bytes",
-        "priorities",
-        "put",
-        "receipt",
-        "routes",
-        "rows",
-        "size_bytes",
-        "topic",
-    )
+    __slots__ = ("logged", "logged_bytes", "put", "receipt", "routes", "rows", "size_bytes", "topic")
 
     def __init__(
         self,
@@ -50,7 +40,6 @@ class Publication:
         sizes: Sequence[int],
         receipt: Any,
         put: Any = None,
-        priorities: Sequence[int] | None = None,
     ) -> None:
         """
         Args:
@@ -64,68 +53,35 @@ class Publication:
         self.size_bytes = sum(sizes)
         self.receipt = receipt
         self.put = put
-        self.priorities = priorities
-        """One for each row, 0 to 9, where an endpoint asks for them."""
 
 
+@dataclass(slots=True, eq=False)
 class MoveCursor:
-    """
-    An endpoint is done with messages, or counts anew what it has: one part of a cursor, brought to where it is.
+    """A cursor has passed messages, or counts anew what its endpoint has: one part of it, brought to where it is."""
 
-    Attributes:
-        cursor: Its number.
-        part: ``WHOLE``, or the priority of its messages.
-        floor: The endpoint is done with everything up to this id; None where that is as before.
-        ranges: Ranges of ids above the floor with which it is done as well: last ids by first ids; None for a range
-            that is in the floor, or in another range, since.
-        counted_id: ``messages`` and ``size_bytes`` speak of messages up to this id; None where that is as before.
-        messages: To be added to how many messages it has. Mostly negative.
-        size_bytes: To be added to the content of those.
-        done: Ids with which it is done now: what is held by endpoints alone is let go of by this one.
-        attempts: Ids of which no failed deliveries need be on record any more.
-        references: Those of ``done`` that it had by a reference.
-        archived: How many more it is done with that the log's archive alone has: the store has nothing of them.
-    """
-
-    __slots__ = (
-        "archived",
-        "attempts",
-        "counted_id",
-        "cursor",
-        "done",
-        "floor",
-        "messages",
-        "part",
-        "ranges",
-        "references",
-        "size_bytes",
-    )
-
-    def __init__(
-        self,
-        cursor: int,
-        part: int,
-        floor: int | None,
-        ranges: Mapping[int, int | None],
-        counted_id: int | None,
-        messages: int,
-        size_bytes: int,
-        done: Sequence[int] = (),
-        attempts: Sequence[int] = (),
-        references: Sequence[int] = (),
-        archived: int = 0,
-    ) -> None:
-        self.cursor = cursor
-        self.part = part
-        self.floor = floor
-        self.ranges = ranges
-        self.counted_id = counted_id
-        self.messages = messages
-        self.size_bytes = size_bytes
-        self.done = done
-        self.attempts = attempts
-        self.references = references
-        self.archived = archived
+    cursor: int
+    """Its number."""
+    part: int
+    """``WHOLE``, or the priority of its messages."""
+    floor: int | None = None
+    """The cursor has passed everything up to this id; None where that is as before."""
+    ranges: Mapping[int, int | None] = field(default_factory=dict)
+    """Ranges of ids above the floor that it has passed as well: last ids by first ids; None for a range that is in the
+    floor, or in another range, since."""
+    counted_id: int | None = None
+    """``messages`` and ``size_bytes`` speak of messages up to this id; None where that is as before."""
+    messages: int = 0
+    """To be added to how many messages the endpoint has by it. Mostly negative."""
+    size_bytes: int = 0
+    """To be added to the content of those."""
+    done: Sequence[int] = ()
+    """Ids that it passes now: what is held by endpoints alone is let go of by this one."""
+    attempts: Sequence[int] = ()
+    """Ids of which no failed deliveries need be on record any more."""
+    references: Sequence[int] = ()
+    """Those of ``done`` that it had by a reference."""
+    archived: int = 0
+    """How many more it has passed that the log's archive alone has: the store has nothing of them."""
 
 
 class SettleInTransaction(MoveCursor):

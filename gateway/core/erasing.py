@@ -10,25 +10,13 @@ whoever has the content still, in memory, counts it as the marker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from amqp_ext.message.erased import erased
 from gateway.core.effects import Effect, EraseMessages, SettleInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, LogState, Row
 from gateway.core.router import Route
-
-
-class ErasedBroker(Protocol):
-    """What erasing needs of the broker that it belongs to."""
-
-    @property
-    def log(self) -> LogState:
-        """The log as the store has it."""
-
-    @property
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """All of them, by name."""
 
 
 class _Resized(NamedTuple):
@@ -60,8 +48,9 @@ def with_markers(rows: Iterable[Row], markers: Mapping[int, Row]) -> list[Row]:
 
 
 class Erasing:
-    def __init__(self, broker: ErasedBroker, routes: Iterable[Route]) -> None:
-        self._broker = broker
+    def __init__(self, log: LogState, endpoints: Mapping[str, Endpoint], routes: Iterable[Route]) -> None:
+        self._log = log
+        self._endpoints = endpoints
         self._routes = routes
         self.markers: dict[int, Row] = {}
         """By the ids of messages; empty where no erasure is under way."""
@@ -73,13 +62,11 @@ class Erasing:
         return with_markers(rows, self.markers) if self.markers else rows
 
     def is_in_doubt(self, ids: Iterable[int]) -> bool:
-        """Whether an endpoint is about to be done with one of these messages, or to get a copy of one."""
+        """Whether a transaction is about to settle one of these messages, or an endpoint is to get a copy of one."""
         wanted = set(ids)
         return any(
-            not (
-                wanted.isdisjoint(endpoint.withdrawals.ids) and wanted.isdisjoint(endpoint.backlog.put.coming)
-            )
-            for endpoint in self._broker.endpoints.values()
+            wanted & endpoint.withdrawn or wanted & endpoint.backlog.put.coming
+            for endpoint in self._endpoints.values()
         )
 
     def begin(self, markers: Sequence[Row], sizes: Mapping[int, int]) -> Erasure:
@@ -93,14 +80,14 @@ class Erasing:
         self.erasures += 1
         self.markers.update((marker[ID], marker) for marker in markers)
         resized = list(self._resized(markers, sizes))
-        return Erasure(self, self._broker.log, markers, resized)
+        return Erasure(self, self._log, markers, resized)
 
     def _resized(self, markers: Sequence[Row], sizes: Mapping[int, int]) -> Iterable[_Resized]:
         numbers = {marker[ROUTE] for marker in markers}
         routes = {number: route for route in self._routes for number in route.numbers if number in numbers}
         having = [
             endpoint
-            for endpoint in self._broker.endpoints.values()
+            for endpoint in self._endpoints.values()
             if endpoint.backlog.put.references or endpoint.backlog.put.replayed is not None
         ]
         for marker in markers:
@@ -110,19 +97,12 @@ class Erasing:
                 if endpoint.backlog.put.has(message_id):
                     yield _Resized(endpoint, endpoint.cursor_number, None, message_id, size, change)
             route = routes.get(marker[ROUTE])
-            for endpoint in () if route is None else route.endpoints:
-                part = _part_with(endpoint, route, message_id)
-                if part is not None:
+            if route is None:
+                continue
+            for endpoint in route.endpoints:
+                backlog, part = endpoint.backlog, endpoint.backlog.part_of(route)
+                if not (backlog.put.has(message_id) or backlog.parts[part].is_done(message_id)):
                     yield _Resized(endpoint, endpoint.cursor_number, part, message_id, size, change)
-
-
-def _part_with(endpoint: Endpoint, route: Route | None, message_id: int) -> int | None:
-    """The part of an endpoint's cursor that a message is in, that lies there by a route; None where it does not."""
-    backlog = endpoint.backlog
-    if route is None or backlog.put.has(message_id):
-        return None
-    part = backlog.part_of(route)
-    return None if backlog.parts[part].is_done(message_id) else part
 
 
 class Erasure:
@@ -143,7 +123,7 @@ class Erasure:
 
     def _resize(self) -> Iterable[Effect]:
         changes: dict[tuple[Endpoint, int], int] = {}
-        newest_id = self._log.next_id - 1
+        newest_id = self._log.newest_id
         for found in self._resized:
             if found.part is not None:
                 key = (found.endpoint, found.part)
@@ -152,7 +132,7 @@ class Erasure:
         for endpoint in {endpoint: None for endpoint, _ in changes}:
             yield from endpoint.backlog.count_effects(newest_id)
         for (endpoint, part), change in changes.items():
-            yield SettleInTransaction(endpoint.cursor_number, part, None, {}, None, 0, change)
+            yield SettleInTransaction(endpoint.cursor_number, part, size_bytes=change)
         for found in self._resized:
             found.endpoint.backlog.resize(found.part, found.change_bytes, is_saved=True)
             _set_size(found.endpoint, found.message_id, found.size_bytes + found.change_bytes)

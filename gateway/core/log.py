@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
 from amqp_ext.addresses.rule_topics import may_hold_for
@@ -31,13 +31,18 @@ from gateway.core.model import HELD, ID, TOPIC, LogState, Point, Row, check_name
 
 @dataclass(slots=True)
 class LogPolicy:
-    """What the replay log of a VPN takes. A quota of 0 is none; in bytes of content."""
+    """
+    What the replay log of a Message VPN takes and keeps.
+
+    Invariant: whoever asks for what the log would give, while it gives nothing, is told so in the same words.
+    """
 
     writes: bool = True
     """Messages are logged."""
     reads: bool = True
     """What is logged can be replayed and read."""
     quota_bytes: int = 0
+    """What all of it may take of the disk; 0 for no bound."""
     filter: TopicFilter | None = None
     """None when every topic is logged."""
     promote_direct: bool = False
@@ -50,7 +55,13 @@ class LogPolicy:
     keep_until_archived: bool = False
     """Nothing is trimmed that is not in an archive."""
 
+    def become(self, other: LogPolicy) -> None:
+        """The configuration has changed: whoever has this policy goes by the other one from now on."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
+
     def takes(self, topic: str) -> bool:
+        """Whether Guaranteed messages of a topic are logged."""
         return self.writes and (self.filter is None or self.filter.matches(topic))
 
     def check_reads(self, without: str) -> None:
@@ -195,15 +206,15 @@ class History:
 
 
 class Points(dict[str, Point]):
-    """Commands come from the broker."""
+    """The named points of a Message VPN's log, by name."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, policy: LogPolicy) -> None:
         super().__init__()
         self._history = history
+        self._policy = policy
 
-    def replace(self, points: Iterable[Point]) -> None:
-        """These are all there are."""
-        points = list(points)
+    def restore(self, points: Iterable[Point]) -> None:
+        """The store has these, and no others."""
         self.clear()
         self.update((point.name, point) for point in points)
 
@@ -212,26 +223,29 @@ class Points(dict[str, Point]):
         Whether a point of this name may be made.
 
         Raises:
-            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
         """
         check_name("a point", name)
+        self._policy.check_reads("there are no points in it")
         if name in self:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"a point named {name!r} exists already; delete it first")
 
-    def create(self, name: str, position: int, time_ms: int, now_ms: int) -> tuple[Point, list[Effect]]:
+    def create(
+        self, name: str, position: int | None, time_ms: int | None, now_ms: int
+    ) -> tuple[Point, list[Effect]]:
         """
         Give a place in the log a name.
 
         Args:
-            position: The first id behind it.
-            time_ms: When that message arrived.
+            position: The first id behind it; None for now: before everything that is published from here on.
+            time_ms: When that message arrived; None for now.
 
         Raises:
             Refused: As ``check`` has it.
         """
         self.check(name)
-        point = Point(name, position, time_ms, now_ms)
-        self[name] = point
+        position = self._history.log.unused_id if position is None else position
+        point = self[name] = Point(name, position, now_ms if time_ms is None else time_ms, now_ms)
         return point, [SavePoint(point)]
 
     def delete(self, name: str) -> tuple[Point, list[Effect]]:
@@ -322,12 +336,9 @@ class Retention:
         """What the store kept."""
         self.marks = {mark.rule: mark for mark in marks}
 
-    def configure(self, rules: Sequence[RetentionRule], next_id: int) -> bool:
+    def configure(self, rules: Sequence[RetentionRule]) -> bool:
         """
         Go by these rules from now on; what the log has of their topics is to be counted then.
-
-        Args:
-            next_id: The next one to be given out.
 
         Returns:
             Whether they are others than before.
@@ -336,7 +347,7 @@ class Retention:
             return False
         self.rules = [KeptTopics(rule, rules[:place]) for place, rule in enumerate(rules)]
         self._by_topic.clear()
-        self._count_anew(self._log.first_id, next_id)
+        self._count_anew(self._log.first_id)
         return True
 
     # --- which rule -----------------------------------------------------------------------------------------------
@@ -349,8 +360,7 @@ class Retention:
             pass
         if len(self._by_topic) >= CACHED_TOPICS:
             self._by_topic.clear()
-        found = next((kept for kept in self.rules if kept.filter.matches(topic)), None)
-        self._by_topic[topic] = found
+        found = self._by_topic[topic] = next((k for k in self.rules if k.filter.matches(topic)), None)
         return found
 
     def is_gone(self, row: Row) -> bool:
@@ -371,17 +381,18 @@ class Retention:
 
     # --- what there is --------------------------------------------------------------------------------------------
 
-    def _count_anew(self, position: int, next_id: int) -> None:
+    def _count_anew(self, position: int) -> None:
+        next_id = self._log.unused_id
         self.version += 1
         self.is_counted = not self.rules or position >= next_id
         self.counted_below, self.counts_from = position, next_id
         for kept in self.rules:
             kept.messages = kept.size_bytes = 0
 
-    def recount(self, next_id: int) -> None:
+    def recount(self) -> None:
         """What the log has of the rules' topics takes less of the disk than it did: it is counted anew."""
         if self.rules:
-            self._count_anew(self._log.first_id, next_id)
+            self._count_anew(self._log.first_id)
 
     def counted(self, found: Iterable[tuple[str, int, int]], position: int) -> None:
         """
@@ -413,20 +424,19 @@ class Retention:
 
     # --- what has left it -----------------------------------------------------------------------------------------
 
-    def log_trimmed(self, stop: int, freed: Iterable[tuple[str, int, int]], next_id: int) -> int:
+    def log_trimmed(self, stop: int, freed: Iterable[tuple[str, int, int]]) -> int:
         """
         The log begins at ``stop`` now.
 
         Args:
             freed: (topic, messages, bytes of the disk) of what left it then.
-            next_id: The next one to be given out.
 
         Returns:
             From which time on the log itself is whole by what rules had taken out there; 0 where that is nothing.
         """
         if self.rules and not self.is_counted and stop > self.counted_below:
             # What was counted is gone, and what left beside it may have been counted or not.
-            self._count_anew(stop, next_id)
+            self._count_anew(stop)
         else:
             for topic, messages, size_bytes in freed:
                 self._add(topic, -messages, -size_bytes)

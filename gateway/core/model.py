@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -32,6 +32,7 @@ CONTENT: Final = 6
 
 ID_OF: Final = itemgetter(ID)
 TOPIC_OF: Final = itemgetter(TOPIC)
+BARE_OF: Final = itemgetter(BARE)
 HELD_OF: Final = itemgetter(HELD)
 CONTENT_OF: Final = itemgetter(CONTENT)
 
@@ -85,7 +86,12 @@ class RouteDefinition:
 
 @dataclass(slots=True)
 class LogState:
-    """The replay log as the store has it. Its owner at run time is ``gateway.core.broker.Broker``."""
+    """
+    The replay log as the store has it. Its owner at run time is ``gateway.core.broker.Broker``.
+
+    Invariant: messages with ids from ``next_id`` below ``unused_id`` are taken and not committed yet; they count
+    already against the log's quota and those of endpoints.
+    """
 
     generation: int
     first_id: int
@@ -97,15 +103,31 @@ class LogState:
     floor_ms: int
     """From this time on nothing is missing, ms since the epoch."""
     size_bytes: int = 0
-    """What all logged messages take of the disk (``gateway.core.model``)."""
+    """What all logged messages take of the disk: see ``stored_bytes``."""
     archived_id: int = 0
     """The log is in an archive up to this id, itself included."""
+    unused_id: int = field(init=False, compare=False)
+    """The next id to be given out."""
+
+    def __post_init__(self) -> None:
+        self.unused_id = self.next_id
+
+    @property
+    def newest_id(self) -> int:
+        """The last committed id."""
+        return self.next_id - 1
 
     def follow(self, told: LogState) -> None:
         """Another gateway writes it, and has told of this."""
         self.first_id, self.floor_ms, self.size_bytes = told.first_id, told.floor_ms, told.size_bytes
         self.next_id, self.last_time_ms, self.archived_id = told.next_id, told.last_time_ms, told.archived_id
+        self.unused_id = self.next_id
 
+
+# What a message takes of the disk. A file of tables is made of pages, and a message is on one of them whole, or begins
+# on one and has pages of its own for the rest. So two messages of 2,100 bytes take two pages of 4,096, and what a page
+# has left is nobody's. A message counts with the share of a page that it has where all are of its size: where sizes are
+# mixed, the sum is within some percent of what the file grows by.
 
 PAGE_BYTES: Final = 4096
 """Of a file."""
@@ -131,7 +153,7 @@ OVERFLOW_BYTES: Final = PAGE_BYTES - 4
 
 def stored_bytes(topic: str, sizes: Sequence[int]) -> int:
     """
-    What messages of one topic take of the disk.
+    What messages of one topic take of the disk: the measure of the log's size and of its quota.
 
     Args:
         sizes: Of their contents, in bytes; one at least.
@@ -161,7 +183,12 @@ _SHORT_ROWS: Final = [_row_on_disk(max(size, 1)) for size in range(WHOLE_BYTES +
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Times are ms since the epoch."""
+    """
+    A named point of the replay log: a place between two messages that an administrator gave a name. Times are ms since
+    the epoch.
+
+    A point keeps no message alive: once the log was trimmed past it, it says so and is no start any more.
+    """
 
     name: str
     position: int
@@ -231,6 +258,9 @@ BY_NOBODY: Final = ReplayRequest()
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
     """
+    The record of one replay: who asked for it, what it was to do, how far it came, and how it ended. By it whoever
+    works for a while, onto an endpoint or into another address, goes on after a stop.
+
     Texts are as they were said. Times are ms since the epoch, ids are the log's.
 
     A replay onto an endpoint is in the states of ``gateway.core.replay.states``, or ``cancelled``; a job is
@@ -290,9 +320,9 @@ class ReplayRecord:
 
     @classmethod
     def from_json(cls, text: str) -> ReplayRecord:
-        fields = json.loads(text)
-        fields["subscriptions"] = tuple(fields["subscriptions"])
-        return cls(**fields)
+        kept = json.loads(text)
+        kept["subscriptions"] = tuple(kept["subscriptions"])
+        return cls(**kept)
 
 
 # ``asdict`` copies what is in it, and takes several times as long.

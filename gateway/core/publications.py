@@ -1,26 +1,23 @@
 """
 What is published: messages get their ids in order, and once they are durable they are on the endpoints they go to.
 
-Invariant: between ``LogState.next_id`` and ``Publications.next_id`` lies what is taken and not committed yet, which
-counts already against the log's quota and those of endpoints.
-
 ``Origins`` knows who published what, for consumers that do not want what their own connection sent.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy, Retention
-from gateway.core.model import ID, UNROUTED, LogState, Row, stored_bytes
-from gateway.core.router import BacklogCounts, FanOut, Put, Route, Router, RouteTable
+from gateway.core.model import ID, UNROUTED, LogState, stored_bytes
+from gateway.core.router import BacklogCounts, FanOut, Route, Router
 from gateway.core.trimming import Trimming
 
 
@@ -37,47 +34,40 @@ class TooLarge(Refused):
         self.count = count
 
 
-class PublishedBroker(Protocol):
-    """What publishing needs of the broker that it belongs to."""
+class Put(NamedTuple):
+    """What a publication is to endpoints."""
 
-    @property
-    def policy(self) -> LogPolicy:
-        """What the log takes and keeps."""
-
-    @property
-    def log(self) -> LogState:
-        """The log as the store has it."""
-
-    @property
-    def retention(self) -> Retention:
-        """What is kept of some topics."""
-
-    @property
-    def trimming(self) -> Trimming:
-        """Says why the log has no room."""
+    parts: tuple[tuple[Route, int, int], ...]
+    """Its routes, and how many messages and bytes go by each; all to the same endpoints."""
+    reserved: tuple[Endpoint, ...]
+    """Those where it has room reserved."""
+    priorities: Sequence[int] | None
+    """One for each row, 0 to 9, where an endpoint asks for them."""
 
 
 class Publications:
-    """
-    Messages of one Message VPN on their way from a publisher to the log and to endpoints.
-
-    Args:
-        router: Says where a topic goes.
-        routes: Those that it interns.
-        counts: Is told where messages came.
-    """
+    """Messages of one Message VPN on their way from a publisher to the log and to endpoints."""
 
     def __init__(
-        self, broker: PublishedBroker, router: Router, routes: RouteTable, counts: BacklogCounts
+        self,
+        log: LogState,
+        policy: LogPolicy,
+        retention: Retention,
+        router: Router,
+        counts: BacklogCounts,
+        trimming: Trimming,
     ) -> None:
-        self._broker = broker
-        self._log = broker.log
-        self._retention = broker.retention
+        """
+        Args:
+            counts: Is told where messages came.
+            trimming: Says why the log has no room.
+        """
+        self._log = log
+        self._policy = policy
+        self._retention = retention
         self._router = router
-        self._routes = routes
         self._counts = counts
-        self.next_id = broker.log.next_id
-        """The next id to be given out; ``log.next_id`` is one past the last committed."""
+        self._trimming = trimming
         self.unlogged_on_way: dict[Publication, None] = {}
         """What the log does not take, and is not committed yet."""
         self._emptied: dict[Endpoint, None] = {}
@@ -110,7 +100,7 @@ class Publications:
             it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
             ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
-        router, policy = self._router, self._broker.policy
+        router, policy = self._router, self._policy
         routing = router.cached.get(topic) or router.route(topic)
         if routing.is_picky and origin:
             routing = routing.seen_from(origin)
@@ -119,19 +109,18 @@ class Publications:
         fan_out = routing.live if logged else routing.all
         if not logged and not fan_out.endpoints:
             return None, 0, None
-        count = len(contents)
-        room = count
+        sizes = list(map(len, contents))
+        count = room = len(sizes)
         refused: Refused | None = None
         for endpoint in routing.checked:
             settings = endpoint.settings
             if settings.max_message_bytes:
-                fits = first_larger(contents, settings.max_message_bytes)
+                fits, larger = _run_of_larger(sizes, settings.max_message_bytes)
                 if fits < room:
                     room = fits
-                    larger = first_not_larger(contents, fits, settings.max_message_bytes) - fits
                     refused = TooLarge(endpoint, larger)
             if settings.has_quota:
-                fits = endpoint.room_for(contents)
+                fits = endpoint.backlog.room_for(contents, settings.quota_messages, settings.quota_bytes)
                 if fits < room:
                     room = fits
                     refused = Refused(
@@ -139,48 +128,49 @@ class Publications:
                         f"{endpoint.name!r} is at its quota; consume from it or raise the quota",
                         **{"rewind:reason": "endpoint-quota", "rewind:endpoint": endpoint.name},
                     )
-        sizes = list(map(len, contents))
         log = self._log
         quota = policy.quota_bytes
         if logged and quota and log.size_bytes + stored_bytes(topic, sizes) > quota:
-            fits = fitting(topic, sizes, quota - log.size_bytes)
+            fits = _fitting(topic, sizes, quota - log.size_bytes)
             if fits < room:
                 room = fits
-                refused = self._broker.trimming.log_full(stored_bytes(topic, sizes[fits : fits + 1]))
+                refused = self._trimming.log_full(stored_bytes(topic, sizes[fits : fits + 1]))
         if room < count:
             if room == 0:
                 return None, 0, refused
             contents, sizes = contents[:room], sizes[:room]
         now_ms = log.last_time_ms = max(now_ms, log.last_time_ms)
-        first = self.next_id
-        self.next_id = first + room
+        first = log.unused_id
+        log.unused_id = first + room
         held = None if logged else len(fan_out.endpoints)
         route = fan_out.route
+        number = UNROUTED
+        numbers: Sequence[int] = ()
         parts: tuple[tuple[Route, int, int], ...] = ()
         priorities = None
         if fan_out.is_ranked:
             priorities = priorities_of(contents, bares)
             numbers, parts = _ranked_parts(fan_out, priorities, contents)
-            rows = _rows(first, now_ms, topic, bares, numbers, held, contents)
+        elif route is not None:
+            number = route.definition.number
+            parts = ((route, room, sum(sizes)),)
+        if room == 1 and not numbers:
+            rows = [(first, now_ms, topic, bares[0], number, held, contents[0])]
         else:
-            number = UNROUTED
-            if route is not None:
-                number = route.definition.number
-                parts = ((route, room, sum(sizes)),)
-            if room == 1:
-                rows = [(first, now_ms, topic, bares[0], number, held, contents[0])]
-            else:
-                rows = _rows(first, now_ms, topic, bares, repeat(number), held, contents)
-        put = Put(parts, fan_out.limited)
+            ids, each = range(first, first + room), numbers or repeat(number)
+            rows = list(
+                zip(ids, repeat(now_ms), repeat(topic), bares, each, repeat(held), contents, strict=False)
+            )
+        put = Put(parts, fan_out.limited, priorities)
         routes = [part[0].definition for part in parts]
-        publication = Publication(rows, topic, routes, logged, sizes, receipt, put, priorities)
+        publication = Publication(rows, topic, routes, logged, sizes, receipt, put)
         log.size_bytes += publication.logged_bytes
         if not logged:
             self.unlogged_on_way[publication] = None
         elif self._retention.rules:
             self._retention.published(topic, first, room, publication.logged_bytes)
         for endpoint in fan_out.limited:
-            endpoint.reserve(room, publication.size_bytes)
+            endpoint.backlog.reserve(room, publication.size_bytes)
         return publication, room, refused
 
     def committed(self, publication: Publication) -> list[Endpoint]:
@@ -203,10 +193,10 @@ class Publications:
                 route.add(count, size, last)
                 self._counts.grew(route)
             for endpoint in put.reserved:
-                endpoint.reserve(-len(rows), -publication.size_bytes)
+                endpoint.backlog.reserve(-len(rows), -publication.size_bytes)
             ids = range(rows[0][ID], last + 1)
             for endpoint in route.awake:
-                if endpoint.add_published(ids, publication.priorities, put.parts):
+                if endpoint.add_published(ids, put.priorities, put.parts):
                     touched.append(endpoint)
         if self._emptied:
             for endpoint in list(self._emptied):
@@ -222,48 +212,28 @@ class Publications:
             self._retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
         self.unlogged_on_way.pop(publication, None)
         for endpoint in publication.put.reserved:
-            endpoint.reserve(-len(publication.rows), -publication.size_bytes)
+            endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
 
     def withdraw(self, publications: Sequence[Publication]) -> None:
         """The newest publications, in order, are not even to be committed: their ids are given out again."""
         for publication in publications:
             self.failed(publication)
         if publications:
-            self.next_id = publications[0].rows[0][ID]
+            self._log.unused_id = publications[0].rows[0][ID]
 
     def emptied(self, endpoint: Endpoint) -> None:
         """It was emptied as a whole: until all that is on its way is committed, it is told of what is not for it."""
-        if self.next_id > self._log.next_id:
+        if not endpoint.committed_up_to(self._log.newest_id):
             self._emptied[endpoint] = None
-        else:
-            endpoint.committed_up_to(self._log.next_id - 1)
 
     def deleted(self, endpoint: Endpoint) -> None:
         """It is gone: nobody tells it anything any more."""
         self._emptied.pop(endpoint, None)
 
-    def follow(self) -> None:
-        """Another gateway gives out the ids, and the log knows of more of them."""
-        self.next_id = self._log.next_id
-
     def sweep_routes(self) -> None:
         """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
-        if self.next_id == self._log.next_id:
-            self._routes.sweep(self._router.numbers())
-
-
-def _rows(
-    first: int,
-    now_ms: int,
-    topic: str,
-    bares: Iterable[int],
-    routes: Iterable[int],
-    held: int | None,
-    contents: Sequence[bytes],
-) -> list[Row]:
-    """Messages with ids from ``first`` on, as many as ``contents``."""
-    ids = range(first, first + len(contents))
-    return list(zip(ids, repeat(now_ms), repeat(topic), bares, routes, repeat(held), contents, strict=False))
+        if self._log.unused_id == self._log.next_id:
+            self._router.sweep()
 
 
 def _ranked_parts(
@@ -279,15 +249,15 @@ def _ranked_parts(
     return numbers, tuple(parts)
 
 
-def first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:
-    return next((i for i, content in enumerate(contents) if len(content) > limit_bytes), len(contents))
+def _run_of_larger(sizes: Sequence[int], limit_bytes: int) -> tuple[int, int]:
+    """The place of the first message that is larger than a bound, and how many in a row are."""
+    first = next((place for place, size in enumerate(sizes) if size > limit_bytes), len(sizes))
+    stop = next((place for place in range(first, len(sizes)) if sizes[place] <= limit_bytes), len(sizes))
+    return first, stop - first
 
 
-def first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -> int:
-    return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
-
-
-def fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
+def _fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
+    """How many messages of a topic, from the first on, the log has room for."""
     for count, size in enumerate(sizes):
         room_bytes -= stored_bytes(topic, (size,))
         if room_bytes < 0:
@@ -300,6 +270,18 @@ MAX_RANGES: Final = 65_536
 
 
 class Origins:
+    """
+    Who published what, for consumers that do not want what their own connection sent (the no-local filter).
+
+    An origin is a client's container-id (JMS: its client identifier), or stands for the connection of one that has
+    none. Nothing is kept while nobody asks: from the first connection with such a consumer to the last, each
+    publication leaves one entry, or lengthens the one before. Ids that are not known here are nobody's: history is not
+    local.
+
+    The endpoint of a topic subscription needs none of this: what its subscriber's own container publishes is not put on
+    it in the first place (``EndpointSettings.no_local``).
+    """
+
     def __init__(self) -> None:
         self.watchers: dict[Any, None] = {}
         """Who asked; while there is nobody, publications need not be told of."""

@@ -62,15 +62,6 @@ class Route(RoutedMessages):
         self.newest_id = max(self.newest_id, newest_id)
 
 
-class Put(NamedTuple):
-    """What a publication is to endpoints."""
-
-    parts: tuple[tuple[Route, int, int], ...]
-    """Its routes, and how many messages and bytes go by each; all to the same endpoints."""
-    reserved: tuple[Endpoint, ...]
-    """Those where it has room reserved."""
-
-
 class RouteTable:
     """All routes of a Message VPN."""
 
@@ -170,13 +161,17 @@ UNCOUNTED_IDS: Final = 100_000
 
 
 class BacklogCounts:
-    """Invariant: what the store is told of an endpoint by others speaks of the last committed id, too."""
+    """
+    How much lies on endpoints, as far as the store knows it: what messages were put on is counted once in a while.
+
+    Invariant: what the store is told of an endpoint by others speaks of the last committed id, too.
+    """
 
     def __init__(self, log: LogState) -> None:
         self._log = log
         self._grown: dict[Route, None] = {}
         """Routes that messages came by since everything was counted."""
-        self._uncounted: list[Endpoint] = []
+        self.uncounted: list[Endpoint] = []
         """Endpoints of which the store knew less, when this began, than was there."""
         self._counted_id = 0
 
@@ -184,18 +179,14 @@ class BacklogCounts:
         """Messages came by a route."""
         self._grown[route] = None
 
-    def found_uncounted(self, endpoint: Endpoint) -> None:
-        """A start found more on an endpoint than the store had counted."""
-        self._uncounted.append(endpoint)
-
     def effects(self) -> list[Effect]:
         """
         Have the store know how much lies on endpoints to which messages came since the last time, so that a start has
         little to count; nothing where that is known.
         """
-        newest_id = self._log.next_id - 1
-        grown: dict[Endpoint, None] = dict.fromkeys(self._uncounted)
-        self._uncounted.clear()
+        newest_id = self._log.newest_id
+        grown = dict.fromkeys(self.uncounted)
+        self.uncounted.clear()
         for route in self._grown:
             grown.update(dict.fromkeys(route.current().endpoints))
         self._grown.clear()
@@ -210,7 +201,6 @@ class BacklogCounts:
 
 CACHED_TOPICS: Final = 10_000
 """Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
-
 
 CACHED_ORIGINS: Final = 1_000
 """Origins whose view of a topic is remembered; then that starts anew."""
@@ -268,29 +258,28 @@ class TopicRouting(NamedTuple):
     by_origin: dict[str, TopicRouting]
     """The same as seen from origins that some endpoint leaves out, as far as they were asked for."""
 
+    @classmethod
+    def to(cls, endpoints: tuple[Endpoint, ...], table: RouteTable, *, logged: bool) -> TopicRouting:
+        """Messages go to these, which are in the order of their numbers."""
+        everyone = live = FanOut(endpoints, table)
+        caught_up = tuple(e for e in endpoints if e.replay is None or not e.replay.is_behind)
+        if len(caught_up) < len(endpoints):
+            live = FanOut(caught_up, table)
+        checked = tuple(e for e in endpoints if e.settings.max_message_bytes or e.settings.has_quota)
+        return cls(checked, everyone, live, logged, any(e.settings.no_local for e in endpoints), {})
+
     def seen_from(self, origin: str) -> TopicRouting:
         """Without the endpoints that do not want what this origin publishes."""
         routing = self.by_origin.get(origin)
         if routing is None:
             if len(self.by_origin) >= CACHED_ORIGINS:
                 self.by_origin.clear()
-            if all(e.settings.no_local != origin for e in self.all.endpoints):
-                routing = self
-            else:
-                routing = TopicRouting(
-                    tuple(e for e in self.checked if e.settings.no_local != origin),
-                    _without(self.all, origin),
-                    _without(self.live, origin),
-                    self.logged,
-                    False,
-                    {},
-                )
+            wanting = tuple(e for e in self.all.endpoints if e.settings.no_local != origin)
+            routing = self
+            if len(wanting) < len(self.all.endpoints):
+                routing = TopicRouting.to(wanting, self.all.table, logged=self.logged)
             self.by_origin[origin] = routing
         return routing
-
-
-def _without(fan_out: FanOut, origin: str) -> FanOut:
-    return FanOut(tuple(e for e in fan_out.endpoints if e.settings.no_local != origin), fan_out.table)
 
 
 class Router:
@@ -305,7 +294,8 @@ class Router:
         self, endpoints: Mapping[str, Endpoint], is_logged: Callable[[str], bool], table: RouteTable
     ) -> None:
         self.cached: dict[str, TopicRouting] = {}
-        """What is known, by topic; ``route`` finds all others."""
+        """What is known, by topic; ``route`` finds all others. To be cleared whenever something else changes that
+        routing looks at: endpoints, settings, replays, the log's policy."""
         self._table = table
         self._endpoints = endpoints
         self._is_logged = is_logged
@@ -327,15 +317,10 @@ class Router:
         self._trie.remove_all(name)
         self.cached.clear()
 
-    def forget(self) -> None:
-        """Something else that routing looks at has changed: endpoints, settings, replays, the log's policy."""
-        self.cached.clear()
-
     def subscribers(self, topic: str) -> list[Endpoint]:
         """Those of which a topic is one, streams among them, for whoever asks: nothing is made ready for messages."""
         found = {name: self._endpoints[name] for name in self._trie.match(topic)}
-        queue = queue_of_topic(topic)
-        own = None if queue is None else self._endpoints.get(queue)
+        own = self._endpoints.get(queue_of_topic(topic) or "")
         if own is not None and own.kind is not EndpointKind.TOPIC_ENDPOINT:
             found[own.name] = own
         return list(found.values())
@@ -344,43 +329,28 @@ class Router:
         """Where messages of a topic go; remembered."""
         # A stream is read out of the log: nothing is put on it.
         found = [self._endpoints[name] for name in self._trie.match(topic)]
-        matched = [endpoint for endpoint in found if endpoint.kind is not EndpointKind.STREAM]
-        queue = queue_of_topic(topic)
-        if queue is not None:
-            own = self._endpoints.get(queue)
-            if own is not None and own.kind is EndpointKind.QUEUE and own not in matched:
-                matched.append(own)
-        topic_endpoint = topic_endpoint_of_topic(topic)
-        if topic_endpoint is not None:
-            own = self._endpoints.get(topic_endpoint)
-            if own is not None and own.kind is EndpointKind.TOPIC_ENDPOINT and own not in matched:
-                matched.append(own)
+        matched = {endpoint for endpoint in found if endpoint.kind is not EndpointKind.STREAM}
+        for name, kind in (
+            (queue_of_topic(topic), EndpointKind.QUEUE),
+            (topic_endpoint_of_topic(topic), EndpointKind.TOPIC_ENDPOINT),
+        ):
+            own = self._endpoints.get(name or "")
+            if own is not None and own.kind is kind:
+                matched.add(own)
         if len(self.cached) >= CACHED_TOPICS:
             self.cached.clear()
-        matched.sort(key=lambda endpoint: endpoint.number)
-        everyone = FanOut(tuple(matched), self._table)
-        behind = any(e.replay is not None and e.replay.is_behind for e in matched)
-        live = everyone
-        if behind:
-            live = FanOut(
-                tuple(e for e in matched if e.replay is None or not e.replay.is_behind), self._table
-            )
-        routing = self.cached[topic] = TopicRouting(
-            tuple(e for e in matched if e.settings.max_message_bytes or e.settings.has_quota),
-            everyone,
-            live,
-            self._is_logged(topic),
-            any(e.settings.no_local for e in matched),
-            {},
-        )
+        endpoints = tuple(sorted(matched, key=lambda endpoint: endpoint.number))
+        routing = TopicRouting.to(endpoints, self._table, logged=self._is_logged(topic))
+        self.cached[topic] = routing
         return routing
 
-    def numbers(self) -> set[int]:
-        """The routes that the next message may name."""
-        return {
+    def sweep(self) -> None:
+        """Forget routes that no endpoint has messages by any more; nothing is on its way."""
+        in_use = {
             number
             for cached in self.cached.values()
             for routing in (cached, *cached.by_origin.values())
             for fan_out in (routing.all, routing.live)
             for number in fan_out.numbers
         }
+        self._table.sweep(in_use)

@@ -1,90 +1,52 @@
 """
-Settlement of a Message VPN's messages: at once, or as part of transactions, in doubt until it is known whether they are
-durable.
+Settlement of a Message VPN's messages: at once, or as part of a transaction, where it is in doubt until it is known
+whether that is durable.
+
+While a transaction is under way a replay may begin, fail or be forced to be complete; what that means for a message
+that the transaction has withdrawn from its flow is worked out here, whichever way the transaction ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from gateway.core.effects import Effect, SettleInTransaction
-from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.endpoint import Flow
 from gateway.core.model import LogState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PendingSettlement:
     """
-    Messages of one flow. An endpoint that was emptied meanwhile (its cursor's number is another) has forgotten them.
+    Messages of one flow that a transaction is to settle. They have left the flow, and ``effects`` makes the settlement
+    durable as a part of the transaction.
+
+    An endpoint that was emptied meanwhile (its cursor's number is another) has forgotten them.
     """
 
-    endpoint: Endpoint
-    flow: Flow
-    messages: dict[int, int]
-    """id -> content size in bytes."""
-    size_bytes: int
-    cursor_number: int
-    effects: Sequence[Effect]
-    """What makes it durable, as a part of its transaction."""
+    __slots__ = ("cursor_number", "effects", "endpoint", "flow", "messages", "size_bytes")
 
-    @classmethod
-    def begin(cls, flow: Flow, ids: Iterable[int], newest_id: int) -> PendingSettlement:
+    def __init__(self, flow: Flow, ids: Iterable[int], newest_id: int) -> None:
         """
-        These messages, unsettled on a flow, are no longer the flow's.
-
         Args:
             newest_id: The last committed one.
         """
-        endpoint = flow.endpoint
-        messages, size, effects = endpoint.withdrawals.begin(flow, ids, newest_id)
-        return cls(endpoint, flow, messages, size, endpoint.cursor_number, effects)
+        endpoint = self.endpoint = flow.endpoint
+        self.flow = flow
+        self.cursor_number = endpoint.cursor_number
+        self.messages = {i: flow.unsettled.pop(i) for i in ids}
+        """Content sizes in bytes by id."""
+        self.size_bytes = sum(self.messages.values())
+        self.effects = endpoint.withdraw(self.messages, self.size_bytes, newest_id) if self.messages else []
 
     @property
     def counts(self) -> list[Effect]:
         """Those of its effects that are to be written whatever becomes of the transaction: what was there before it."""
         return [effect for effect in self.effects if not isinstance(effect, SettleInTransaction)]
 
-    @property
-    def oldest_id(self) -> int | None:
-        """Of its messages; None when there are none."""
-        return min(self.messages, default=None)
-
-    def committed(self) -> list[Effect]:
-        """
-        They are gone for good.
-
-        Returns:
-            What is to be written because of what happened meanwhile.
-        """
-        self.endpoint.reserve(len(self.messages), self.size_bytes)
-        if self.endpoint.cursor_number != self.cursor_number:
-            return []
-        return self.endpoint.withdrawals.settled(self.messages, self.effects)
-
-    def rolled_back(self) -> list[Effect]:
-        """
-        They were not settled after all: the flow has them as before, or they are ready where it is gone.
-
-        Returns:
-            What is to be written because of what happened meanwhile.
-        """
-        self.endpoint.reserve(len(self.messages), self.size_bytes)
-        if self.endpoint.cursor_number != self.cursor_number:
-            return []
-        messages, effects = self.endpoint.withdrawals.restored(self.messages)
-        if self.flow in self.endpoint.flows or self.flow in self.endpoint.suspended:
-            self.flow.unsettled.update(messages)
-        else:
-            self.endpoint.give_back(messages)
-        return effects
-
-    def kept(self) -> list[Effect] | None:
-        """They were not settled, and whoever withdrew them has them; None: the endpoint has forgotten them."""
-        self.endpoint.reserve(len(self.messages), self.size_bytes)
-        if self.endpoint.cursor_number != self.cursor_number:
-            return None
-        return self.endpoint.withdrawals.kept(self.messages)
+    def ended(self) -> bool:
+        """Its transaction is over; whether the endpoint still knows the messages."""
+        self.endpoint.backlog.reserve(len(self.messages), self.size_bytes)
+        return self.endpoint.cursor_number == self.cursor_number
 
 
 class Settlements:
@@ -97,7 +59,7 @@ class Settlements:
 
     def oldest_pending(self, otherwise: int) -> int:
         """The oldest message that a transaction is about to settle, if it is older than ``otherwise``."""
-        return min([otherwise, *(pending.oldest_id or otherwise for pending in self._pending)])
+        return min([otherwise, *(min(pending.messages, default=otherwise) for pending in self._pending)])
 
     def settle(self, flow: Flow, ids: Iterable[int]) -> tuple[list[int], list[Effect]]:
         """
@@ -106,26 +68,31 @@ class Settlements:
         Returns:
             The ids that were unsettled on the flow, rising, and the effects.
         """
-        return flow.endpoint.settle(flow, ids, self._log.next_id - 1)
+        return flow.endpoint.settle(flow, ids, self._log.newest_id)
 
     def begin(self, flow: Flow, ids: Iterable[int]) -> PendingSettlement:
         """
         A transaction is to settle messages that are unsettled on a flow: ``committed``, ``failed`` or
         ``kept`` says what came of it.
         """
-        pending = PendingSettlement.begin(flow, ids, self._log.next_id - 1)
+        pending = PendingSettlement(flow, ids, self._log.newest_id)
         self._pending[pending] = None
         return pending
 
     def committed(self, pending: PendingSettlement) -> list[Effect]:
-        """They are gone for good; the effects of that on a replay that is complete by it."""
+        """They are gone for good; what is to be written because of what happened meanwhile."""
         del self._pending[pending]
-        return pending.committed()
+        return pending.endpoint.settle_withdrawn(pending.messages, pending.effects) if pending.ended() else []
 
     def failed(self, pending: PendingSettlement) -> list[Effect]:
-        """They were not settled: the flow has them as before, or they are ready where it is gone."""
+        """
+        They were not settled: the flow has them as before, or they are ready where it is gone.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
+        """
         del self._pending[pending]
-        return pending.rolled_back()
+        return pending.endpoint.restore_withdrawn(pending.flow, pending.messages) if pending.ended() else []
 
     def kept(self, pending: PendingSettlement) -> list[Effect] | None:
         """
@@ -135,4 +102,4 @@ class Settlements:
             What is to be written because of what happened meanwhile.
         """
         del self._pending[pending]
-        return pending.kept()
+        return pending.endpoint.keep_withdrawn(pending.messages) if pending.ended() else None

@@ -14,51 +14,14 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog, TrimTopics
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import History, KeptTopics, LogPolicy, Retention
-from gateway.core.model import LogState
 from gateway.core.router import Route
 from gateway.core.settlements import Settlements
-
-
-def check_trimmable(log: LogState, policy: LogPolicy, before_id: int) -> None:
-    """
-    Whether an administrator may have everything below an id trimmed.
-
-    Raises:
-        Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
-    """
-    if policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
-        raise Refused(
-            ErrorCode.PRECONDITION_FAILED,
-            f"the log keeps what is not archived, and is archived up to message {log.archived_id}: trim to "
-            f"message {log.archived_id + 1} at most, run `rewind archive`, or turn keep_until_archived off",
-        )
-
-
-def report_archived(log: LogState, last_id: int, generation: int) -> SaveArchived | None:
-    """
-    An archive holds the log up to an id; None when that was known. Once it is committed, tell ``Broker.archive_saved``.
-
-    Raises:
-        Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
-    """
-    if generation != log.generation:
-        raise Refused(
-            ErrorCode.LOG_MODIFIED,
-            f"the archive is of generation {generation} of the log, and this one is {log.generation}",
-        )
-    if last_id >= log.next_id:
-        raise Refused(
-            ErrorCode.PRECONDITION_FAILED,
-            f"the log ends at message {log.next_id - 1}: nobody can have archived it up to {last_id}",
-        )
-    return SaveArchived(last_id) if last_id > log.archived_id else None
-
 
 TRIM_IDS: Final = 1_000
 """Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
@@ -90,37 +53,21 @@ class LogFull(Refused):
         """An empty log would not have room for it either: those behind it may fit."""
 
 
-class TrimmedBroker(Protocol):
-    """What trimming needs of the broker that it belongs to."""
-
-    @property
-    def next_id(self) -> int:
-        """The next id to be given out."""
-
-    @property
-    def retention(self) -> Retention:
-        """What is kept of some topics."""
-
-    @property
-    def policy(self) -> LogPolicy:
-        """What the log keeps."""
-
-    @property
-    def log(self) -> LogState:
-        """The log as the store has it."""
-
-    @property
-    def history(self) -> History:
-        """The log, and what its archive has."""
-
-    @property
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """All of them, by name."""
-
-
 class Trimming:
-    def __init__(self, broker: TrimmedBroker, routes: Iterable[Route], settlements: Settlements) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        policy: LogPolicy,
+        history: History,
+        retention: Retention,
+        endpoints: Mapping[str, Endpoint],
+        routes: Iterable[Route],
+        settlements: Settlements,
+    ) -> None:
+        self._log = history.log
+        self._policy = policy
+        self._history = history
+        self._retention = retention
+        self._endpoints = endpoints
         self._routes = routes
         self._settlements = settlements
         self.below = 0
@@ -134,18 +81,21 @@ class Trimming:
         """Ids that came while the last piece was committed."""
 
     @property
+    def _first_id(self) -> int:
+        """The first id that stays once all pieces are committed that are on their way."""
+        return max(self._log.first_id, self.below)
+
+    @property
     def usage(self) -> float:
         """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
-        quota = self._broker.policy.quota_bytes
-        return self._broker.log.size_bytes / quota if quota else 0.0
+        quota = self._policy.quota_bytes
+        return self._log.size_bytes / quota if quota else 0.0
 
     @property
     def possible_below(self) -> int:
         """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
-        log = self._broker.log
-        return (
-            min(log.next_id, log.archived_id + 1) if self._broker.policy.keep_until_archived else log.next_id
-        )
+        log = self._log
+        return min(log.next_id, log.archived_id + 1) if self._policy.keep_until_archived else log.next_id
 
     @property
     def possible_of_topics(self) -> int:
@@ -153,33 +103,33 @@ class Trimming:
         Ids below this may be taken out by rules: of a log that has an archive, what is archived. An archive that lacks
         messages between others would give its readers less than there was, and nobody could tell.
         """
-        return min(self.possible_below, self._broker.history.archived_below)
+        return min(self.possible_below, self._history.archived_below)
 
     def room_below(self, usage: float) -> int:
         """The id below which messages go so that the log uses that share of its quota; by what they take on average."""
-        log = self._broker.log
-        first = max(log.first_id, self.below)
-        share = 1 - usage * self._broker.policy.quota_bytes / log.size_bytes if log.size_bytes else 0.0
+        log = self._log
+        first = self._first_id
+        share = 1 - usage * self._policy.quota_bytes / log.size_bytes if log.size_bytes else 0.0
         return first + max(ceil(share * (log.next_id - first)), 1)
 
     def lacks_room(self, size_bytes: int) -> bool:
         """Whether so many bytes more would take the log over its quota."""
-        quota = self._broker.policy.quota_bytes
-        return bool(quota) and self._broker.log.size_bytes + size_bytes > quota
+        quota = self._policy.quota_bytes
+        return bool(quota) and self._log.size_bytes + size_bytes > quota
 
     def may_make_room(self, size_bytes: int) -> bool:
         """
         Whether trimming may make room for a message of so many bytes with nobody's help: a piece is on its way, or
         something may be trimmed, at the latest once it is committed.
         """
-        log, policy = self._broker.log, self._broker.policy
-        first = max(log.first_id, self.below)
-        end = log.archived_id + 1 if policy.keep_until_archived else self._broker.next_id
+        log, policy = self._log, self._policy
+        first = self._first_id
+        end = log.archived_id + 1 if policy.keep_until_archived else self._log.unused_id
         return size_bytes <= policy.quota_bytes and (self.below > log.first_id or first < end)
 
     def log_full(self, size_bytes: int) -> LogFull:
         """The refusal of a message of so many bytes, for which the log has no room now."""
-        log, policy = self._broker.log, self._broker.policy
+        log, policy = self._log, self._policy
         keeps = policy.keep_until_archived and log.archived_id < log.next_id - 1
         return LogFull(
             "the replay log is at its quota, and keeps what is not archived: archive it or raise the quota"
@@ -193,29 +143,29 @@ class Trimming:
     @property
     def is_possible(self) -> bool:
         """Whether anything could be trimmed now."""
-        return max(self._broker.log.first_id, self.below) < self.possible_below
+        return self._first_id < self.possible_below
 
     def next_piece(self, before_id: int) -> TrimLog | None:
         """
         The next piece of trimming everything below an id away; None when that is done, or when what follows is to be
         kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
         """
-        first = max(self._broker.log.first_id, self.below)
+        first = self._first_id
         stop = min(before_id, self.possible_below, first + self._piece_ids())
         # What a transaction is about to settle is neither needed nor not.
         stop = self._settlements.oldest_pending(stop)
         if stop <= first:
             return None
         self.below = stop
-        self._next_id = self._broker.log.next_id
-        endpoints = self._broker.endpoints.values()
+        self._next_id = self._log.next_id
+        endpoints = self._endpoints.values()
         references = held_references(endpoints, range(first, stop))
         held = held_runs(self._routes, endpoints, first, stop - 1)
-        return TrimLog(first, stop, held, references, counts_topics=bool(self._broker.retention.rules))
+        return TrimLog(first, stop, held, references, counts_topics=bool(self._retention.rules))
 
     def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
         """Those of some messages, rising, that may be trimmed now: up to one that a transaction is about to settle."""
-        first = bisect_left(ids, max(self._broker.log.first_id, self.below))
+        first = bisect_left(ids, self._first_id)
         ids = ids[first : bisect_left(ids, self.possible_of_topics)]
         return ids[: bisect_left(ids, self._settlements.oldest_pending(ids[-1] + 1))] if ids else ids
 
@@ -229,10 +179,10 @@ class Trimming:
         """
         first, stop = ids[0], ids[-1] + 1
         kept.cleared_below = stop
-        self._broker.retention.takes_out(kept.key, stop)
+        self._retention.takes_out(kept.key, stop)
         self.topic_pieces.append(range(first, stop))
         self.topic_pieces_made += 1
-        endpoints = self._broker.endpoints.values()
+        endpoints = self._endpoints.values()
         held = [
             run
             for run in held_runs(self._routes, endpoints, first, stop - 1)
@@ -243,17 +193,16 @@ class Trimming:
 
     def topics_trimmed(self, effect: TrimTopics) -> None:
         """A piece of what a rule takes out is gone."""
-        broker = self._broker
-        broker.log.size_bytes -= effect.freed_bytes
-        broker.retention.taken_or_not()
+        self._log.size_bytes -= effect.freed_bytes
+        self._retention.taken_or_not()
         if effect.newest_ms:
             # As with the log itself, others of that millisecond may have stayed.
-            broker.retention.took_out(effect.rule, effect.stop, effect.newest_ms + 1, effect.freed)
+            self._retention.took_out(effect.rule, effect.stop, effect.newest_ms + 1, effect.freed)
 
     def topics_not_trimmed(self, kept: KeptTopics, effect: TrimTopics) -> None:
         """It failed: these are to be tried again."""
         kept.cleared_below = effect.first
-        self._broker.retention.taken_or_not()
+        self._retention.taken_or_not()
         self._not_held(effect)
 
     def _piece_ids(self) -> int:
@@ -266,26 +215,26 @@ class Trimming:
         """How far replays have read: to be known before the log is trimmed under them."""
         return [
             endpoint.replay_definition()
-            for endpoint in self._broker.endpoints.values()
+            for endpoint in self._endpoints.values()
             if endpoint.replay is not None and endpoint.replay.is_reading
         ]
 
     @property
     def waits(self) -> bool:
         """Trimming waits for transactions, and is to be tried again when they are over."""
-        first = max(self._broker.log.first_id, self.below)
+        first = self._first_id
         return self._settlements.oldest_pending(first + 1) <= first
 
     def trimmed(self, effect: TrimLog) -> None:
         """A piece is gone from the log."""
-        log = self._broker.log
+        log = self._log
         self._came = log.next_id - self._next_id
         log.first_id = max(log.first_id, effect.stop)
         log.size_bytes -= effect.freed_bytes
         if effect.newest_ms:
             # Others of that millisecond may have stayed: from the next on nothing is missing.
             log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
-        passed_ms = self._broker.retention.log_trimmed(effect.stop, effect.freed, self._broker.next_id)
+        passed_ms = self._retention.log_trimmed(effect.stop, effect.freed)
         log.floor_ms = max(log.floor_ms, passed_ms)
 
     def not_trimmed(self, effect: TrimLog) -> None:
@@ -294,7 +243,7 @@ class Trimming:
         self._not_held(effect)
 
     def _not_held(self, effect: TrimLog) -> None:
-        for endpoint in self._broker.endpoints.values():
+        for endpoint in self._endpoints.values():
             endpoint.backlog.put.not_kept(
                 i for cursor, i in effect.references if cursor == endpoint.cursor_number
             )
@@ -306,7 +255,13 @@ class Trimming:
         Raises:
             Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
         """
-        check_trimmable(self._broker.log, self._broker.policy, before_id)
+        log = self._log
+        if self._policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"the log keeps what is not archived, and is archived up to message {log.archived_id}: trim to "
+                f"message {log.archived_id + 1} at most, run `rewind archive`, or turn keep_until_archived off",
+            )
 
     def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
         """
@@ -315,11 +270,22 @@ class Trimming:
         Raises:
             Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
         """
-        return report_archived(self._broker.log, last_id, generation)
+        log = self._log
+        if generation != log.generation:
+            raise Refused(
+                ErrorCode.LOG_MODIFIED,
+                f"the archive is of generation {generation} of the log, and this one is {log.generation}",
+            )
+        if last_id >= log.next_id:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"the log ends at message {log.newest_id}: nobody can have archived it up to {last_id}",
+            )
+        return SaveArchived(last_id) if last_id > log.archived_id else None
 
     def archive_saved(self, effect: SaveArchived) -> None:
         """From now on that much may be trimmed."""
-        self._broker.log.archived_id = max(self._broker.log.archived_id, effect.last_id)
+        self._log.archived_id = max(self._log.archived_id, effect.last_id)
 
 
 def held_runs(routes: Iterable[Route], endpoints: Iterable[Endpoint], first: int, last: int) -> list[HeldRun]:

@@ -128,12 +128,12 @@ class Consumers:
 
     def unbind_rejecting(self, flow: Flow) -> None:
         """The consumer is gone; what it had not settled is rejected, and nobody is given it meanwhile."""
-        flow.endpoint.suspended.suspend(flow)
+        flow.endpoint.suspend(flow)
         self._dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
 
     def suspend(self, flow: Flow) -> None:
         """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
-        flow.endpoint.suspended.suspend(flow)
+        flow.endpoint.suspend(flow)
         self._feeds.deliver(flow.endpoint)
 
     def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
@@ -151,7 +151,7 @@ class Consumers:
         # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
         flow.endpoint.release(flow, list(flow.unsettled), failed=failed)
         flow.endpoint.unbind(flow)
-        flow.endpoint.suspended.end(flow)
+        flow.endpoint.end_suspended(flow)
 
     def set_demand(self, flow: Flow, room: int) -> None:
         """The consumer can take ``room`` messages now."""

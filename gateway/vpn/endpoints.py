@@ -162,7 +162,7 @@ class Endpoints:
 
     def _dead_message_queue(self, settings: EndpointSettings) -> list[Effect]:
         name, broker = settings.dead_message_queue, self._broker
-        if not name or broker.find(name) is not None:
+        if not name or broker.endpoints.get(name) is not None:
             return []
         return broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
 
@@ -303,7 +303,7 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
         StoreError: It would cost messages, or bring dead ones back for ever.
     """
     for name, queue in queues.items():
-        found = broker.find(name)
+        found = broker.endpoints.get(name)
         if found is None or found.kind.value == queue.kind:
             continue
         if found.kind is EndpointKind.TOPIC_ENDPOINT:
@@ -361,7 +361,7 @@ def redeclare(
     """
     fitting = dict(queues)
     for name, queue in queues.items():
-        found = broker.find(name)
+        found = broker.endpoints.get(name)
         if found is None:
             continue
         path = dotted(["vpn", vpn, "queue", name])
@@ -381,7 +381,7 @@ def redeclare(
                 refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
     for name, circle in list(_circles(broker, fitting)):
         path = dotted(["vpn", vpn, "queue", name, "dead_message_queue"])
-        found, asked = broker.find(name), fitting[name].settings.dead_message_queue
+        found, asked = broker.endpoints.get(name), fitting[name].settings.dead_message_queue
         was = "not there" if found is None else literal(found.settings.dead_message_queue)
         reason = f"would bring dead messages back, from {told(circle)}"
         refused.append(Difference(path, was, literal(asked), reason))
@@ -389,7 +389,7 @@ def redeclare(
     changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
     committer.commit(declare(broker, changed))
     for name in before.keys() - queues.keys():
-        found = broker.find(name)
+        found = broker.endpoints.get(name)
         if found is not None:
             committer.commit(broker.change_settings(found, replace(found.settings, declared=False)))
     for name in changed:
@@ -402,7 +402,7 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
     effects: list[Effect] = []
     for name, queue in queues.items():
         settings, kind = replace(queue.settings, declared=True), EndpointKind(queue.kind)
-        found: Endpoint | None = broker.find(name)
+        found: Endpoint | None = broker.endpoints.get(name)
         if found is not None and found.kind is not kind:
             effects += broker.delete(found)
             found = None
@@ -416,6 +416,6 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
             effects += broker.change_settings(found, settings)
             effects += broker.set_subscriptions(found, queue.subscriptions)
     for name in {queue.settings.dead_message_queue for queue in queues.values()} - {""}:
-        if broker.find(name) is None:
+        if broker.endpoints.get(name) is None:
             effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
     return effects

@@ -717,12 +717,12 @@ class MessageLog:
             Refused: The name is taken or bad, the log has no such place, or the store could not write.
         """
         broker, now_ms = self._broker, self._now_ms()
-        broker.check_point(name)
+        broker.points.check(name)
         position = time_ms = None
         if start is not None and start.kind is not StartKind.LIVE:
             resolved = await self.resolve_start(start, (">",))
             position, time_ms = resolved.first, resolved.time_ms
-        point, effects = broker.create_point(name, position, time_ms, now_ms)
+        point, effects = broker.points.create(name, position, time_ms, now_ms)
 
         def written(error: WriteFailed | None) -> None:
             if error is not None:

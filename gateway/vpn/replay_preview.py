@@ -125,7 +125,7 @@ class _Search:
         """
         vpn, endpoint = self._vpn, self._endpoint
         broker, backlog = vpn.broker, endpoint.backlog
-        if broker.find(endpoint.name) is not endpoint:
+        if broker.endpoints.get(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         if endpoint.cursor_number != self._cursor_number:
             # Many who ask at once would each read all of it again for each of the others.
@@ -152,7 +152,7 @@ class _Search:
             self._take(vpn.cache.since(self._read_below, broker.log.next_id - self._read_below), {})
             self._read_below = broker.log.next_id
         found = [one for _, one in sorted(self._found.items()) if self._lies_there(one)]
-        in_doubt = endpoint.withdrawals.ids | broker.erasing.markers.keys()
+        in_doubt = endpoint.withdrawn | broker.erasing.markers.keys()
         if in_doubt and any(one.message_id in in_doubt for one in found):
             await vpn.committer.committed()
             return None

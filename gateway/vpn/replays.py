@@ -409,7 +409,7 @@ class ReplayPump:
         if self._replay.live_from is not None:
             return
         self._committer.commit(self._broker.replay_commands.hand_over(self._endpoint))
-        self._cursor.last = self._broker.next_id - 1
+        self._cursor.last = self._broker.log.unused_id - 1
 
     def _finish(self) -> None:
         self._committer.commit(self._broker.replay_commands.finish_reading(self._endpoint, self.position))
@@ -544,7 +544,7 @@ class ReplayRunner:
                 self.records.not_saved(endpoint)
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
                 return
-            endpoint.replaying.cleared()
+            self._broker.replay_commands.cleared(endpoint)
             if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
                 self.resume(endpoint)
             else:
@@ -566,7 +566,7 @@ class ReplayRunner:
         self.completed(endpoint)
         self.records.restarted(endpoint)
         # Before ids that a crash took back are given out again: they would count as replayed at the next start.
-        if replay.is_under_way or replay.live_from == self._broker.next_id:
+        if replay.is_under_way or replay.live_from == self._broker.log.unused_id:
             self._committer.commit([endpoint.replay_definition()])
         if replay.is_reading:
             self._loop.create_task(self._resume_stopped(endpoint))

@@ -279,7 +279,7 @@ class Following:
         cache, broker = self._cache, self._broker
         self._forget(now)
         before = cache.next_id
-        broker.follow(log)
+        broker.log.follow(log)
         if log.next_id == before:
             return
         if len(rows) == log.next_id - before:
@@ -300,7 +300,7 @@ class Following:
     def passed_over(self, log: LogState, now: float) -> None:
         """The same, where what was told of is trimmed already, or too much to be shown one by one."""
         self._forget(now)
-        self._broker.follow(log)
+        self._broker.log.follow(log)
         self._cache.skip(log.next_id)
         self._runs.clear()
         self._readers.all_new()
@@ -328,7 +328,7 @@ class Following:
         for name, key in list(self._streams.items()):
             if name not in found or _key(found[name]) != key:
                 del self._streams[name]
-                endpoint = self._broker.find(name)
+                endpoint = self._broker.endpoints.get(name)
                 if endpoint is not None:
                     why = "was changed: attach again" if name in found else "was deleted"
                     self._endpoints.forget(endpoint, Refused(ErrorCode.RESOURCE_DELETED, f"{name!r} {why}"))

@@ -89,7 +89,6 @@ def publication(
         logged,
         list(map(len, contents)),
         None,
-        priorities=priorities,
     )
 
 

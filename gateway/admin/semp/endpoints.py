@@ -420,7 +420,7 @@ def _add_common(
         broker = vpn_of(request, vpn).vpn.broker
 
         def show(name: str) -> dict[str, Any] | None:
-            endpoint = broker.find(name)
+            endpoint = broker.endpoints.get(name)
             return None if endpoint is None else configured(endpoint, vpn)
 
         async with resources_of(request).listing.page():

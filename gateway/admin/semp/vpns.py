@@ -318,7 +318,7 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
         broker = running.broker
 
         def show(name: str) -> dict[str, Any] | None:
-            endpoint = broker.find(name)
+            endpoint = broker.endpoints.get(name)
             if endpoint is None:
                 return None
             return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())

@@ -473,7 +473,7 @@ class LogAnswer(Response):
         )
         client.check()
         if self._mark is not None:
-            self._mark.below = vpn.broker.next_id
+            self._mark.below = vpn.broker.log.unused_id
         if self._resumes and resolved.last is not None and resolved.first > resolved.last:
             await Response(status_code=204)(scope, receive, send)
             return

@@ -413,7 +413,7 @@ class HistorySource(MessageSource):
             self._link, self._client, self._splicer(), settles=self._join is not None
         )
         if self._mark is not None:
-            self._mark.below = self._client.vpn.broker.next_id
+            self._mark.below = self._client.vpn.broker.log.unused_id
             reader.mark(self._mark.name, self._mark.below)
         return reader
 

@@ -15,6 +15,7 @@ else.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from amqp_ext.message.priority import DEFAULT
@@ -77,6 +78,7 @@ class PutMessages:
         "replay_cursor_number",
         "replayed",
         "size_bytes",
+        "waiting",
     )
 
     def __init__(self, cursor_number: int, part: int) -> None:
@@ -92,6 +94,9 @@ class PutMessages:
         self.archived: set[int] = set()
         """What the replay has put that the log's archive alone has: the store has nothing of it to be let go of."""
         self.references: set[int] = set()
+        self.waiting: deque[int] = deque()
+        """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
+        routes before them is."""
         self._orphans: set[int] = set()
         """References that a failed replay has left, which a transaction is about to settle."""
         self.coming: set[int] = set()
@@ -135,7 +140,7 @@ class PutMessages:
         self.references.difference_update(references)
         effects: list[Effect] = []
         if references or attempts:
-            effects.append(self._settle_references(references, attempts))
+            effects.append(self.drop_references(references, attempts))
         if self.replayed is not None:
             replayed = (
                 ids if is_run or self.replayed.has_all(ids) else [i for i in ids if self.is_replayed(i)]
@@ -162,14 +167,9 @@ class PutMessages:
         """What lies here by the replay and by references, rising."""
         return sorted(self.references if self.replayed is None else {*self.references, *self.replayed.open})
 
-    def drop_references(self, ids: Sequence[int]) -> MoveCursor:
-        """No reference is to lead to these."""
-        return self._settle_references(ids, ())
-
-    def _settle_references(self, references: Sequence[int], attempts: Sequence[int]) -> MoveCursor:
-        return MoveCursor(
-            self._cursor_number, self._part, None, {}, None, 0, 0, references, attempts, references
-        )
+    def drop_references(self, ids: Sequence[int], attempts: Sequence[int] = ()) -> MoveCursor:
+        """No reference is to lead to these, and no failed deliveries are to be on record of some."""
+        return MoveCursor(self._cursor_number, self._part, done=ids, attempts=attempts, references=ids)
 
     def acknowledged(self, count: int) -> MoveCursor:
         """So many messages before live were acknowledged while a replay was under way."""
@@ -178,7 +178,7 @@ class PutMessages:
         done, self._replayed_done = self._replayed_done, []
         archived, self._archived_done = self._archived_done, 0
         return MoveCursor(
-            self.replay_cursor_number, WHOLE, floor, ranges, None, -count, 0, done, archived=archived
+            self.replay_cursor_number, WHOLE, floor, ranges, messages=-count, done=done, archived=archived
         )
 
     def is_replayed(self, message_id: int) -> bool:
@@ -210,7 +210,7 @@ class PutMessages:
             failed = [i for i in ids if i in attempts]
             effects.append(
                 SettleInTransaction(
-                    self._cursor_number, self._part, None, {}, None, 0, 0, references, failed, references
+                    self._cursor_number, self._part, done=references, attempts=failed, references=references
                 )
             )
         if self.replayed is not None and (ids or acknowledged):
@@ -222,12 +222,9 @@ class PutMessages:
                 SettleInTransaction(
                     self.replay_cursor_number,
                     WHOLE,
-                    None,
-                    ranges,
-                    None,
-                    -acknowledged,
-                    0,
-                    done,
+                    ranges=ranges,
+                    messages=-acknowledged,
+                    done=done,
                     archived=archived,
                 )
             )
@@ -266,6 +263,7 @@ class PutMessages:
         """A replay is to put messages of the log here, from ``position`` on."""
         self.replayed = Cursor(position - 1)
         self.replay_cursor_number = number
+        self.waiting.clear()
         return [OpenCursor(number, (WHOLE,), position - 1)]
 
     def leave_to_routes(self, ids: Iterable[int]) -> list[Effect]:
@@ -274,7 +272,7 @@ class PutMessages:
         for i in ids:
             self.replayed.add(i, i)
         floor, ranges = self.replayed.change()
-        return [MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges, None, 0, 0)]
+        return [MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges)]
 
     def restore_replay(self, number: int, replayed: Cursor) -> None:
         """A replay goes on after a restart."""
@@ -327,6 +325,7 @@ class PutMessages:
         """
         assert self.replayed is not None
         ids = sorted({*self.replayed.open, *self.references})
+        self.waiting.clear()
         self.messages = self.size_bytes = 0
         self._orphans = self.references.intersection(withdrawn)
         references = sorted(self.references - self._orphans)
@@ -334,7 +333,7 @@ class PutMessages:
         failed = [i for i in ids if i in attempts]
         effects: list[Effect] = []
         if references or failed:
-            effects.append(self._settle_references(references, failed))
+            effects.append(self.drop_references(references, failed))
         return ids, [*effects, *self.end_replay()]
 
     def refer(self, ids: Collection[int], size_bytes: int) -> None:
@@ -342,6 +341,15 @@ class PutMessages:
         self.references.update(ids)
         self.messages += len(ids)
         self.size_bytes += size_bytes
+
+    def take_waiting(self, below: int) -> list[int]:
+        """Those of ``waiting`` below an id whose turn it is now, rising; what was settled meanwhile is left out."""
+        found: list[int] = []
+        while self.waiting and self.waiting[0] < below:
+            waited = self.waiting.popleft()
+            if waited in self.references:
+                found.append(waited)
+        return found
 
     def keep_by_reference(self, ids: Sequence[int]) -> list[int]:
         """What was put here of these (rising, not none), which the log is about to drop: references lead to it now."""
@@ -532,14 +540,11 @@ class Backlog:
         newest_id: int,
         done: Sequence[int] = (),
         attempts: Sequence[int] = (),
-        references: Sequence[int] = (),
     ) -> MoveCursor:
         cursor = self.parts[part]
         floor, ranges = cursor.change()
         messages, size = cursor.saves(*self._counts(part))
-        return MoveCursor(
-            self.cursor_number, part, floor, ranges, newest_id, messages, size, done, attempts, references
-        )
+        return MoveCursor(self.cursor_number, part, floor, ranges, newest_id, messages, size, done, attempts)
 
     # --- messages go ------------------------------------------------------------------------------------------------
 
@@ -627,13 +632,11 @@ class Backlog:
                 SettleInTransaction(
                     self.cursor_number,
                     part,
-                    None,
-                    dict(cursor.ranges_of(ids)),
-                    None,
-                    -len(ids),
-                    -sum(sizes[i] for i in ids),
-                    ids,
-                    [i for i in ids if i in attempts],
+                    ranges=dict(cursor.ranges_of(ids)),
+                    messages=-len(ids),
+                    size_bytes=-sum(sizes[i] for i in ids),
+                    done=ids,
+                    attempts=[i for i in ids if i in attempts],
                 )
             )
         return effects + self.put.settle_in_transaction(put, acknowledged, attempts)

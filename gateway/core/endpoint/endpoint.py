@@ -11,12 +11,11 @@ flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under wa
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from operator import itemgetter
-from typing import Final, Protocol
+from typing import Final
 
 from gateway.core.effects import (
     AddReferences,
@@ -27,344 +26,18 @@ from gateway.core.effects import (
     SaveSubscription,
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
-from gateway.core.endpoint.flow import BoundFlow, Sizes, SuspendedFlows, Turns, admit
+from gateway.core.endpoint.flow import BoundFlow, Sizes, Turns, admit
 from gateway.core.endpoint.ready_queue import PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
-from gateway.core.model import BARE, CONTENT, ID, TIME_MS, WHOLE, Row
-from gateway.core.replay.states import Replay, ReplayEvent
-
-NEVER_MS: Final = sys.maxsize
-
-BARE_OF = itemgetter(BARE)
-CONTENT_OF = itemgetter(CONTENT)
-
-
-def expiries(
-    rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
-) -> dict[int, int]:
-    """
-    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
-    the header's ttl or by ``longest_ms``, whichever is shorter.
-
-    Args:
-        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
-        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
-        ttl_of: The time to live that the header of a message's content says, in ms.
-    """
-    found: dict[int, int] = {}
-    if not rows or rows[-1][ID] < fresh_from:
-        return found
-    if not longest_ms:
-        # Headers are alike: most say nothing of it, and are looked at once for all.
-        fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
-        if all(ttl_of(front) is None for front in fronts if front):
-            return found
-    for row in rows:
-        if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
-            lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None
-            if longest_ms and (lives_ms is None or longest_ms < lives_ms):
-                lives_ms = longest_ms
-            if lives_ms is not None:
-                found[row[ID]] = row[TIME_MS] + lives_ms
-    return found
-
-
-def _front_of(row: Row) -> bytes:
-    """What stands in front of the bare message."""
-    return row[CONTENT][: row[BARE]]
-
-
-def _are_alike(rows: Sequence[Row]) -> bool:
-    """Whether the same stands in front of all of these."""
-    bare = rows[0][BARE]
-    bares = list(map(BARE_OF, rows))
-    return bares.count(bare) == len(rows) and all(
-        map(bytes.startswith, map(CONTENT_OF, rows), repeat(_front_of(rows[0])))
-    )
-
-
-class Withdrawn(Protocol):
-    """Messages that transactions are about to settle."""
-
-    @property
-    def ids(self) -> set[int]:
-        """Theirs."""
-
-
-class ReplayedEndpoint(Protocol):
-    """An endpoint, as far as its replay goes."""
-
-    backlog: Backlog
-    attempts: dict[int, int]
-    replay: Replay | None
-
-    @property
-    def ready(self) -> ReadyQueue | PriorityReadyQueues:
-        """What is ready."""
-
-    @property
-    def withdrawals(self) -> Withdrawn:
-        """What transactions have."""
-
-    def replay_definition(self) -> SaveReplay:
-        """What the store is told of the replay."""
-
-    def forget(self, ids: Collection[int]) -> None:
-        """These do not lie here any more, whoever has them."""
-
-
-class EndpointReplay:
-    """The steps of the replay that the endpoint has; which one that is, is the endpoint's to say."""
-
-    __slots__ = ("_endpoint", "is_clearing", "waiting")
-
-    def __init__(self, endpoint: ReplayedEndpoint) -> None:
-        self._endpoint = endpoint
-        self.is_clearing = False
-        """What lay here is about to be gone, durably: nothing is read or handed out before."""
-        self.waiting: deque[int] = deque()
-        """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
-        routes before them is."""
-
-    @property
-    def _replay(self) -> Replay:
-        replay = self._endpoint.replay
-        assert replay is not None
-        return replay
-
-    def begin(self, cursor_number: int) -> list[Effect]:
-        """It is the endpoint's from now on: until ``cleared``, nothing is read or handed out."""
-        self.is_clearing = True
-        self.waiting.clear()
-        return self._endpoint.backlog.put.begin_replay(cursor_number, self._replay.first)
-
-    def cleared(self) -> None:
-        """What lay here before the replay is gone, durably."""
-        self._replay.move(ReplayEvent.CLEARED)
-        self.is_clearing = False
-
-    def put(
-        self,
-        ids: Sequence[int],
-        priorities: Sequence[int] | None,
-        size_bytes: int,
-        routed: Sequence[int],
-        position: int,
-        archived: Sequence[int] = (),
-    ) -> None:
-        """
-        Messages read from the log are put here.
-
-        Args:
-            ids: All of them, rising.
-            priorities: Theirs, where the endpoint delivers by them.
-            size_bytes: Content of those that are not among ``routed``.
-            routed: Those that the log did not take, and that lie here by their routes.
-            position: The next id of the log to read.
-            archived: Those that the log's archive alone has.
-        """
-        ready = self._endpoint.ready
-        if priorities is not None:
-            ready.note_priorities(ids, priorities)
-        among = set(routed)
-        put = [i for i in ids if i not in among] if among else ids
-        self._endpoint.backlog.put.add(put, size_bytes, archived)
-        self._replay.put_up_to(position, len(ids), size_bytes)
-        ready.add_put(ids, routed)
-
-    def put_again(self, routed: Sequence[int], priorities: Sequence[int] | None, below: int) -> bool:
-        """
-        What was put before a stop is here again, below an id: what came by routes, and what references lead to.
-
-        Args:
-            routed: Those that the log did not take, rising; all of them between the last call's id and this one's.
-            priorities: Theirs, where the endpoint delivers by them.
-
-        Returns:
-            Whether there is any.
-        """
-        ready, references = self._endpoint.ready, self._endpoint.backlog.put.references
-        if priorities is not None:
-            ready.note_priorities(routed, priorities)
-        found: list[int] = []
-        while self.waiting and self.waiting[0] < below:
-            waited = self.waiting.popleft()
-            if waited in references:
-                found.append(waited)
-        if not routed and not found:
-            return False
-        self._replay.put_up_to(self._replay.position, len(routed))
-        ready.add_put(sorted([*routed, *found]), routed)
-        return True
-
-    def end_reading(self, position: int) -> None:
-        """The replay has put all it had to, up to ``position``; what came meanwhile is ready behind it."""
-        self._replay.read_all()
-        self._go_on_from(position)
-
-    def _go_on_from(self, position: int) -> None:
-        """What came by routes is ready, from here on: what was before it was put here, or is not wanted."""
-        backlog, ready = self._endpoint.backlog, self._endpoint.ready
-        for part in backlog.parts:
-            ready.of(part).read_from(position, backlog.newest_id(part))
-
-    def acknowledge(self, gone: Sequence[int]) -> list[Effect]:
-        """Messages left for good, by which the replay, if there is one, may be complete."""
-        replay, put = self._endpoint.replay, self._endpoint.backlog.put
-        if replay is None:
-            return []
-        count = replay.acknowledge(gone)
-        if not count or put.replayed is None:
-            return []
-        effects: list[Effect] = [put.acknowledged(count)]
-        return effects if replay.is_under_way else [*effects, *self.end()]
-
-    def end(self) -> list[Effect]:
-        """All that the replay had put is settled."""
-        return [*self._endpoint.backlog.put.end_replay(), self._endpoint.replay_definition()]
-
-    def force_complete(self) -> list[Effect]:
-        """The replay is complete, and what it has put stays."""
-        endpoint = self._endpoint
-        self._replay.force_complete()
-        return [*endpoint.backlog.put.keep(endpoint.withdrawals.ids), endpoint.replay_definition()]
-
-    def fail(self, reason: str, now_ms: int, position: int) -> list[Effect]:
-        """
-        The replay goes on no more: what it had put and was not acknowledged is dropped, whoever has it.
-
-        Args:
-            position: Everything before it was put here, or is not wanted.
-        """
-        endpoint, replay = self._endpoint, self._replay
-        was_reading = replay.is_reading
-        replay.fail(reason, now_ms)
-        self.is_clearing = False
-        self.waiting.clear()
-        dropped, effects = endpoint.backlog.put.drop(endpoint.attempts, endpoint.withdrawals.ids)
-        endpoint.forget(dropped)
-        if was_reading:
-            self._go_on_from(position)
-        return [*effects, endpoint.replay_definition()]
-
-
-class Holding(Protocol):
-    """A flow, as far as it holds messages."""
-
-    @property
-    def unsettled(self) -> MutableMapping[int, int]:
-        """Content sizes in bytes by id."""
-
-
-class WithdrawnFrom(Protocol):
-    """An endpoint, as far as withdrawals go."""
-
-    backlog: Backlog
-    attempts: dict[int, int]
-    replay: Replay | None
-
-    @property
-    def ready(self) -> ReadyQueue | PriorityReadyQueues:
-        """What is ready."""
-
-    def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
-        """Which of rising ids came by routes, by part, and which were put here."""
-
-    @property
-    def replaying(self) -> EndpointReplay:
-        """What a replay onto it does."""
-
-
-class Withdrawals:
-    __slots__ = ("_endpoint", "ids")
-
-    def __init__(self, endpoint: WithdrawnFrom) -> None:
-        self._endpoint = endpoint
-        self.ids: set[int] = set()
-        """What is withdrawn now."""
-
-    def forget(self) -> None:
-        """The endpoint was emptied."""
-        self.ids.clear()
-
-    def begin(
-        self, flow: Holding, ids: Iterable[int], newest_id: int
-    ) -> tuple[dict[int, int], int, list[Effect]]:
-        """
-        Messages leave a flow for a transaction that is to settle them: ``settled``, ``kept`` or ``restored`` says what
-        came of it.
-
-        Args:
-            newest_id: The last committed one.
-
-        Returns:
-            Their content sizes in bytes by id, the sum, and the effects of the transaction.
-        """
-        endpoint = self._endpoint
-        messages = {i: flow.unsettled.pop(i) for i in ids}
-        size = sum(messages.values())
-        endpoint.backlog.reserve(-len(messages), -size)
-        self.ids.update(messages)
-        if not messages:
-            return messages, size, []
-        gone = sorted(messages)
-        routed, put = endpoint.by_way(gone)
-        acknowledged = endpoint.replay.acknowledges(gone) if endpoint.replay is not None else 0
-        effects = endpoint.backlog.settle_in_transaction(
-            routed, messages, put, acknowledged, newest_id, endpoint.attempts
-        )
-        return messages, size, effects
-
-    def settled(self, messages: Mapping[int, int], transaction: Sequence[Effect]) -> list[Effect]:
-        """
-        Messages that were withdrawn are gone for good.
-
-        Args:
-            transaction: The effects by which they are.
-
-        Returns:
-            What is to be written because of what happened meanwhile.
-        """
-        endpoint, backlog = self._endpoint, self._endpoint.backlog
-        self.ids.difference_update(messages)
-        gone = sorted(messages)
-        if not gone:
-            return []
-        # A replay may have ended meanwhile, and taken what it had put with it, or left references.
-        routed, put = endpoint.by_way(gone)
-        backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
-        effects = backlog.put.orphans_settled(gone, is_committed=True)
-        if put:
-            effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
-        endpoint.ready.settled(gone)
-        for i in gone:
-            endpoint.attempts.pop(i, None)
-        replay = endpoint.replay
-        if replay is None or not replay.acknowledge(gone) or backlog.put.replayed is None:
-            return effects
-        return effects if replay.is_under_way else [*effects, *endpoint.replaying.end()]
-
-    def kept(self, messages: Mapping[int, int]) -> list[Effect]:
-        """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""
-        self.ids.difference_update(messages)
-        return self._endpoint.backlog.put.orphans_settled(messages, is_committed=False)
-
-    def restored(self, messages: Mapping[int, int]) -> tuple[dict[int, int], list[Effect]]:
-        """
-        They were not settled.
-
-        Returns:
-            Those that lie here still, with their sizes, and what is to be written because of what happened meanwhile.
-        """
-        effects = self.kept(messages)
-        routed, put = self._endpoint.by_way(sorted(messages))
-        there = put.union(*self._endpoint.backlog.open_among(routed).values())
-        return {i: size for i, size in messages.items() if i in there}, effects
-
+from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, WHOLE, Row
+from gateway.core.replay.states import Replay
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
 two consumers share a burst."""
+
+NEVER_MS: Final = sys.maxsize
+"""When a message expires that never does."""
 
 
 @dataclass(eq=False, slots=True)
@@ -383,17 +56,19 @@ class Endpoint:
     replay: Replay | None = None
     flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
     """Bound flows, in the order of their binding."""
+    suspended: dict[Flow, None] = field(default_factory=dict)
+    """Flows whose consumers have detached and not closed their links (AMQP 1.0 section 2.6.3): what they had not
+    settled is theirs until the link ceases to exist, and nothing more is given to them."""
     ready: ReadyQueue | PriorityReadyQueues = field(init=False)
-    withdrawals: Withdrawals = field(init=False)
-    suspended: SuspendedFlows[Flow] = field(init=False)
+    withdrawn: set[int] = field(default_factory=set)
+    """Ids of messages that transactions are about to settle."""
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
-    replaying: EndpointReplay = field(init=False)
     topics: EndpointTopics = field(init=False)
     _watchers: int = 0
     _awaits_emptied: bool = False
     """What was on its way when it was emptied may still be told of: it is not put here, though its route says so."""
-    _turns: Turns[Flow] = field(init=False)
+    _turns: Turns[Endpoint] = field(init=False)
 
     def __post_init__(self) -> None:
         parts = self.backlog.parts
@@ -401,9 +76,6 @@ class Endpoint:
             self.ready = PriorityReadyQueues(self.window, parts)
         else:
             self.ready = ReadyQueue(self.window, parts[WHOLE])
-        self.withdrawals = Withdrawals(self)
-        self.replaying = EndpointReplay(self)
-        self.suspended = SuspendedFlows(self)
         self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
 
@@ -457,7 +129,7 @@ class Endpoint:
     @property
     def _waits_for_replay(self) -> bool:
         """What comes by routes is ready only behind what a replay is to put here."""
-        return self.replaying.is_clearing or (self.replay is not None and self.replay.is_reading)
+        return self.replay is not None and self.replay.is_reading
 
     def catch_up(self) -> None:
         """Ask the routes what came that nobody was told of."""
@@ -480,17 +152,6 @@ class Endpoint:
 
     def replay_definition(self) -> SaveReplay:
         return SaveReplay(self.number, self.replay.to_json() if self.replay else None)
-
-    # --- room ---------------------------------------------------------------------------------------------------
-
-    def room_for(self, contents: Sequence[bytes]) -> int:
-        """How many of ``contents``, from the first on, fit the quota."""
-        settings = self.settings
-        return self.backlog.room_for(contents, settings.quota_messages, settings.quota_bytes)
-
-    def reserve(self, count: int, size_bytes: int) -> None:
-        """So many messages are about to be put here, or, negative, taken off; they count against the quota."""
-        self.backlog.reserve(count, size_bytes)
 
     # --- messages come ----------------------------------------------------------------------------------------
 
@@ -568,10 +229,6 @@ class Endpoint:
         ]
         return ready.queue_to_read(page_rows, searching)
 
-    def give_back(self, ids: Iterable[int]) -> None:
-        """Messages handed out that come back ready; each keeps its place in the order."""
-        self.ready.give_back(ids)
-
     def empty(self, cursor_number: int, floor: int) -> list[Effect]:
         """
         Nothing up to ``floor`` lies here any more: the endpoint goes on, empty, with a new cursor.
@@ -588,7 +245,7 @@ class Endpoint:
         if not self._awaits_emptied:
             self.backlog.take_dropped_on_way()
         self._awaits_emptied = True
-        self.withdrawals.forget()
+        self.withdrawn.clear()
         self.wake()
         self.attempts.clear()
         self.ready.forget_all(self.backlog.parts)
@@ -627,12 +284,33 @@ class Endpoint:
         self, replay: Replay, cursor_number: int, replay_cursor_number: int, floor: int
     ) -> list[Effect]:
         """
-        This replay is the endpoint's from now on, and what lay here is to be gone: until ``EndpointReplay.cleared``,
+        This replay is the endpoint's from now on, and what lay here is to be gone: until ``ReplayCommands.cleared``,
         nothing is read or handed out.
         """
         effects = self.empty(cursor_number, floor)
         self.replay = replay
-        return [*effects, *self.replaying.begin(replay_cursor_number), self.definition()]
+        put = self.backlog.put
+        return [*effects, *put.begin_replay(replay_cursor_number, replay.first), self.definition()]
+
+    def go_on_from(self, position: int) -> None:
+        """What came by routes is ready from an id on: what was before it a replay has put here, or it is not wanted."""
+        for part in self.backlog.parts:
+            self.ready.of(part).read_from(position, self.backlog.newest_id(part))
+
+    def _acknowledge(self, gone: Sequence[int]) -> list[Effect]:
+        """Messages left for good, by which the replay, if there is one, may be complete."""
+        replay, put = self.replay, self.backlog.put
+        if replay is None:
+            return []
+        count = replay.acknowledge(gone)
+        if not count or put.replayed is None:
+            return []
+        effects: list[Effect] = [put.acknowledged(count)]
+        return effects if replay.is_under_way else [*effects, *self.end_replay()]
+
+    def end_replay(self) -> list[Effect]:
+        """All that the replay had put is settled."""
+        return [*self.backlog.put.end_replay(), self.replay_definition()]
 
     def forget(self, ids: Collection[int]) -> None:
         """These do not lie here any more, whoever has them."""
@@ -647,7 +325,7 @@ class Endpoint:
 
     def begin_copy(self, row: Row) -> AddReferences:
         """One logged message is about to be put here, in its place by id."""
-        self.reserve(1, len(row[CONTENT]))
+        self.backlog.reserve(1, len(row[CONTENT]))
         self.backlog.put.coming.add(row[ID])
         return AddReferences(self.cursor_number, (row[ID],))
 
@@ -662,7 +340,7 @@ class Endpoint:
             What takes back a copy that failed: its reference may be written yet.
         """
         size = len(row[CONTENT])
-        self.reserve(-1, -size)
+        self.backlog.reserve(-1, -size)
         self.backlog.put.coming.discard(row[ID])
         if self.cursor_number != effect.cursor:
             return []  # A replay, or a purge, has dropped it with all the rest.
@@ -683,15 +361,11 @@ class Endpoint:
         self.backlog.put.refer(ids, size_bytes)
         self.ready.note_priorities(ids, priorities)
         if waits:
-            self.replaying.waiting.extend(ids)
+            self.backlog.put.waiting.extend(ids)
         else:
             self.ready.give_back(ids)
 
     # --- messages go ------------------------------------------------------------------------------------------
-
-    def peek(self, limit: int) -> list[int]:
-        """The next ready ids in order, at most ``limit``, rising."""
-        return self.ready.peek(limit)
 
     def hand_out(self, flow: Flow, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """Hand ready ``rows``, with these ids, to a flow: the next ones, as ``peek`` named them, or selected."""
@@ -729,7 +403,7 @@ class Endpoint:
         Returns:
             Those that were unsettled on this flow, rising (a late settlement is not an error), and the effects.
         """
-        taken, sizes = flow.take(ids)
+        taken, sizes = flow.unsettled.take(list(ids))
         if not taken:
             return [], []
         backlog, is_one_way = self.backlog, not (self.backlog.put.references or self.settings.priorities)
@@ -740,28 +414,93 @@ class Endpoint:
         if is_one_way and not is_replaying:
             effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
         elif is_put:
-            effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self.replaying.acknowledge(
-                gone
-            )
+            effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
         else:
-            effects = self._settle(gone, dict(zip(taken, sizes, strict=True)), newest_id, failed)
+            # A replay, references or priorities make it more than one cursor's matter.
+            routed, put = self._by_way(gone)
+            by_id = dict(zip(taken, sizes, strict=True))
+            effects = backlog.settle_all(routed, put, by_id, newest_id, failed) + self._acknowledge(gone)
         self.ready.settled(gone)
         return gone, effects
 
-    def _settle(
-        self, gone: list[int], sizes: Mapping[int, int], newest_id: int, failed: Sequence[int]
-    ) -> list[Effect]:
-        """Where a replay, references or priorities make it more than one cursor's matter."""
-        routed, put = self.by_way(gone)
-        return self.backlog.settle_all(routed, put, sizes, newest_id, failed) + self.replaying.acknowledge(
-            gone
-        )
-
-    def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
+    def _by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Which of rising ids came by routes, by part, and which were put here."""
         put = self.backlog.put.among(ids)
         routed = [i for i in ids if i not in put] if put else ids
         return (self.ready.by_part(routed) if routed else {}), put
+
+    def withdraw(self, messages: Mapping[int, int], size_bytes: int, newest_id: int) -> list[Effect]:
+        """
+        Messages, which have left their flow, are withdrawn for a transaction that is to settle them:
+        ``settle_withdrawn``, ``keep_withdrawn`` or ``restore_withdrawn`` says what came of it.
+
+        Args:
+            messages: Content sizes in bytes by id.
+            size_bytes: Their sum.
+            newest_id: The last committed one.
+
+        Returns:
+            The effects of the transaction.
+        """
+        self.backlog.reserve(-len(messages), -size_bytes)
+        self.withdrawn.update(messages)
+        gone = sorted(messages)
+        routed, put = self._by_way(gone)
+        acknowledged = self.replay.acknowledges(gone) if self.replay is not None else 0
+        return self.backlog.settle_in_transaction(
+            routed, messages, put, acknowledged, newest_id, self.attempts
+        )
+
+    def settle_withdrawn(self, messages: Mapping[int, int], transaction: Sequence[Effect]) -> list[Effect]:
+        """
+        Messages that were withdrawn are gone for good.
+
+        Args:
+            transaction: The effects by which they are.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
+        """
+        backlog = self.backlog
+        self.withdrawn.difference_update(messages)
+        gone = sorted(messages)
+        if not gone:
+            return []
+        # A replay may have ended meanwhile, and taken what it had put with it, or left references.
+        routed, put = self._by_way(gone)
+        backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
+        effects = backlog.put.orphans_settled(gone, is_committed=True)
+        if put:
+            effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
+        self.ready.settled(gone)
+        for i in gone:
+            self.attempts.pop(i, None)
+        replay = self.replay
+        if replay is None or not replay.acknowledge(gone) or backlog.put.replayed is None:
+            return effects
+        return effects if replay.is_under_way else [*effects, *self.end_replay()]
+
+    def keep_withdrawn(self, messages: Mapping[int, int]) -> list[Effect]:
+        """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""
+        self.withdrawn.difference_update(messages)
+        return self.backlog.put.orphans_settled(messages, is_committed=False)
+
+    def restore_withdrawn(self, flow: Flow, messages: Mapping[int, int]) -> list[Effect]:
+        """
+        They were not settled: those that lie here still are the flow's again, or ready where it is gone.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
+        """
+        effects = self.keep_withdrawn(messages)
+        routed, put = self._by_way(sorted(messages))
+        there = put.union(*self.backlog.open_among(routed).values())
+        back = {i: size for i, size in messages.items() if i in there}
+        if flow in self.flows or flow in self.suspended:
+            flow.unsettled.update(back)
+        else:
+            self.ready.give_back(back)
+        return effects
 
     @property
     def fresh_from(self) -> int:
@@ -789,11 +528,11 @@ class Endpoint:
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""
-        back, _ = flow.take(ids)
+        back, _ = flow.unsettled.take(list(ids))
         if failed:
             for i in back:
                 self.attempts[i] = self.attempts.get(i, 0) + 1
-        self.give_back(back)
+        self.ready.give_back(back)
         return back
 
     # --- flows ------------------------------------------------------------------------------------------------
@@ -833,7 +572,7 @@ class Endpoint:
         if flow in self.flows:
             del self.flows[flow]
             self._turns.left()
-            self.give_back(flow.unsettled)
+            self.ready.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
             if flow.candidates is not None:
@@ -841,6 +580,21 @@ class Endpoint:
                 flow.candidates = None
                 self.ready.stop_searching()
             self.wake()
+
+    def suspend(self, flow: Flow) -> None:
+        """A bound flow is bound no more, and keeps what it has unsettled: see ``suspended``."""
+        kept = dict(flow.unsettled)
+        flow.unsettled.clear()
+        self.unbind(flow)
+        flow.unsettled.update(kept)
+        self.suspended[flow] = None
+
+    def end_suspended(self, flow: Flow) -> None:
+        """Its link has ceased to exist: what it had not settled is ready again. One that is not suspended stays."""
+        if flow in self.suspended:
+            del self.suspended[flow]
+            self.ready.give_back(flow.unsettled)
+            flow.unsettled.clear()
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
@@ -850,6 +604,49 @@ class Endpoint:
         """How many messages ``flow`` is given in this turn."""
         is_exclusive = self.settings.exclusive is not Exclusivity.NONE
         return self._turns.share(flow, self.flow_quantum, self.ready.ready, is_exclusive=is_exclusive)
+
+
+def expiries(
+    rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
+) -> dict[int, int]:
+    """
+    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
+    the header's ttl or by ``longest_ms``, whichever is shorter.
+
+    Args:
+        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
+        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
+        ttl_of: The time to live that the header of a message's content says, in ms.
+    """
+    found: dict[int, int] = {}
+    if not rows or rows[-1][ID] < fresh_from:
+        return found
+    if not longest_ms:
+        # Headers are alike: most say nothing of it, and are looked at once for all.
+        fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
+        if all(ttl_of(front) is None for front in fronts if front):
+            return found
+    for row in rows:
+        if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
+            lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None
+            if longest_ms and (lives_ms is None or longest_ms < lives_ms):
+                lives_ms = longest_ms
+            if lives_ms is not None:
+                found[row[ID]] = row[TIME_MS] + lives_ms
+    return found
+
+
+def _front_of(row: Row) -> bytes:
+    """What stands in front of the bare message."""
+    return row[CONTENT][: row[BARE]]
+
+
+def _are_alike(rows: Sequence[Row]) -> bool:
+    """Whether the same stands in front of all of these."""
+    bares = list(map(BARE_OF, rows))
+    return bares.count(bares[0]) == len(rows) and all(
+        map(bytes.startswith, map(CONTENT_OF, rows), repeat(_front_of(rows[0])))
+    )
 
 
 Flow = BoundFlow[Endpoint]

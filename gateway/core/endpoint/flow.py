@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from gateway.core.endpoint.ready_queue import Candidates
 from gateway.core.endpoint.settings import EndpointSettings, Exclusivity
@@ -21,7 +21,10 @@ NOT_HELD: Final = -1
 
 class Unsettled(MutableMapping[int, int]):
     """
-    Content sizes in bytes by id, in the order in which they came.
+    What a consumer has unsettled: content sizes in bytes by id, in the order in which they came.
+
+    Most are settled in the order in which they were handed out, so they lie in two lists and are taken as slices. Where
+    they are not, they lie in a dictionary until all of them are gone.
 
     Invariant: an id is in the lists or in the dictionary, once, and one of both is empty.
     """
@@ -145,6 +148,7 @@ class BoundFlow(Generic[E]):
         self.endpoint = endpoint
         self.link = link
         self.epoch = epoch
+        """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
         self.demand = 0
         self.unsettled = Unsettled()
         """Of what was handed out and not settled."""
@@ -173,34 +177,15 @@ class BoundFlow(Generic[E]):
         self.unsettled.hold(ids, sizes_of(rows) if sizes is None else sizes)
         self.demand -= len(rows)
 
-    def take(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
-        """
-        Messages are no longer its.
-
-        Returns:
-            Those of them that it had unsettled, and their content sizes in bytes.
-        """
-        return self.unsettled.take(list(ids))
-
     @property
     def is_hungry(self) -> bool:
         """It can take messages, and there may be some for it."""
         return self.demand > 0 and (self.candidates is None or bool(self.candidates))
 
 
-class Consuming(Protocol):
-    """A consumer, as far as admission goes."""
-
-    epoch: int | None
-    """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
-
-
-Admitted = TypeVar("Admitted", bound=Consuming)
-
-
 def admit(
-    name: str, settings: EndpointSettings, bound: Mapping[Admitted, None], flow: Admitted
-) -> Admitted | None:
+    name: str, settings: EndpointSettings, bound: Mapping[BoundFlow[E], None], flow: BoundFlow[E]
+) -> BoundFlow[E] | None:
     """
     Admit a consumer beside those that are bound, the active one of an exclusive endpoint first.
 
@@ -214,7 +199,7 @@ def admit(
         Refused: RESOURCE_LOCKED, the endpoint has its one consumer; STOLEN, one with a higher epoch has it;
             RESOURCE_LIMIT, it has as many as it takes.
     """
-    displaced: Admitted | None = None
+    displaced: BoundFlow[E] | None = None
     active = next(iter(bound), None)
     if active is not None and settings.exclusive is Exclusivity.REFUSE:
         raise Refused(
@@ -238,37 +223,23 @@ def admit(
     return displaced
 
 
-class TakesTurns(Protocol):
-    """A consumer, as far as turns go."""
-
-    priority: int
-    """It has its turns before those of a lower one, while it can take messages."""
-    demand: int
-    """How many messages it can take."""
-
-    @property
-    def is_hungry(self) -> bool:
-        """It can take messages, and there may be some for it."""
-
-
-Taker = TypeVar("Taker", bound=TakesTurns)
-
-
-class Turns(Generic[Taker]):
+class Turns(Generic[E]):
     """
+    Whose turn it is among the consumers of an endpoint, and how many messages a turn is.
+
     Args:
         flows: The consumers, in the order of their binding; looked at, and changed elsewhere.
     """
 
     __slots__ = ("_flows", "_has_preferred", "_turn")
 
-    def __init__(self, flows: Mapping[Taker, None]) -> None:
+    def __init__(self, flows: Mapping[BoundFlow[E], None]) -> None:
         self._flows = flows
-        self._turn: deque[Taker] = deque()
+        self._turn: deque[BoundFlow[E]] = deque()
         self._has_preferred = False
         """Some consumer has had a priority of its own since there were none."""
 
-    def joined(self, flow: Taker) -> None:
+    def joined(self, flow: BoundFlow[E]) -> None:
         """One more consumer."""
         self._has_preferred |= flow.priority != 0
 
@@ -276,7 +247,7 @@ class Turns(Generic[Taker]):
         """One consumer fewer."""
         self._has_preferred &= bool(self._flows)
 
-    def next(self, *, is_exclusive: bool) -> Taker | None:
+    def next(self, *, is_exclusive: bool) -> BoundFlow[E] | None:
         """
         The consumer whose turn it is among those that can take messages; None when none can.
 
@@ -302,7 +273,7 @@ class Turns(Generic[Taker]):
             return None
         return max((f.priority for f in self._flows if f.is_hungry), default=None)
 
-    def share(self, flow: Taker, quantum: int, ready: int, *, is_exclusive: bool) -> int:
+    def share(self, flow: BoundFlow[E], quantum: int, ready: int, *, is_exclusive: bool) -> int:
         """
         How many messages a consumer is given in this turn.
 
@@ -316,56 +287,3 @@ class Turns(Generic[Taker]):
             1 for f in self._flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
         )
         return min(flow.demand, quantum, max(1, -(-ready // hungry)))
-
-
-class Holding(Protocol):
-    """A flow, as far as it holds messages."""
-
-    @property
-    def unsettled(self) -> MutableMapping[int, int]:
-        """Content sizes in bytes by id."""
-
-
-Suspended = TypeVar("Suspended", bound=Holding)
-G_contra = TypeVar("G_contra", bound=Holding, contravariant=True)
-
-
-class BoundTo(Protocol[G_contra]):
-    """An endpoint, as far as its flows go."""
-
-    def unbind(self, flow: G_contra) -> None:
-        """The flow is gone; what it had not settled is ready again, in its place."""
-
-    def give_back(self, ids: Iterable[int]) -> None:
-        """Messages handed out that come back ready."""
-
-
-class SuspendedFlows(Generic[Suspended]):
-    """Those of one endpoint. They are not bound: nobody waits for them, and they stand in nobody's way."""
-
-    __slots__ = ("_endpoint", "_flows")
-
-    def __init__(self, endpoint: BoundTo[Suspended]) -> None:
-        self._endpoint = endpoint
-        self._flows: dict[Suspended, None] = {}
-
-    def __iter__(self) -> Iterator[Suspended]:
-        return iter(self._flows)
-
-    def __contains__(self, flow: Suspended) -> bool:
-        return flow in self._flows
-
-    def suspend(self, flow: Suspended) -> None:
-        """A bound flow is bound no more, and keeps what it has unsettled."""
-        kept = dict(flow.unsettled)
-        flow.unsettled.clear()
-        self._endpoint.unbind(flow)
-        flow.unsettled.update(kept)
-        self._flows[flow] = None
-
-    def end(self, flow: Suspended) -> None:
-        """Its link has ceased to exist: what it had not settled is ready again. One that is not suspended stays."""
-        if flow in self._flows:
-            del self._flows[flow]
-            self._endpoint.give_back(flow.unsettled)
-            flow.unsettled.clear()

@@ -270,6 +270,8 @@ _ENUMERATED: Final = tuple(name for name, said in SETTINGS.items() if said.type 
 
 class EndpointTopics:
     """
+    The topics of an endpoint: those it subscribes to, and for a queue or stream the one that is its name.
+
     Args:
         subscriptions: The endpoint's; tell ``changed`` when there are others in it.
     """
@@ -314,7 +316,13 @@ class EndpointTopics:
 
 
 class DeadLetterWay(NamedTuple):
-    """Where an endpoint's dead messages go, and what comes to it."""
+    """
+    Where an endpoint's dead messages go, and what comes to it.
+
+    A dead message is sent to its endpoint's dead message queue by name. It comes to that queue, and to whoever
+    subscribes to what is sent there; each of them may have a dead message queue of its own: dead messages would come
+    back to where they died, and die again, for ever. A stream holds no message that could die.
+    """
 
     queue: str
     """Its dead message queue."""
@@ -328,9 +336,7 @@ def way_of(
     """The way of an endpoint that is like this; None where no message dies, or a dead one goes nowhere."""
     if not dead_message_queue or kind is EndpointKind.STREAM:
         return None
-    own = None if kind is EndpointKind.TOPIC_ENDPOINT else queue_topic(name)
-    subscribed = TopicFilter([TopicPattern.parse(text) for text in subscriptions], reserved=False).matches
-    return DeadLetterWay(dead_message_queue, lambda topic: topic == own or subscribed(topic))
+    return DeadLetterWay(dead_message_queue, EndpointTopics(name, kind, {}).matching(subscriptions))
 
 
 def circle_of(name: str, ways: Mapping[str, DeadLetterWay]) -> list[str]:

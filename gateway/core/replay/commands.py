@@ -1,6 +1,5 @@
 """
-Replays onto endpoints, as commands to the broker: started, fed, handed over to live traffic, ended; and copies of
-single logged messages.
+Replays onto endpoints, as commands to the broker: started, fed, handed over to live traffic, ended.
 
 Each returns the effects that must be durable before anybody is told. What a replay is and how it proceeds stands in
 ``gateway.core.replay.states``.
@@ -8,50 +7,47 @@ Each returns the effects that must be durable before anybody is told. What a rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import AddReferences, CountAttempts, Effect, MoveCursor, OpenCursor, Publication
+from gateway.core.effects import CountAttempts, Effect, MoveCursor, OpenCursor, Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, LogState, Row
 from gateway.core.publications import Publications
-from gateway.core.replay.states import Replay
-
-
-class ReplayedBroker(Protocol):
-    """What the commands need of the broker that they belong to."""
-
-    @property
-    def policy(self) -> LogPolicy:
-        """What the log takes and gives."""
-
-    @property
-    def log(self) -> LogState:
-        """The log as the store has it."""
-
-    @property
-    def publications(self) -> Publications:
-        """What is on its way to endpoints."""
-
-    @property
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """All of them, by name."""
-
-    def take_number(self) -> int:
-        """The next number of an endpoint or a cursor."""
-
-    def forget_routes(self) -> None:
-        """Where messages go has changed."""
+from gateway.core.replay.states import Replay, ReplayEvent
+from gateway.core.router import Router
 
 
 class ReplayCommands:
-    def __init__(self, broker: ReplayedBroker) -> None:
-        self._broker = broker
+    """
+    Commands to the replay of an endpoint. In order: ``check``, ``start``, and once that is durable ``cleared``; ``put``
+    as the log is read; ``hand_over`` at its end, and ``finish_reading``. ``force`` and ``fail`` end it before.
+    """
+
+    def __init__(
+        self,
+        log: LogState,
+        policy: LogPolicy,
+        endpoints: Mapping[str, Endpoint],
+        router: Router,
+        publications: Publications,
+        take_number: Callable[[], int],
+    ) -> None:
+        """
+        Args:
+            take_number: Gives out the number of a cursor.
+        """
+        self._log = log
+        self._policy = policy
+        self._endpoints = endpoints
+        self._router = router
+        self._publications = publications
+        self._take_number = take_number
 
     def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
         """
@@ -60,7 +56,7 @@ class ReplayCommands:
         Raises:
             Refused: It may not (docs/reference/refusals.md).
         """
-        settings, policy = endpoint.settings, self._broker.policy
+        settings, policy = endpoint.settings, self._policy
         if endpoint.kind is EndpointKind.STREAM:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
@@ -84,7 +80,7 @@ class ReplayCommands:
                 )
         under_way = sum(
             1
-            for other in self._broker.endpoints.values()
+            for other in self._endpoints.values()
             if other is not endpoint and other.replay is not None and other.replay.is_reading
         )
         if under_way >= policy.max_replays:
@@ -102,7 +98,7 @@ class ReplayCommands:
         kept: Sequence[KeptMessage] | None = None,
     ) -> list[Effect]:
         """
-        Everything on the endpoint is dropped; once that is committed and ``EndpointReplay.cleared``, the log from
+        Everything on the endpoint is dropped; once that is committed and the replay ``cleared``, the log from
         ``position`` on is put on it again. A replay under way is cancelled by it.
 
         Args:
@@ -110,26 +106,25 @@ class ReplayCommands:
             kept: What stays of what lies there and is committed: all at least that the log does not have. With it stays
                 what the log does not take and is on its way. None: nothing stays.
         """
-        broker, publications = self._broker, self._broker.publications
+        log, publications = self._log, self._publications
         on_the_way = publications.unlogged_on_way if kept is not None else ()
         keeping = KeptMessages(endpoint, kept or (), on_the_way)
         left = keeping.leave()
-        cursor, replay_cursor = broker.take_number(), broker.take_number()
+        cursor, replay_cursor = self._take_number(), self._take_number()
         replay = Replay.request(
-            position,
-            now_ms,
-            endpoint.replay,
-            replay_cursor,
-            endpoint.subscriptions,
-            name,
-            publications.next_id,
-            keeping.last_id,
+            position, now_ms, endpoint.replay, replay_cursor, endpoint.subscriptions, name
         )
-        effects = endpoint.begin_replay(replay, cursor, replay_cursor, publications.next_id - 1)
-        effects = [*left, *keeping.enter(effects, broker.log.next_id - 1)]
+        replay.marked_below, replay.kept_up_to = log.unused_id, keeping.last_id
+        effects = endpoint.begin_replay(replay, cursor, replay_cursor, log.unused_id - 1)
+        effects = [*left, *keeping.enter(effects, log.newest_id)]
         publications.emptied(endpoint)
-        broker.forget_routes()
+        self._router.cached.clear()
         return effects
+
+    @staticmethod
+    def cleared(endpoint: Endpoint) -> None:
+        """What lay on the endpoint before the replay is gone, durably."""
+        _replay_of(endpoint).move(ReplayEvent.CLEARED)
 
     @staticmethod
     def put(
@@ -151,23 +146,32 @@ class ReplayCommands:
                 they count as the others do.
             archived: Ids of those that the log's archive alone has.
         """
-        priorities = None
-        if endpoint.settings.priorities:
-            priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        endpoint.replaying.put(ids, priorities, size_bytes, routed, position, archived)
+        _note_priorities(endpoint, ids, rows)
+        among = set(routed)
+        put = [i for i in ids if i not in among] if among else ids
+        endpoint.backlog.put.add(put, size_bytes, archived)
+        _replay_of(endpoint).put_up_to(position, len(ids), size_bytes)
+        endpoint.ready.add_put(ids, routed)
 
     @staticmethod
     def put_again(endpoint: Endpoint, rows: Sequence[Row], below: int) -> bool:
         """
-        What was put before a stop, below an id, is on the endpoint again; whether there is any.
+        What was put before a stop is on the endpoint again, below an id: what came by routes, and what references lead
+        to; whether there is any.
 
         Args:
-            rows: What of it came by routes, rising.
+            rows: What of it came by routes and the log did not take, rising; all of it between the last call's id and
+                this one's.
         """
-        priorities = None
-        if endpoint.settings.priorities:
-            priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        return endpoint.replaying.put_again([row[ID] for row in rows], priorities, below)
+        routed = [row[ID] for row in rows]
+        _note_priorities(endpoint, routed, rows)
+        referred = endpoint.backlog.put.take_waiting(below)
+        if not routed and not referred:
+            return False
+        replay = _replay_of(endpoint)
+        replay.put_up_to(replay.position, len(routed))
+        endpoint.ready.add_put(sorted([*routed, *referred]), routed)
+        return True
 
     @staticmethod
     def reads_archive(endpoint: Endpoint) -> list[Effect]:
@@ -190,19 +194,20 @@ class ReplayCommands:
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
         """Everything committed was read: from the next id on, live messages go to the endpoint again."""
         replay = _replay_of(endpoint)
-        replay.hand_over(self._broker.publications.next_id)
-        self._broker.forget_routes()
+        replay.live_from = self._log.unused_id
+        self._router.cached.clear()
         return [endpoint.replay_definition()]
 
     @staticmethod
     def finish_reading(endpoint: Endpoint, position: int) -> list[Effect]:
         """Every message before ``position`` is on the endpoint, or was given up: live ones follow, in order."""
         replay = _replay_of(endpoint)
-        endpoint.replaying.end_reading(position)
+        replay.move(ReplayEvent.CAUGHT_UP)
+        endpoint.go_on_from(position)
         if replay.is_forced:
-            return endpoint.replaying.force_complete()
+            return _force_complete(endpoint)
         replay.settle_state()
-        return [endpoint.replay_definition()] if replay.is_under_way else endpoint.replaying.end()
+        return [endpoint.replay_definition()] if replay.is_under_way else endpoint.end_replay()
 
     def check_cancel(self, endpoint: Endpoint) -> Replay:
         """
@@ -237,9 +242,9 @@ class ReplayCommands:
                 "alone, and cannot stay without it: have them consumed, or cancel it",
             )
         if replay.is_reading:
-            replay.force()
+            replay.is_forced = True
             return [] if replay.live_from is not None else self.hand_over(endpoint)
-        return endpoint.replaying.force_complete()
+        return _force_complete(endpoint)
 
     def fail(self, endpoint: Endpoint, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
@@ -249,15 +254,34 @@ class ReplayCommands:
         Args:
             position: What came by routes before it was put, too, or is not wanted.
         """
-        effects = endpoint.replaying.fail(reason, now_ms, position)
-        self._broker.forget_routes()
-        return effects
+        replay = _replay_of(endpoint)
+        was_reading = replay.is_reading
+        replay.fail(reason, now_ms)
+        dropped, effects = endpoint.backlog.put.drop(endpoint.attempts, endpoint.withdrawn)
+        endpoint.forget(dropped)
+        if was_reading:
+            endpoint.go_on_from(position)
+        self._router.cached.clear()
+        return [*effects, endpoint.replay_definition()]
 
 
 def _replay_of(endpoint: Endpoint) -> Replay:
     replay = endpoint.replay
     assert replay is not None, f"{endpoint.name} was never replayed"
     return replay
+
+
+def _note_priorities(endpoint: Endpoint, ids: Sequence[int], rows: Sequence[Row]) -> None:
+    """The endpoint delivers by the priorities of messages that are about to be put there, if by any."""
+    if endpoint.settings.priorities:
+        priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
+        endpoint.ready.note_priorities(ids, priorities)
+
+
+def _force_complete(endpoint: Endpoint) -> list[Effect]:
+    """The replay is complete, and what it has put stays."""
+    _replay_of(endpoint).force_complete()
+    return [*endpoint.backlog.put.keep(endpoint.withdrawn), endpoint.replay_definition()]
 
 
 class KeptMessage(NamedTuple):
@@ -272,7 +296,17 @@ class KeptMessage(NamedTuple):
 
 
 class KeptMessages:
-    """They are kept: from before their endpoint is emptied until they are there again."""
+    """
+    What a replay keeps on its endpoint: messages that lie there by routes, and that the log does not have. From before
+    the endpoint is emptied until they are there again.
+
+    They keep their ids, and with them their places among what the replay puts, their times, priorities and failed
+    deliveries. Nothing is copied: the endpoint's new cursor has not passed them, and the old one has, so that nothing
+    of theirs is let go of when it is dropped. Invariant: a message that was there before the replay is a matter of the
+    endpoint's cursor or of the replay's, and never of both. The replay's has passed what is kept: whoever still has
+    that as the log had it (the message cache, the archive, a page that was read before it was trimmed) does not bring
+    it twice.
+    """
 
     def __init__(
         self, endpoint: Endpoint, committed: Sequence[KeptMessage], on_the_way: Iterable[Publication]
@@ -313,9 +347,7 @@ class KeptMessages:
     def leave(self) -> list[Effect]:
         """The cursor that is about to be dropped is done with them; they are held as before."""
         number = self._endpoint.cursor_number
-        return [
-            MoveCursor(number, part, None, {i: i for i in ids}, None, 0, 0) for part, ids in self._ids.items()
-        ]
+        return [MoveCursor(number, part, ranges={i: i for i in ids}) for part, ids in self._ids.items()]
 
     def enter(self, emptying: Sequence[Effect], newest_id: int) -> list[Effect]:
         """
@@ -354,43 +386,3 @@ class KeptMessages:
             effects.append(CountAttempts(backlog.cursor_number, tuple(self._attempts)))
         # What is not committed may come to nothing, and its ids to others.
         return [*effects, *others, *backlog.put.leave_to_routes(self._committed)]
-
-
-def check_copy(policy: LogPolicy, endpoint: Endpoint) -> None:
-    """
-    Whether a message of the log can be put on the endpoint.
-
-    Raises:
-        Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
-    """
-    if endpoint.kind is EndpointKind.STREAM:
-        raise Refused(
-            ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
-        )
-    policy.check_reads("there is nothing to copy from")
-    if endpoint.replay is not None and endpoint.replay.is_under_way:
-        raise Refused(
-            ErrorCode.PRECONDITION_FAILED,
-            f"a replay of {endpoint.name!r} is under way; copy when it is complete, or cancel it first",
-        )
-
-
-def begin_copy(policy: LogPolicy, first_id: int, endpoint: Endpoint, row: Row) -> AddReferences:
-    """
-    Put a logged message on an endpoint on which it does not lie. Once that is committed, or failed, tell
-    ``Endpoint.end_copy``.
-
-    Args:
-        first_id: The first id that the log will have once what is ordered is trimmed.
-
-    Raises:
-        Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the quota.
-    """
-    check_copy(policy, endpoint)
-    if row[ID] < first_id:
-        raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[ID]} was trimmed from the log")
-    if not endpoint.room_for([row[CONTENT]]):
-        raise Refused(
-            ErrorCode.RESOURCE_LIMIT, f"{endpoint.name!r} is at its quota; consume from it or raise the quota"
-        )
-    return endpoint.begin_copy(row)

@@ -225,8 +225,6 @@ class Replay:
         cursor: int,
         subscriptions: Iterable[str],
         name: str = "",
-        next_id: int = 0,
-        kept_up_to: int = 0,
     ) -> Replay:
         """
         A new replay of the log from an id on.
@@ -235,8 +233,6 @@ class Replay:
             cursor: The number of its cursor.
             subscriptions: The endpoint's.
             name: Of its record.
-            next_id: The next id to be given out.
-            kept_up_to: The newest message that stays on the endpoint; 0 for none.
             before: The endpoint's last one, whose totals go on; one that is under way is cancelled by this.
         """
         totals = before.totals if before is not None else ReplayTotals()
@@ -248,8 +244,6 @@ class Replay:
             position,
             first=position,
             name=name,
-            marked_below=next_id,
-            kept_up_to=kept_up_to,
             cursor=cursor,
             subscriptions=[(position, list(subscriptions))],
             started_ms=now_ms,
@@ -272,18 +266,6 @@ class Replay:
     def found_end(self, message_id: int) -> None:
         """This is the last message before live."""
         self.end_id = message_id
-
-    def hand_over(self, live_from: int) -> None:
-        """Everything committed was read: from this id on the endpoint is routed to again."""
-        self.live_from = live_from
-
-    def read_all(self) -> None:
-        """Everything below ``live_from`` is on the endpoint."""
-        self.move(ReplayEvent.CAUGHT_UP)
-
-    def force(self) -> None:
-        """It is to end where it is, once nothing of it is on its way to the store."""
-        self.is_forced = True
 
     def force_complete(self) -> None:
         """It is complete, whatever was acknowledged."""

@@ -289,7 +289,7 @@ class EndpointFeed:
                     return
                 left -= looked_at
                 continue
-            ids = endpoint.peek(min(endpoint.share(flow), left))
+            ids = endpoint.ready.peek(min(endpoint.share(flow), left))
             if not ids:
                 if self._read_ahead():
                     return
@@ -412,7 +412,7 @@ class EndpointFeed:
         endpoint = self.endpoint
         if self._dead_letters.holds_up(endpoint):
             return False, None
-        ids = endpoint.peek(limit)
+        ids = endpoint.ready.peek(limit)
         rows = self._at_hand(ids) if ids else ()
         if not rows:
             if may_read and ids:

@@ -355,7 +355,7 @@ class CopyJob(Job):
             return ""
         self._exchange_erased(batch)
         try:
-            check_leads_somewhere(self._topic, self._broker)
+            check_leads_somewhere(self._topic, self._broker.endpoints.get)
         except Refused as gone:
             return gone.text
         is_all = count == len(batch.rows)

@@ -134,7 +134,7 @@ class DeadReturn(Job):
 
     def _begin(self) -> None:
         record, consumers = self.record, self._shared.consumers
-        endpoint = self._broker.find(record.source)
+        endpoint = self._broker.endpoints.get(record.source)
         if endpoint is None:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {record.source!r} any more")
         if endpoint.flows and endpoint.settings.exclusive is not Exclusivity.NONE:
@@ -171,7 +171,7 @@ class DeadReturn(Job):
         name = annotation_of(row, DEAD_ENDPOINT)
         if not name:
             return "it is not said where they died"
-        found = self._broker.find(name)
+        found = self._broker.endpoints.get(name)
         if found is None:
             return f"there is no {name[:80]!r} any more"
         if found.kind is EndpointKind.STREAM:
@@ -227,7 +227,7 @@ class DeadReturn(Job):
             count, refused = 0, None
             try:
                 if topic:
-                    check_leads_somewhere(topic, self._broker)
+                    check_leads_somewhere(topic, self._broker.endpoints.get)
                     self._check_takes_now(topic)
                     count, refused = self._shared.publishing.put_what_fits(topic, contents, bares)
             except Refused as found:
@@ -265,7 +265,7 @@ class DeadReturn(Job):
             Refused: RESOURCE_LOCKED.
         """
         name = topic_endpoint_of_topic(topic)
-        endpoint = None if name is None else self._broker.find(name)
+        endpoint = None if name is None else self._broker.endpoints.get(name)
         if endpoint is not None and endpoint.replay is not None and endpoint.replay.is_behind:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED,
@@ -296,7 +296,9 @@ class DeadReturn(Job):
         """Where a message goes; nowhere, where its queue has gone since it was taken."""
         if self._topic:
             return self._topic
-        endpoint = None if self._why_not(row) else self._broker.find(annotation_of(row, DEAD_ENDPOINT))
+        endpoint = (
+            None if self._why_not(row) else self._broker.endpoints.get(annotation_of(row, DEAD_ENDPOINT))
+        )
         if endpoint is None:
             return ""
         is_queue = endpoint.kind is EndpointKind.QUEUE

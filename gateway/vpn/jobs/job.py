@@ -26,6 +26,7 @@ from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
@@ -110,7 +111,7 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
         parsed = parse_target(address)
         if parsed.kind is AddressKind.TOPIC:
             topic = publishing.check_topic(parsed.name)
-            check_leads_somewhere(topic, endpoints)
+            check_leads_somewhere(topic, endpoints.find)
             return topic
     except (AddressError, TopicSyntaxError) as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
@@ -142,15 +143,18 @@ def check_no_host(address: str) -> None:
         )
 
 
-def check_leads_somewhere(topic: str, endpoints: Endpoints | Broker) -> None:
+def check_leads_somewhere(topic: str, find: Callable[[str], Endpoint | None]) -> None:
     """
     That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
+
+    Args:
+        find: The endpoint of a name.
 
     Raises:
         Refused: NOT_FOUND.
     """
     queue = queue_of_topic(topic)
-    if queue is not None and endpoints.find(queue) is None:
+    if queue is not None and find(queue) is None:
         raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
 
 

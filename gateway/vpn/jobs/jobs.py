@@ -330,7 +330,7 @@ class Jobs:
                 target=request.target,
                 rate=request.rate,
                 state=RUNNING,
-                end=self._broker.next_id,
+                end=self._broker.log.unused_id,
                 source=request.queue,
                 limit=request.limit,
                 started_ms=self._now_ms(),

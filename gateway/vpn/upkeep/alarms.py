@@ -321,7 +321,7 @@ class AlarmWatch:
                 alarm.subject == _topics(kept) and kept.rule.quota_bytes
                 for kept in self._broker.retention.rules
             )
-        endpoint = self._broker.find(alarm.subject)
+        endpoint = self._broker.endpoints.get(alarm.subject)
         return (
             endpoint is not None
             and quota_use(endpoint) > 0

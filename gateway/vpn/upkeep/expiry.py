@@ -76,7 +76,7 @@ class Expiry:
         left, broker = self._left, self._broker
         for _ in range(min(TURN_ENDPOINTS, len(left))):
             name = left.pop()
-            endpoint = broker.find(name)
+            endpoint = broker.endpoints.get(name)
             if endpoint is None or not endpoint.depth:
                 continue
             try:
@@ -100,7 +100,7 @@ class Expiry:
         name = endpoint.name
         now_ms = self._runtime.clock.now_ms()
         endpoint.catch_up()
-        ids = endpoint.peek(1)
+        ids = endpoint.ready.peek(1)
         feed = self._feeds.of(endpoint)
         known = self._heads.get(name)
         if not ids:

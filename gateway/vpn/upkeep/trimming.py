@@ -324,7 +324,7 @@ class TopicRetention:
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more, and take less of the disk."""
-        self._retention.recount(self._broker.next_id)
+        self._retention.recount()
         self.run()
 
     def run(self) -> None:

@@ -113,7 +113,7 @@ class CountingMachine(RuleBasedStateMachine):
             after, end = queue.next_page(self.broker.log.next_id)
             rows = [r for i, r in sorted(self.store.messages.items()) if after < i < end and r[4] in numbers]
             endpoint.add_page(queue, [row[0] for row in rows], end, ())
-        found = endpoint.peek(3)
+        found = endpoint.ready.peek(3)
         if not found:
             return
         endpoint.hand_out(flow, found, [self.store.messages[i] for i in found])

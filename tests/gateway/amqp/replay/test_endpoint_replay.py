@@ -374,7 +374,7 @@ def test_the_end_is_marked_though_other_topics_are_on_their_way(
     telling.hold()
     deliveries = [sender.send(data(b"\x55" * 50_000)) for _ in range(20)]
     publisher.wait(
-        lambda: gateway.call(lambda g: g.vpns["default"].broker.next_id) > 30, "they are on their way"
+        lambda: gateway.call(lambda g: g.vpns["default"].broker.log.unused_id) > 30, "they are on their way"
     )
 
     def start_replay(running: Gateway) -> None:

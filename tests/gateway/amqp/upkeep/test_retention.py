@@ -105,7 +105,7 @@ def test_a_start_where_messages_were_taken_out_is_refused(
 
     def make_point(g: Any) -> None:
         vpn = g.vpns["default"]
-        _, effects = vpn.broker.create_point("early", 1, vpn.broker.log.last_time_ms, 1)
+        _, effects = vpn.broker.points.create("early", 1, vpn.broker.log.last_time_ms, 1)
         vpn.committer.commit(effects)
 
     with Client(gateway.url) as client:

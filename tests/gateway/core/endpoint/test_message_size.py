@@ -58,7 +58,7 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
         broker.publications.committed(publication)
     assert [broker.endpoints[name].depth for name in ("limited", "free")] == [len(taken)] * 2
     assert broker.log.size_bytes == (stored_bytes("t", list(map(len, taken))) if taken else 0)
-    assert broker.next_id == len(taken) + 1, "a refused message has no id"
+    assert broker.log.unused_id == len(taken) + 1, "a refused message has no id"
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1))

@@ -115,7 +115,7 @@ class Priorities(RuleBasedStateMachine):
     def take(self, limit: int) -> None:
         """What a consumer is given is the beginning of the highest priority that there is."""
         self.read_all()
-        ids, expected = self.endpoint.peek(limit), self.ready()
+        ids, expected = self.endpoint.ready.peek(limit), self.ready()
         assert bool(ids) == bool(expected)
         assert ids == expected[: len(ids)]
         assert len({self.stored[i] for i in ids}) <= 1
@@ -125,7 +125,7 @@ class Priorities(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 6))
     def take_at_once(self, limit: int) -> None:
         """While pages are on their way a consumer waits, or is given just the same."""
-        ids = self.endpoint.peek(limit)
+        ids = self.endpoint.ready.peek(limit)
         assert ids == self.ready()[: len(ids)]
         if ids:
             self.hand_out(self.plain, ids)
@@ -198,7 +198,7 @@ class Priorities(RuleBasedStateMachine):
         self.held.clear()
         self.stored.clear()
         self.endpoint.empty(3, self.next_id - 1)
-        assert self.endpoint.peek(1) == []
+        assert self.endpoint.ready.peek(1) == []
         assert self.endpoint.queue_to_read(PAGE_ROWS) is None
 
     # --- always -----------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Priorities(RuleBasedStateMachine):
             for i in self.held:
                 del self.stored[i]
             self.held.clear()
-        assert self.endpoint.peek(1) == []
+        assert self.endpoint.ready.peek(1) == []
 
 
 TestPriorities = Priorities.TestCase
@@ -243,10 +243,10 @@ def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
     endpoint.ready.note_priorities([7, 8], [9, 1])
     endpoint.ready.note_priorities([1, 2, 9], [1, 9, 9])
     endpoint.ready.add_committed([1, 2, 7, 8, 9])
-    assert [endpoint.peek(5)] == [[2, 7, 9]]
+    assert [endpoint.ready.peek(5)] == [[2, 7, 9]]
     flow = Flow(endpoint, None)
     endpoint.hand_out(flow, [2, 7, 9], [row(i) for i in (2, 7, 9)])
-    assert endpoint.peek(5) == [1, 8]
+    assert endpoint.ready.peek(5) == [1, 8]
 
 
 def test_consumers_share_what_is_next() -> None:

@@ -16,8 +16,12 @@ ALL = RetentionRule((">",), max_age_hours=1)
 
 
 def retention(*rules: RetentionRule, first_id: int = 1, next_id: int = 1) -> Retention:
-    found = Retention(LogState(1, first_id, next_id, 0, 0))
-    found.configure(rules, next_id)
+    return retention_of(LogState(1, first_id, next_id, 0, 0), *rules)
+
+
+def retention_of(log: LogState, *rules: RetentionRule) -> Retention:
+    found = Retention(log)
+    found.configure(rules)
     return found
 
 
@@ -56,7 +60,7 @@ def test_what_a_rule_took_out_is_missing_for_who_asks_for_its_topics(
     found.took_out(found.rules[1].key, 70, 7_000, ())
     expected = (70, 7_000, DEBUG.topics)
     assert found.taken_from(patterns) == (expected if is_missing else NOTHING)
-    found.configure((ALL,), 100)
+    found.configure((ALL,))
     assert found.taken_from(patterns) == (expected if is_missing else NOTHING)
 
 
@@ -85,8 +89,8 @@ def test_what_the_log_s_beginning_has_passed_is_the_log_s_own() -> None:
     """Its mark goes, and the log is whole from no earlier than that says."""
     found = retention(DEBUG)
     found.took_out(found.rules[0].key, 70, 7_000, ())
-    assert found.log_trimmed(69, (), 100) == 0
-    assert found.log_trimmed(70, (), 100) == 7_000
+    assert found.log_trimmed(69, ()) == 0
+    assert found.log_trimmed(70, ()) == 7_000
     assert found.taken_from((">",)) == NOTHING
 
 
@@ -112,13 +116,15 @@ def test_what_is_published_while_it_is_counted_counts_once() -> None:
 
 def test_what_is_trimmed_while_it_is_counted_is_not_counted() -> None:
     """Below what was counted it is taken off; beyond, counting begins anew behind it."""
-    found = retention(DEBUG, next_id=11)
+    log = LogState(1, 1, 11, 0, 0)
+    found = retention_of(log, DEBUG)
     kept = found.rules[0]
     found.counted([("debug/1", 5, 500)], 6)
-    found.log_trimmed(3, [("debug/1", 2, 200)], 11)
+    found.log_trimmed(3, [("debug/1", 2, 200)])
     assert (kept.messages, found.counted_below) == (3, 6)
     version = found.version
-    found.log_trimmed(8, [("debug/1", 5, 500)], 20)
+    log.unused_id = 20
+    found.log_trimmed(8, [("debug/1", 5, 500)])
     assert (kept.messages, kept.size_bytes, found.counted_below, found.counts_from) == (0, 0, 8, 20)
     assert (found.version != version, found.is_counted) == (True, False)
 
@@ -127,9 +133,9 @@ def test_the_same_rules_are_not_counted_again() -> None:
     """Reloading a configuration that says the same changes nothing."""
     found = retention(DEBUG, next_id=11)
     found.counted([("debug/1", 5, 500)], 11)
-    assert not found.configure((DEBUG,), 50)
+    assert not found.configure((DEBUG,))
     assert found.is_counted
-    assert found.configure((DEBUG, ALL), 50)
+    assert found.configure((DEBUG, ALL))
     assert not found.is_counted
 
 

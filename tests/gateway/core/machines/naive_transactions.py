@@ -59,7 +59,7 @@ class NaiveTransaction:
             assert refused.code is ErrorCode.ROLLED_BACK
             assert self._surroundings() == before
             return
-        assert broker.next_id == before[0] + len(self.staged)
+        assert broker.log.unused_id == before[0] + len(self.staged)
         for (consumer, i), content in self.acknowledged.items():
             assert content is not None
             content.withdraw(i)
@@ -76,7 +76,7 @@ class NaiveTransaction:
         found = [
             (number, depth, size, [sorted(u) for u in flows]) for number, depth, size, flows in endpoints
         ]
-        return broker.next_id, broker.log.size_bytes, found
+        return broker.log.unused_id, broker.log.size_bytes, found
 
     def _told(self, error: WriteFailed | None) -> None:
         self._world.committing.remove(self)

@@ -136,7 +136,7 @@ class EndpointMachine(TransactingMachine):
         """As the wire side does it."""
         world, vpn, broker = self.world, self.world.vpn, self.world.broker
         resolved = await vpn.log.resolve_start(start or NOTHING_ASKED, endpoint.topics.patterns)
-        if broker.find(endpoint.name) is not endpoint:
+        if broker.endpoints.get(endpoint.name) is not endpoint:
             return
         if start is not None:
             vpn.replays.check(endpoint, by_client=True)
@@ -197,10 +197,10 @@ class EndpointMachine(TransactingMachine):
     async def _replay(self, endpoint: Endpoint, start: ReplayStart, keeps: bool = False) -> None:
         vpn, broker = self.world.vpn, self.world.broker
         resolved = await vpn.log.resolve_start(start, endpoint.topics.patterns)
-        if broker.find(endpoint.name) is endpoint:
+        if broker.endpoints.get(endpoint.name) is endpoint:
             vpn.replays.check(endpoint, by_client=False)
             kept = await unlogged_on(vpn, endpoint) if keeps else None
-            if broker.find(endpoint.name) is not endpoint:
+            if broker.endpoints.get(endpoint.name) is not endpoint:
                 return
             vpn.replays.check(endpoint, by_client=False)
             vpn.replays.start(endpoint, resolved.first, None, kept=kept)
@@ -244,7 +244,7 @@ class EndpointMachine(TransactingMachine):
         self.disk_fails(len(self.world.writer.waiting), True)
 
     async def _cancel(self, endpoint: Endpoint, force_complete: bool) -> None:
-        if self.world.broker.find(endpoint.name) is endpoint:
+        if self.world.broker.endpoints.get(endpoint.name) is endpoint:
             self.world.vpn.replays.cancel(endpoint, force_complete=force_complete)
             self.world.contents[endpoint.cursor_number].was_forced = force_complete
 

@@ -54,6 +54,11 @@ VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",), wait_for_room_seconds=0
 """Publishers are refused at the log's quota and do not wait: this world's loop has no timers."""
 
 
+def is_clearing(endpoint: Endpoint) -> bool:
+    """What lay there is about to be gone, durably: nothing is read or handed out before."""
+    return endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING
+
+
 def reserved_on(endpoint: Endpoint) -> tuple[int, int]:
     """Messages and bytes that are about to come to an endpoint, or, negative, to go."""
     backlog = endpoint.backlog
@@ -306,7 +311,7 @@ class World:
             before.note_hand_over()
             staying: set[bytes] = set()
             if kept is not None:
-                below = broker.next_id if self.has_failed_to_write else broker.trimming.below
+                below = broker.log.unused_id if self.has_failed_to_write else broker.trimming.below
                 staying = before.kept(self.unlogged, [one.message_id for one in kept], below)
             start(endpoint, first, requester, request, kept)
             self.new_content(endpoint, first).keep(staying, before.failures)
@@ -452,7 +457,7 @@ class World:
             content = self.contents[endpoint.cursor_number]
             assert content.unsettled.keys() == set(unsettled)
             assert content.ready.issuperset(ready), "and nowhere else"
-            assert endpoint.depth >= len(here) or endpoint.replaying.is_clearing
+            assert endpoint.depth >= len(here) or is_clearing(endpoint)
             settings = endpoint.settings
             if endpoint.replay is None and settings.quota_messages and not self.has_failed_to_write:
                 # What a transaction acknowledged comes back when its write fails, and others may have its room by then.
@@ -502,7 +507,7 @@ class World:
 
     def _check_endpoint(self, endpoint: Endpoint) -> None:
         content, durable = self.contents[endpoint.cursor_number], self._durable(endpoint)
-        assert not endpoint.replaying.is_clearing
+        assert not is_clearing(endpoint)
         replay = endpoint.replay
         position = replay.position if replay is not None and replay.is_reading else MAX_ID
         stored = {i for i in durable if i < position or self.store.published[i][CONTENT] in content.routed}

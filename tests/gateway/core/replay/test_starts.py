@@ -183,7 +183,7 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
     """A point made now stands behind messages that are on their way into the store, too."""
     broker = a_broker()
     broker.publications.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
-    point, effects = broker.create_point("now", None, None, NOW_MS)
+    point, effects = broker.points.create("now", None, None, NOW_MS)
     assert point == Point("now", 8, NOW_MS, NOW_MS)
     assert effects == [SavePoint(point)]
 
@@ -191,15 +191,15 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
 def test_a_points_name_is_taken_once() -> None:
     """A second point of the same name is refused, until the first one's deletion is committed."""
     broker = a_broker()
-    first, _ = broker.create_point("eod", 2, 1, NOW_MS)
+    first, _ = broker.points.create("eod", 2, 1, NOW_MS)
     with pytest.raises(Refused) as caught:
-        broker.create_point("eod", 3, 1, NOW_MS)
+        broker.points.create("eod", 3, 1, NOW_MS)
     assert caught.value.code is ErrorCode.ALREADY_EXISTS
     assert broker.points.delete("eod") == (first, [DeletePoint("eod")])
     with pytest.raises(Refused):
-        broker.create_point("eod", 3, 1, NOW_MS)
+        broker.points.create("eod", 3, 1, NOW_MS)
     broker.points.deleted(first)
-    assert broker.create_point("eod", 3, 1, NOW_MS)[0].position == 3
+    assert broker.points.create("eod", 3, 1, NOW_MS)[0].position == 3
 
 
 def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
@@ -213,12 +213,12 @@ def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
 def test_a_points_name_can_be_read(name: str) -> None:
     """A name that is blank, too long, or has characters that cannot be seen is refused."""
     with pytest.raises(Refused) as caught:
-        a_broker().create_point(name, 1, 1, NOW_MS)
+        a_broker().points.create(name, 1, 1, NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_FIELD
 
 
 def test_without_a_log_there_are_no_points() -> None:
     """With the replay log off a point is refused as a replay is."""
     with pytest.raises(Refused) as caught:
-        a_broker(reads=False).create_point("eod", None, None, NOW_MS)
+        a_broker(reads=False).points.create("eod", None, None, NOW_MS)
     assert caught.value.code is ErrorCode.REPLAY_DISABLED

@@ -92,7 +92,10 @@ def test_a_hub_is_a_stream_that_its_first_sender_makes(gateway: RunningGateway, 
             reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
             received = reader.take_and_accept(3)
             assert texts(received) == ["0", "1", "2"]
-    assert gateway.call(lambda running: running.vpns["default"].broker.find("flights").kind.value) == "stream"
+    assert (
+        gateway.call(lambda running: running.vpns["default"].broker.endpoints.get("flights").kind.value)
+        == "stream"
+    )
 
 
 def test_a_hub_is_described_by_its_part_of_the_log(gateway: RunningGateway) -> None:
