@@ -1,7 +1,7 @@
 """
-The wire: listeners, connections and links on proton's engine, which is driven here byte by byte on asyncio.
+AMQP on the wire: listeners, connections and links, on proton's engine, which is driven byte by byte on asyncio.
 
-Everything that happens once a link uses proton's public objects (``connection``, ``attach``, ``links``); what happens
-once a message is in ``engine``, which alone calls the engine's C interface. Read ``connection`` first, then
+What happens once a link uses proton's public objects (``connection``, ``attach``, ``links``). What happens once a
+message is in ``engine``, which alone calls the engine's C interface. Read ``connection`` first, then
 ``attach.attach``.
 """

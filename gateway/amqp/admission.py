@@ -1,7 +1,8 @@
 """
-Who may connect: connections at once, of all peers, of one address and of one user; and those that have not opened yet.
+Admission: how many connections there may be at once, of all peers, of one address and of one user, and how many that
+have not opened yet.
 
-A connection is counted from its accept on, before TLS or anything else costs something, until it is gone.
+A connection counts from its accept on, before TLS or anything else costs something, until it is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gateway.ledger import Ledger
 
 
 class NoRoom(Exception):
-    """There is no room for one more connection; the limit's name says why."""
+    """A limit on connections is reached."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(limit)
@@ -122,7 +123,7 @@ def _less(counter: Counter[str], key: str) -> None:
 
 
 class Admitted:
-    """One connection's place among all."""
+    """An admitted connection's place in the counts; it is given back when the connection is gone."""
 
     __slots__ = ("_address", "_admission", "_is_open", "_user")
 

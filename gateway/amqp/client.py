@@ -1,10 +1,10 @@
 """
-The client of an open connection: which Message VPN it is in, what it may do there, what its links are given, and what
-all clients of a Message VPN have in common on the wire.
+The client of an open connection: its Message VPN, its permissions, its transactions, its temporary nodes; and the state
+that all clients of one Message VPN share.
 
-A client's container may want to have one connection alone (AMQP Enforcing Connection Uniqueness 1.0), in one Message
-VPN, over all listeners. A container-id is whatever a client says, so it means something among the connections of one
-user: nobody closes, or keeps out, another user's.
+A client may ask that its container has no second connection (AMQP Enforcing Connection Uniqueness 1.0), in one Message
+VPN, over all listeners. A container-id is whatever a client says, so it counts among the connections of one user only:
+nobody closes, or keeps out, another user's.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class VpnState:
 
 @dataclass(slots=True)
 class _Container:
-    """The connections of one: thousands may call themselves the same, and few ask to be alone."""
+    """The connections of one container-id: thousands may use the same, and few ask to be the only one."""
 
     asking: dict[Client, EnforcementPolicy] = field(default_factory=dict)
     silent: dict[Client, None] = field(default_factory=dict)
@@ -287,7 +287,7 @@ class _Container:
 
 
 class SoleConnections:
-    """The open connections of the clients of a Message VPN, by whose they are and what their containers are called."""
+    """The open connections of a Message VPN's clients, by user and container-id."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], _Container] = {}

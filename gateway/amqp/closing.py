@@ -232,7 +232,10 @@ def _key(peer: str, container: str) -> tuple[str, str]:
 
 
 class Deadline:
-    """One at a time: what is set takes the place of what was."""
+    """
+    What a connection waits for next, and no longer than so many seconds: its open, a heartbeat, the answer to our
+    close. There is one at a time: a new one replaces the one before.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

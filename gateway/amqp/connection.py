@@ -504,7 +504,8 @@ class Connection(asyncio.Protocol):
 
 class ConnectedClient:
     """
-    The client of one connection (``gateway.vpn.clients.ClientIdentity``).
+    Who the client of one connection is: what administrators are shown, and whom its messages come from
+    (``gateway.vpn.clients.ClientIdentity``).
 
     Args:
         number: The connection's, unique while the gateway runs.
@@ -527,7 +528,8 @@ class ConnectedClient:
 
 class Tasks:
     """
-    The work under way for one connection.
+    Work that takes time and is done for one connection. It ends with the connection, and a mistake in it costs no
+    other.
 
     Args:
         failed: Called in the ``except`` block of what the work raised.
@@ -575,7 +577,8 @@ async def _guarded(work: Coroutine[Any, Any, None], failed: Callable[[Exception]
 
 class Handshake:
     """
-    What a connection does with its bytes before there is an engine for them.
+    The SASL handshake of one connection, from its first byte until the peer is known or turned away (AMQP 1.0 part
+    5.3).
 
     Args:
         check: Has a password checked, off the loop; raises ``TooManyChecks``.
@@ -641,7 +644,7 @@ def answer_open(engine: proton.Connection, acceptor: Acceptor, client: OpenClien
 
 class FrameFilter(NamedTuple):
     """
-    What the frames of one connection go through, where more is wanted of them than the engine tells or writes.
+    What one connection's bytes pass through on their way to the engine and from it.
 
     Invariant: the engine and the peer understand the same with and without this.
     """
@@ -653,7 +656,7 @@ class FrameFilter(NamedTuple):
 
 
 class OpenClient(Protocol):
-    """The client of a connection that is open, in its Message VPN: what its links are, is known there."""
+    """What a connection needs of its client, once that has opened it."""
 
     @property
     def vpn(self) -> MessageVpn:
@@ -680,7 +683,7 @@ class OpenClient(Protocol):
 
 
 class Acceptor(Protocol):
-    """Where a connection was accepted: what its listener has it be."""
+    """What a connection needs of the listener that accepted it."""
 
     @property
     def limits(self) -> Limits:

@@ -1,5 +1,5 @@
 """
-Lines of the log about one connection: each says which one, and what is known of its peer.
+The log lines of one connection: each says which connection it is, and what is known of its peer.
 
 What a peer can cause again and again is limited by rate, each kind of line by itself: of one connection, and of all
 that come from its address. What was held back is counted: the next line of its kind says how many there were, and the

@@ -1,8 +1,8 @@
 """
-The AMQP container: all that is AMQP in this process, its listeners, its connections, and what these have in common.
+The AMQP container of this process: its listeners, its connections, and what these share.
 
-A listener is one address that clients connect to. It accepts sockets, finishes TLS and WebSocket handshakes, and gives
-each connection its acceptor: what the listener's settings were when the client connected.
+A listener is one address that clients connect to. It accepts sockets, does the TLS handshake, and gives each connection
+an acceptor with the listener's settings as they were when the client connected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RELIEF_SECONDS: Final = 2.0
 
 
 class Guest:
-    """A client without AMQP, as one of all connections."""
+    """A client that does not speak AMQP (HTTP) and counts as one of all connections."""
 
     def __init__(self, number: int, admitted: Admitted) -> None:
         self.number = number
@@ -60,7 +60,7 @@ class Guest:
 
 class Container:
     """
-    All that is AMQP in this process.
+    The AMQP container of this process.
 
     Args:
         vpns: Of the gateway; ``default`` is among them.
@@ -245,7 +245,7 @@ class ListenerTerms(NamedTuple):
 
 class ListenerAcceptor:
     """
-    What a listener has one connection be (``gateway.amqp.connection.Acceptor``).
+    What a listener gives to one connection (``gateway.amqp.connection.Acceptor``).
 
     Args:
         terms: As the listener's settings were when the client connected, whatever they come to be.

@@ -1,8 +1,10 @@
 """
-Local transactions of one connection (AMQP 1.0 part 4): what was published and acknowledged in them, until discharge.
+Local transactions of one connection (AMQP 1.0 part 4): messages and outcomes are kept until their transaction is
+discharged.
 
-Invariants: nothing of a transaction reaches the Message VPN before its discharge, and then it is handed over whole. A
-transaction that cannot be committed any more holds nothing, and only waits to be discharged. What all hold is bounded.
+Invariants: nothing of a transaction reaches the Message VPN before its discharge, and then all of it at once. A
+transaction that can no longer be committed holds nothing, and only waits for its discharge. What all of them hold is
+bounded.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class _Acknowledged:
 
 
 class LocalTransaction:
-    """One that was declared."""
+    """A transaction that a client has declared."""
 
     __slots__ = ("acknowledged", "controller", "failure", "size_bytes", "staged", "timer", "txn_id")
 
@@ -116,7 +118,7 @@ class LocalTransaction:
 
 class LocalTransactions:
     """
-    Those of one connection.
+    The transactions of one connection.
 
     Args:
         origin: Whom their messages come from.

@@ -1,6 +1,6 @@
 """
-AMQP over WebSocket (OASIS, "AMQP WebSocket Binding 1.0"): what lies between a socket and a connection on listeners
-that have it.
+AMQP over WebSocket (OASIS, "AMQP WebSocket Binding 1.0"), between a socket and its connection, on listeners that have
+it.
 
 The binding makes AMQP's bytes the payload of binary messages and says nothing of where one ends: to the connection
 this is a socket like any other. The WebSocket protocol itself (RFC 6455) is the websockets library's.

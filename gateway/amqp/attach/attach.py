@@ -287,8 +287,8 @@ class RequestNodeTerminus(LinkSetup):
 
 class AttachRequest:
     """
-    An attach that is to be answered. A part is read when it is first asked for: what nobody asks for costs nobody an
-    error.
+    An attach that is to be answered. A part is decoded when it is first used, so a malformed part that is not used is
+    no error.
 
     Args:
         link: The engine's; what is read is the peer's side of it.
@@ -515,7 +515,7 @@ def splicer_for(filters: Filters, log: MessageLog) -> Splicer:
 @dataclass(frozen=True, slots=True)
 class SourceInPlace:
     """
-    A source as it is in place.
+    A source as the reply describes it.
 
     Attributes:
         address: Of the node; None where it is as the peer says.

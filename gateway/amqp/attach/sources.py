@@ -1,6 +1,6 @@
 """
-Sources of links that a peer receives on: a queue or topic endpoint that it consumes from or browses, the replay log, a
-stream, a partition. Here is decided which of them an attach asks for, and whether its client may have that.
+Sources, from which a peer receives: a queue or topic endpoint that it consumes from or browses, the replay log, a
+stream, or a partition. ``source_setup`` decides which of them an attach asks for, and whether its client may have it.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class MessageSource(LinkSetup):
 
 
 class ConsumedNode(NamedTuple):
-    """The endpoint that a consumer is bound to, as its source."""
+    """The endpoint that a consumer consumes from, as its source describes it."""
 
     endpoint: Endpoint
     address: str | None
@@ -383,7 +383,7 @@ class BrowserSource(MessageSource):
 
 class HistorySource(MessageSource):
     """
-    A source that history is read from, and then what is live: the log, or a stream.
+    A source that is read from the replay log, history first, then live: the log itself, or a stream.
 
     Args:
         join: Makes the link one of a group of readers.

@@ -1,6 +1,5 @@
 """
-Targets of links that a peer sends on: a queue, a topic, a dynamic node, the anonymous relay, or the transaction
-coordinator.
+Targets, to which a peer sends: a queue, a topic, a dynamic node, the anonymous relay, or the transaction coordinator.
 """
 
 from __future__ import annotations

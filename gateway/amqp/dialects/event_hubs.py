@@ -130,7 +130,7 @@ class ConsumerGroups:
 
 
 class Membership(Lease):
-    """What a receiver has of its consumer group: released when its link is gone."""
+    """A receiver's place in its consumer group, until its link is gone."""
 
     def __init__(self, groups: ConsumerGroups, key: tuple[str, str], reader: AttachedLink) -> None:
         self._groups = groups
@@ -240,7 +240,7 @@ class Tokens:
 
 class TokenService:
     """
-    What ``$cbs`` is asked for, done.
+    Carries out what clients ask ``$cbs`` for: it takes tokens.
 
     Args:
         users: Whose keys sign tokens.
@@ -318,7 +318,7 @@ def _check_partition(partition: str) -> None:
 
 class Hubs:
     """
-    What ``$management`` is asked for, done.
+    Carries out what clients ask ``$management`` for: it describes event hubs and partitions.
 
     Args:
         tokens: Checks those that come with a request.

@@ -27,7 +27,7 @@ from gateway.vpn.message_vpn import MessageVpn
 
 
 class DialectClient(Protocol):
-    """The connection of a client, as far as a dialect works on it."""
+    """What a dialect needs of a client."""
 
     @property
     def log(self) -> ConnectionLog:
@@ -87,7 +87,7 @@ class ServedNode(NamedTuple):
 
 
 class BatchedTransfers(Protocol):
-    """Which deliveries of a connection are batches, several messages in one delivery, and what is in one."""
+    """Tells which deliveries of a connection are batches, several messages in one delivery, and unpacks them."""
 
     def follow(self, link: str) -> None:
         """From now on the batches of this link are remembered."""

@@ -64,7 +64,7 @@ def rabbitmq_dialect() -> Dialect:
 
 
 class Management:
-    """The node ``/management``, served: one for a gateway, with the exchanges of every Message VPN."""
+    """Carries out what clients ask ``/management`` for: one for a gateway, with the exchanges of every Message VPN."""
 
     def __init__(self) -> None:
         self._exchanges: defaultdict[str, Exchanges] = defaultdict(Exchanges)

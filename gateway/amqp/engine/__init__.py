@@ -1,1 +1,1 @@
-"""Proton's engine and the frames around it: all that is said in its terms."""
+"""Proton's engine, one for each connection: bytes in and out, transfers, dispositions, flows, links and sessions."""

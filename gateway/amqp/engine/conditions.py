@@ -1,6 +1,6 @@
 """
-What a peer is told that went wrong: refusals, and the engine's own findings, as AMQP conditions (AMQP 1.0 sections
-2.8.15 to 2.8.18) on a detach, a close or a disposition.
+AMQP error conditions: refusals, and errors that the engine finds by itself, as a detach, a close or a disposition says
+them (AMQP 1.0 sections 2.8.15 to 2.8.18).
 
 The engine closes the connection for whatever it cannot go on with, and writes that close frame by itself, at times
 with a condition that no specification knows. It is the last frame it writes, so it is replaced on its way out.

@@ -267,7 +267,7 @@ class EventPump:
 
 
 class FlowEchoes:
-    """The flows of one connection's peer, and what is said to them."""
+    """Answers a peer's flows that ask for our state."""
 
     def __init__(self, links: LinkTable) -> None:
         self._links = links

@@ -38,14 +38,14 @@ from gateway.vpn.clients import LinkState
 
 
 class Receiving(Protocol):
-    """Takes the transfers of a link that messages come in on."""
+    """Takes the transfers that come in on a link."""
 
     def receive(self) -> None:
         """Transfers have come: take every message that is complete."""
 
 
 class Sending(Protocol):
-    """Takes what a peer says on a link that messages go out on."""
+    """Takes dispositions and credit of a link that messages go out on."""
 
     def updated(self, collector: Any) -> None:
         """
@@ -61,7 +61,7 @@ class Sending(Protocol):
 
 
 class AttachedLink(Protocol):
-    """A link from the attach that was answered to its detach."""
+    """A link whose attach was answered, until it is detached."""
 
     @property
     def link(self) -> Link:

@@ -1,5 +1,5 @@
 """
-Which loops run on the wire, those in C or those in Python. This is the one place that decides it, once a process.
+The choice between the loops in C and those in Python, made once a process.
 
 Those in C (``native_loops``) run where they were built; ``REWIND_NATIVE=0`` in the environment chooses those in Python,
 and ``REWIND_NATIVE=1`` has nothing start without those in C.
@@ -21,7 +21,7 @@ VARIABLE: Final = "REWIND_NATIVE"
 
 
 class Loops(Protocol):
-    """What either has; ``python_loops`` says what each function does."""
+    """The functions that both have; ``python_loops`` says what each does."""
 
     def handle_of(self, structure: Any, /) -> Any: ...
     def delivery_at(self, handle: Any, /) -> Any: ...

@@ -238,7 +238,7 @@ BATCH_BYTES: Final = 128 * 1024
 
 
 class OutgoingLink(Protocol):
-    """A link that messages go out on, told what its peer says of them."""
+    """A link that messages go out on: it is told what its peer says of them."""
 
     def on_credit(self) -> None:
         """The peer has given credit, or taken it back."""

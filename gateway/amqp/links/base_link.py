@@ -1,6 +1,6 @@
 """
-What attached links have in common: those of all kinds, and those that messages go out on. The simplest kind is here,
-too: a link without a source, by which a durable subscription is given up.
+Base classes of attached links: of every kind, and of those that messages go out on. The simplest kind is here, too: a
+link without a source, by which a durable subscription is given up.
 """
 
 from __future__ import annotations

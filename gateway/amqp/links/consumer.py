@@ -1,5 +1,5 @@
 """
-The link of a consumer of an endpoint: messages go out on it, and what the peer says of them is done to the endpoint.
+The link of a consumer: messages of an endpoint go out on it, and their outcomes go to the endpoint.
 """
 
 from __future__ import annotations

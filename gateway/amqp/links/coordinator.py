@@ -1,7 +1,7 @@
 """
-The link to the transaction coordinator (AMQP 1.0 section 4.3): declares and discharges come in on it.
+The link to the transaction coordinator (AMQP 1.0 section 4.3): clients declare and discharge transactions on it.
 
-Control messages are dealt with one at a time, in their place among all that the peer sent: what was published and
+Control messages are handled one at a time, in order with all else that the peer sent: what was published and
 acknowledged before a discharge is part of its transaction. The answer to a discharge goes out once it is durable.
 """
 

@@ -1,6 +1,5 @@
 """
-The link of a publisher: messages come in on it. Where each message goes, and what its publisher is told of it, is
-here.
+The link of a publisher: it decides where each message goes, publishes it, and tells the publisher the outcome.
 
 Several messages that come as one batch are published as one: all of them are in the log, next to each other, or none.
 """

@@ -1,6 +1,6 @@
 """
-The link of a reader: of the log, of a stream, or of a queue that it browses. Whatever it says of a delivery changes
-nothing: nothing is written when it is read.
+The link of a reader: of the log, of a stream, or of a queue that it browses. Its outcomes change nothing: reading
+writes nothing.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from proton import Delivery, Link
 
@@ -39,17 +39,14 @@ MAX_REQUEST_BYTES: Final = 64 * 1024
 """Largest request: a token or the arguments of a queue are a fraction of it."""
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """A request on its way."""
 
-    __slots__ = ("delivery", "error", "request")
-
-    def __init__(self, request: Request, delivery: Delivery | None, error: Refused | None) -> None:
-        self.request = request
-        self.delivery = delivery
-        """To be settled; None where it came settled."""
-        self.error = error
-        """Why it is not carried out, where that is known already."""
+    request: Request
+    delivery: Delivery | None
+    """To be settled; None where it came settled."""
+    error: Refused | None
+    """Why it is not carried out, where that is known already."""
 
 
 class RequestLink(BaseLink):
