@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from amqp_ext.codec import Char, Symbol
+from amqp_ext.codec import Symbol
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart
 
@@ -61,15 +61,3 @@ class FilterForms:
     read_start: Callable[[FilterValues], ReplayStart | None]
     read_filter: Callable[[FilterValues], MessageFilter | None]
     want_stream_offset: bool
-
-
-def is_text(value: Any) -> bool:
-    """Whether ``value`` is an AMQP string or symbol; to Python a char is text too."""
-    return isinstance(value, str) and not isinstance(value, Char)
-
-
-def shown(value: Any) -> str:
-    """``value`` for an error sentence: as Python writes it, and cut where a hostile peer made it long."""
-    written = repr(str(value)) if isinstance(value, str) else repr(value)
-    limit = 80
-    return written if len(written) <= limit else f"{written[:limit]}…"

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from amqp_ext.codec import Symbol
-from amqp_ext.filters.forms import FilterError, FilterForms, FilterValues, MessageTest, is_text, shown
+from amqp_ext.filters.forms import FilterError, FilterForms, FilterValues, MessageTest
 from amqp_ext.message.sections import MessageView
 from amqp_ext.rabbitmq.stream_offset import from_stream_offset_spec
 from amqp_ext.replay_start import ReplayStart
+from amqp_ext.replay_start.fields import is_text, shown
 
 STREAM_OFFSET_SPEC: Final = Symbol("rabbitmq:stream-offset-spec")
 STREAM_FILTER: Final = Symbol("rabbitmq:stream-filter")
