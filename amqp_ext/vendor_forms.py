@@ -11,12 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from amqp_ext.addresses.forms import AddressForm
-from amqp_ext.event_hubs.addresses import HUBS
-from amqp_ext.event_hubs.position_selector import from_position_selector
-from amqp_ext.event_hubs.wire_names import CBS_MECHANISM, EPOCH
+from amqp_ext.event_hubs.forms import CBS_MECHANISM, EPOCH, HUBS, from_position_selector
 from amqp_ext.filters.forms import FilterForms, ReadSelectorStart
-from amqp_ext.rabbitmq.addresses import PATHS
-from amqp_ext.rabbitmq.stream_filters import STREAM_FILTERS
+from amqp_ext.rabbitmq.forms import PATHS, STREAM_FILTERS
 
 ADDRESS_FORMS: Final[tuple[AddressForm, ...]] = (PATHS, HUBS)
 """Addresses beside ours."""

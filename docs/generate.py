@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import click
 
-from amqp_ext.addresses.options import OPTIONS
+from amqp_ext.addresses.address import OPTIONS
 from amqp_ext.replay_start.value import StartKind
 from gateway.admin.http import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES

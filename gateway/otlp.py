@@ -24,7 +24,7 @@ from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState
 from opentelemetry.trace import SpanKind as TheirKind
 from opentelemetry.trace.status import Status, StatusCode
 
-from amqp_ext.message.trace_context import TraceContext
+from amqp_ext.message.fields import TraceContext
 from gateway.logging import log_keys
 from gateway.vpn.tracing import Span, SpanKind
 

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 from amqp_ext.message.sections import bare_offset, message_annotations
 from interop.flights import TOTAL, Flights, airlines, rows
 from spark_bridge import register, set_worker_python
-from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.amqp_client.links import Receiver, Sender
-from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.options import parse
 
 if TYPE_CHECKING:

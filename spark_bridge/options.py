@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
-from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
-from spark_bridge.places.addresses import DEFAULT_VPN, Archived, Folder, Schema
-from spark_bridge.places.selection import Selection
+from spark_bridge.places.log_place import DEFAULT_VPN, Archived, Folder, Schema, Selection
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]

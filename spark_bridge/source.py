@@ -1,4 +1,10 @@
 """
+The schema of a DataFrame, as Spark spells it, and the check of one that the user brings.
+
+Spark 4 has no column pruning for Python sources, so a user who wants few columns names them with
+``.schema("offset bigint, body binary")``; only those are then decoded. Any order, any subset; every column is
+nullable.
+
 What Spark calls: the data source ``rewind``, its batch reader, its partitions.
 
 Spark makes the source in one Python process, plans in another and reads in a third, with pickling between
@@ -10,23 +16,60 @@ A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, w
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge.errors import Refused
+from spark_bridge.errors import Refused, SchemaError
 from spark_bridge.options import Options, parse
-from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.partitions import LogPartition, settle, shares
 from spark_bridge.places.from_options import log_place, log_places
-from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
-from spark_bridge.worker_process import settle
 from spark_bridge.writer import LogStreamWriter, LogWriter
-from store.archive.columns import Columns
+from store.archive.columns import COLUMNS, Columns
 from store.archive.errors import DataLoss, LogError
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
+
+_TYPES = COLUMNS | {
+    "enqueuedTime": "timestamp_ltz"
+}  # `timestamp` is what spark.sql.timestampType makes of it
+DDL = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+HEADERS = "systemProperties"
+"""The column that the option includeHeaders is about."""
+DDL_WITHOUT_HEADERS = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items() if name != HEADERS)
+_BY_LOWER = {name.lower(): name for name in COLUMNS}
+
+
+def chosen(schema: StructType) -> tuple[tuple[str, str], ...]:
+    """
+    The columns a schema asks for, as pairs of our name and the name the user gave it (case may differ).
+
+    Raises:
+        SchemaError: A name is unknown, a type another, or a column NOT NULL.
+    """
+    problems: list[str] = []
+    columns: list[tuple[str, str]] = []
+    for field in schema.fields:
+        name = _BY_LOWER.get(field.name.lower())
+        kind = field.dataType.simpleString()
+        if name is None:
+            close = difflib.get_close_matches(field.name, COLUMNS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COLUMNS)}."
+            problems.append(f"The log has no column {field.name}; {hint}")
+        elif kind != COLUMNS[name]:
+            problems.append(f"Column {name} is {COLUMNS[name]}, not {kind}; cast it after loading.")
+        elif not field.nullable or not getattr(field.dataType, "valueContainsNull", True):
+            problems.append(f"Column {name} can be null; write it without NOT NULL.")
+        else:
+            columns.append((name, field.name))
+    if not schema.fields:
+        problems.append("The schema names no column.")
+    if problems:
+        raise SchemaError(" ".join(problems))
+    return tuple(columns)
 
 
 class RewindSource(DataSource):

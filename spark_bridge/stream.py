@@ -25,13 +25,11 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
-from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.partitions import LogPartition, settle, shares
 from spark_bridge.places.from_options import log_places
-from spark_bridge.worker_process import settle
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed, DataLoss
-from store.archive.id_range import IdRange
-from store.archive.source import LogWatch
+from store.archive.source import IdRange, LogWatch
 
 Offset: TypeAlias = "dict[str, Any]"
 Offsets: TypeAlias = "dict[str, Offset]"

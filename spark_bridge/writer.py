@@ -35,9 +35,8 @@ from amqp_ext.message.sections import (
     PROPERTIES,
     split,
 )
-from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.amqp_client.links import Sender
-from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.options import parse
 from store.archive.columns import COLUMNS

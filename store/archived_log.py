@@ -1,7 +1,7 @@
 """
 A replay log's archive as the gateway reads it: pages of messages, as from the store, on a small pool of its own.
 
-Every read looks at one row group of one file at most (``store.archive.row_groups``), and a page is bounded in messages
+Every read looks at one row group of one file at most (``store.archive.segments``), and a page is bounded in messages
 and bytes, as the store's are. What a file was compacted into is read in its place. What the manifest names and is not
 there, or is not what the manifest says, fails the read and is a problem until it can be read again: nothing is passed
 over.
@@ -24,11 +24,11 @@ from gateway.core.erasing import erased_row
 from gateway.core.log import ArchivedRun
 from gateway.core.model import ID, UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
-from store.archive import row_groups
+from store.archive import segments
 from store.archive.erasures import ErasedList, Erasure, Erasures
 from store.archive.errors import LogError
 from store.archive.manifest import Manifest, Segment, State
-from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
+from store.archive.segments import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage
@@ -231,8 +231,8 @@ class ArchivedLog:
                 return LogPage([], min(end, segment.last + 1))
             table = groups.table(group)
             places = _places(table, position, end, matches)
-            chosen = row_groups.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(self._row, row_groups.messages_at(table, chosen))) if chosen else []
+            chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
+            rows = list(map(self._row, segments.messages_at(table, chosen))) if chosen else []
             if len(chosen) < len(places):
                 return LogPage(rows, rows[-1][0] + 1)
             return LogPage(rows, min(end, group.stop))
@@ -250,7 +250,7 @@ class ArchivedLog:
             places = _places(table, position, end, matches)
             if search.needles and places:
                 # All that a search compares stands before the body.
-                found = row_groups.envelopes(table)
+                found = segments.envelopes(table)
                 places = [p for p in places if any(needle in found[p] for needle in search.needles)]
             if not places:
                 return SearchPage(None, min(end, group.stop))
@@ -260,14 +260,14 @@ class ArchivedLog:
 
     def _search(self, search: Search, table: Any, group: RowGroup, places: list[int], end: int) -> SearchPage:
         work = PageWork()
-        looked_at = row_groups.fitting(table, places, PAGE_CANDIDATES, self._page_bytes)
-        for message in row_groups.messages_at(table, looked_at):
+        looked_at = segments.fitting(table, places, PAGE_CANDIDATES, self._page_bytes)
+        for message in segments.messages_at(table, looked_at):
             if work.is_over:
                 return SearchPage(None, message.message_id, work.unknown)
             if search.takes(self._row(message), work):
                 return SearchPage(message.message_id, message.message_id + 1, work.unknown)
         if len(looked_at) < len(places):
-            return SearchPage(None, row_groups.id_at(table, places[len(looked_at)]), work.unknown)
+            return SearchPage(None, segments.id_at(table, places[len(looked_at)]), work.unknown)
         return SearchPage(None, min(end, group.stop), work.unknown)
 
     def tally(self, position: int, end: int) -> TallyPage:
@@ -276,8 +276,8 @@ class ArchivedLog:
             if group is None:
                 return TallyPage([], min(end, segment.last + 1))
             table = groups.table(group, MEASURED)
-            first, stop = row_groups.places_between(table, position, end)
-            found = row_groups.tally_of(table.slice(first, stop - first)) if stop > first else []
+            first, stop = segments.places_between(table, position, end)
+            found = segments.tally_of(table.slice(first, stop - first)) if stop > first else []
             return TallyPage(found, min(end, group.stop))
 
         return self._read(position, read)
@@ -303,9 +303,9 @@ class ArchivedLog:
             if group is None:
                 return [], segment.last + 1
             table = groups.table(group)
-            places = row_groups.places_of(table, [i for i in ids if i < group.stop])
-            chosen = row_groups.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(self._row, row_groups.messages_at(table, chosen))) if chosen else []
+            places = segments.places_of(table, [i for i in ids if i < group.stop])
+            chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
+            rows = list(map(self._row, segments.messages_at(table, chosen))) if chosen else []
             return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
 
         return read
@@ -329,7 +329,7 @@ class ArchivedLog:
             if group is None:
                 return None
             table = groups.table(group, TIMED)
-            return row_groups.id_at(table, row_groups.place_since(table, time_ms))
+            return segments.id_at(table, segments.place_since(table, time_ms))
 
         while True:
             segment = next(
@@ -354,8 +354,8 @@ class ArchivedLog:
             if group is None:
                 return None
             table = groups.table(group, TIMED)
-            places = row_groups.places_of(table, [message_id])
-            return row_groups.time_ms_at(table, places[0]) if places else None
+            places = segments.places_of(table, [message_id])
+            return segments.time_ms_at(table, places[0]) if places else None
 
         try:
             return self._read(message_id, read)
@@ -371,7 +371,7 @@ class ArchivedLog:
                 return TopicPage([], max(first, segment.first))
             table = groups.table(group, NAMED)
             places = _places(table, max(first, group.first), before, matches)
-            return TopicPage(row_groups.topics_at(table, places[::-1]), max(first, group.first))
+            return TopicPage(segments.topics_at(table, places[::-1]), max(first, group.first))
 
         return self._read(before - 1, read)
 
@@ -384,7 +384,7 @@ class ArchivedLog:
                 return None, segment.first
             table = groups.table(group, NAMED)
             places = _places(table, group.first, before, wanted)
-            return (row_groups.id_at(table, places[-1]), group.first) if places else (None, group.first)
+            return (segments.id_at(table, places[-1]), group.first) if places else (None, group.first)
 
         return self._read(before - 1, read)
 
@@ -427,10 +427,10 @@ def _matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
 
 def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] | None) -> list[int]:
     """Which rows have ids from ``position`` on, below ``end``, and topics that are wanted."""
-    first, stop = row_groups.places_between(table, position, end)
+    first, stop = segments.places_between(table, position, end)
     if matches is None or stop <= first:
         return list(range(first, stop))
-    wanted = row_groups.matching(table.slice(first, stop - first), matches)
+    wanted = segments.matching(table.slice(first, stop - first), matches)
     return [first + int(place) for place in wanted.nonzero()[0]]
 
 

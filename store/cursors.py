@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from amqp_ext.message.priority import DEFAULT, HIGHEST, LOWEST, priority_of
+from amqp_ext.message.fields import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.effects import MoveCursor
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition

@@ -414,7 +414,7 @@ class Archive(Protocol):
     def end_erasure(self, begun: BegunErasure, *, is_done: bool) -> None:
         """
         It is erased, whether it is archived already or will be: from now on everybody who reads the archive is given
-        markers (``amqp_ext.message.erased``). Or it is not, and all is as it was. Returns when that is durable.
+        markers (``amqp_ext.message.annotations``). Or it is not, and all is as it was. Returns when that is durable.
 
         Raises:
             WriteFailed: It cannot be written; it is begun still.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from gateway.core.log import RetentionMark
 from gateway.core.model import WHOLE, LogState, Point, ReplayRecord

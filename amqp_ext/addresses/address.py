@@ -1,4 +1,8 @@
 """
+The options of an address: what is behind its first ``?``, ``key=value`` joined by ``&``.
+
+Values are percent-decoded, and a ``+`` stays a ``+``.
+
 What an AMQP source or target address means: which node, and the options of the attach.
 
 ========================================  ===================================================================
@@ -23,6 +27,10 @@ queue that is a stream, as the option ``kind=stream`` does.
 Null and dynamic addresses have no text to read: they never come here.
 
 Source: Solace documentation, "AMQP Topic and Queue Addressing".
+
+Names of queues, and the topics that sending to a queue by its name publishes to.
+
+Source: Solace documentation, "Configuring Queues".
 """
 
 from __future__ import annotations
@@ -34,12 +42,73 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from amqp_ext.addresses.forms import PartitionPosition
-from amqp_ext.addresses.options import NO_OPTIONS, OPTIONS_OF_QUEUES, read_options
-from amqp_ext.addresses.queue_names import check_queue_name
-from amqp_ext.addresses.texts import AddressError, shown
-from amqp_ext.topics import TopicPattern, TopicSyntaxError, check_topic
+from amqp_ext.addresses.forms import AddressError, PartitionPosition, percent_decoded, quoted
+from amqp_ext.topics import MAX_TOPIC_BYTES, TopicPattern, TopicSyntaxError, check_topic
 from amqp_ext.vendor_forms import ADDRESS_FORMS
+
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "create": (
+            "always",
+            "never",
+        ),  # whether this attach may make the queue; the VPN's setting if not given
+        "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
+        "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
+        "generation": (),
+        "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
+        "missing": (),
+        "rate": (),
+        "replay-name": (),
+        "replay-start": (),
+        "speed": (),
+        "until": (),
+    }
+)
+"""Every option, with the values it may have; none listed means that who uses the option reads its text
+(``amqp_ext.replay_start`` does for replays). On a target the options of a replay are allowed and idle: JMS
+programs send to the very queue object they consume from."""
+
+OPTIONS_OF_QUEUES: Final = ("epoch", "exclusive", "kind")
+"""Options that say what a queue is, or is to be; a topic or a log that has one is a mistake."""
+
+LONG_DIGITS: Final = 19
+"""Digits of the largest AMQP long: an epoch has fewer."""
+
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+"""What an address without a ``?`` has."""
+
+
+def read_options(query: str, address: str) -> Mapping[str, str]:
+    """
+    The options of an address.
+
+    Args:
+        query: What is behind the ``?``.
+        address: The whole, for the error text.
+
+    Raises:
+        AddressError: One is unknown, is there twice, has no value, or one that it may not have.
+    """
+    options: dict[str, str] = {}
+    for part in query.split("&"):
+        key, equals, text = part.partition("=")
+        if key not in OPTIONS:
+            raise AddressError(
+                f"{quoted(key)} in the address {quoted(address)} is not an option; the options are "
+                f"{', '.join(OPTIONS)}, each written key=value and joined by '&'."
+            )
+        if not equals or not text:
+            raise AddressError(f"The option {key!r} in the address {quoted(address)} has no value.")
+        if key in options:
+            raise AddressError(f"The option {key!r} is in the address {quoted(address)} twice.")
+        value = percent_decoded(text, address)
+        if (allowed := OPTIONS[key]) and value not in allowed:
+            raise AddressError(f"The option {key!r} may be {' or '.join(allowed)}, not {quoted(value)}.")
+        if key == "epoch" and not (value.isascii() and value.isdigit() and len(value) < LONG_DIGITS):
+            raise AddressError(f"The option 'epoch' is a whole number, not {quoted(value)}.")
+        options[key] = value
+    return MappingProxyType(options)
+
 
 _REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_FORMS))
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
@@ -109,10 +178,10 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
         try:
             pattern = TopicPattern.parse(name)
         except TopicSyntaxError as error:
-            raise AddressError(f"The address {shown(address)} has no valid subscription: {error}.") from None
+            raise AddressError(f"The address {quoted(address)} has no valid subscription: {error}.") from None
         if pattern.is_exception and kind is AddressKind.TOPIC:
             raise AddressError(
-                f"The address {shown(address)} subscribes to an exception alone, which matches nothing."
+                f"The address {quoted(address)} subscribes to an exception alone, which matches nothing."
             )
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
@@ -140,7 +209,7 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
         try:
             check_topic(name)
         except TopicSyntaxError as error:
-            raise AddressError(f"The address {shown(address)} has no valid topic: {error}.") from None
+            raise AddressError(f"The address {quoted(address)} has no valid topic: {error}.") from None
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
@@ -160,7 +229,7 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
     wants_topic = not _TOPIC_CAPABILITIES.isdisjoint(capabilities)
     if wants_queue and wants_topic:
         raise AddressError(
-            f"The capabilities of {shown(body)} ask for a queue and a topic at once; choose one."
+            f"The capabilities of {quoted(body)} ask for a queue and a topic at once; choose one."
         )
     if wants_topic or (
         not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(_TEMPORARY_TOPICS))
@@ -189,7 +258,7 @@ def _scheme_of(body: str) -> tuple[str, str]:
     scheme = found[1].lower()
     if scheme not in ("queue", "topic", "dsub", "log"):
         raise AddressError(
-            f"{shown(body)} starts with an unknown {found[0]!r}; addresses start with 'queue://', "
+            f"{quoted(body)} starts with an unknown {found[0]!r}; addresses start with 'queue://', "
             "'topic://', 'dsub://' or 'log://', or are the bare name of a queue."
         )
     return scheme, body[found.end() :]
@@ -200,7 +269,7 @@ def _split(address: str) -> tuple[str, Mapping[str, str]]:
     body, mark, query = address.partition("?")
     body = without_host(body)
     if not body:
-        raise AddressError(f"The address {shown(address)} names no node.")
+        raise AddressError(f"The address {quoted(address)} names no node.")
     return body, read_options(query, address) if mark else NO_OPTIONS
 
 
@@ -221,3 +290,87 @@ def _with_kind(
             f"The capability 'stream' and the option 'kind={options['kind']}' contradict each other."
         )
     return MappingProxyType({**options, "kind": "stream"})
+
+
+QUEUE_TOPIC_PREFIX: Final = "#queue/"
+"""Sending to a queue by its name is publishing to this and the name."""
+
+TOPIC_ENDPOINT_PREFIX: Final = "#topic-endpoint/"
+"""The same for a topic endpoint, which nobody sends to: what died on it goes back there by this."""
+
+MAX_QUEUE_NAME: Final = 200
+"""Longest queue name in characters: Solace's limit for durable queues."""
+
+MAX_QUEUE_NAME_BYTES: Final = MAX_TOPIC_BYTES - len(QUEUE_TOPIC_PREFIX)
+"""Longest queue name in UTF-8 bytes, so that its topic is one that can be subscribed to."""
+
+FORBIDDEN_IN_QUEUE_NAMES: Final = "'<>*?&;"
+"""Characters that Solace refuses in the name of a queue; control characters are refused too."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def queue_topic(name: str) -> str:
+    """The topic that sending to the queue ``name`` publishes to."""
+    return QUEUE_TOPIC_PREFIX + name
+
+
+def queue_of_topic(topic: str) -> str | None:
+    """The queue whose ``queue_topic`` this is, or None if it is not one."""
+    name = topic.removeprefix(QUEUE_TOPIC_PREFIX)
+    return name if name and len(name) < len(topic) else None
+
+
+def topic_endpoint_topic(name: str) -> str:
+    """The topic by which the gateway, and nobody else, puts a message on the topic endpoint ``name`` alone."""
+    return TOPIC_ENDPOINT_PREFIX + name
+
+
+def topic_endpoint_of_topic(topic: str) -> str | None:
+    """The topic endpoint whose ``topic_endpoint_topic`` this is, or None if it is not one."""
+    name = topic.removeprefix(TOPIC_ENDPOINT_PREFIX)
+    return name if len(name) < len(topic) else None
+
+
+def check_queue_name(name: str) -> str:
+    """
+    Return ``name`` if a queue may be called so.
+
+    Solace's rules: up to ``MAX_QUEUE_NAME`` characters, levels separated by ``/`` of which none is empty, no
+    control characters and none of ``FORBIDDEN_IN_QUEUE_NAMES``. Names that start with ``#`` are for the
+    gateway's own (temporary) queues, and are let through here.
+
+    Raises:
+        AddressError: It may not; the text says why.
+    """
+    if not name:
+        raise AddressError("The address names no queue: its name is empty.")
+    if len(name) > MAX_QUEUE_NAME:
+        raise AddressError(
+            f"A queue's name has at most {MAX_QUEUE_NAME} characters; this one has {len(name)}."
+        )
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise AddressError(f"A queue's name has to be valid Unicode; {quoted(name)} is not.") from None
+    if size > MAX_QUEUE_NAME_BYTES:
+        raise AddressError(
+            f"A queue's name has at most {MAX_QUEUE_NAME_BYTES} bytes in UTF-8; this one has {size}."
+        )
+    forbidden = sorted({character for character in name if character in FORBIDDEN_IN_QUEUE_NAMES})
+    if forbidden or _CONTROL.search(name):
+        found = " ".join(forbidden) or "a control character"
+        raise AddressError(
+            f"The queue name {quoted(name)} has {found} in it; names may not contain control characters "
+            f"or any of {' '.join(FORBIDDEN_IN_QUEUE_NAMES)}"
+        )
+    if "" in name.split("/"):
+        raise AddressError(
+            f"The queue name {quoted(name)} has an empty level; there may be no '/' at its ends and no '//'."
+        )
+    if name.startswith(QUEUE_TOPIC_PREFIX):
+        queue = name.removeprefix(QUEUE_TOPIC_PREFIX)
+        raise AddressError(
+            f"{quoted(name)} is a topic, the one of the queue {queue!r}; use 'queue://{queue}'."
+        )
+    return name

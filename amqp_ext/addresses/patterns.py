@@ -1,28 +1,16 @@
 """
-Patterns of addresses: which queues, topics and parts of the replay log a permission speaks of.
-
-====================================================  =======================================================
-``queue://orders``, ``queue://eu/*``, ``queue://>``   queues by name, whose levels are separated by ``/`` too
-``topic://a/>``                                       topics
-``log://a/>``                                         the part of the replay log with these topics
-leading ``!``                                         an exception: what the rest matches is left out
-====================================================  =======================================================
-
-The wildcards are those of ``amqp_ext.topics``, for names of queues as well, so that there is one notation to learn. As
-in a subscription, a wildcard at the first level of a queue or topic does not reach names that start with ``#``: those
-are the gateway's own. In a log it does, as ``log://>`` reads everything.
-
-Whoever subscribes asks for many topics at once, so a pattern is held against another pattern: ``AddressPattern.covers``
-says that all of it is meant, ``AddressPattern.touches`` that some of it is.
+Patterns of addresses: which queues, topics and parts of the replay log a permission covers, and which topics a rule of
+retention may hold for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from amqp_ext.addresses.address import AddressKind
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.topics import LevelKind, PatternLevel, TopicPattern, TopicSyntaxError, is_reserved
 
 _KINDS = {kind.value: kind for kind in (AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG)}
@@ -125,3 +113,64 @@ def _touch(our: PatternLevel, their: PatternLevel) -> bool:
     if their.kind is LevelKind.LITERAL:
         return their.text.startswith(our.text)
     return our.text.startswith(their.text) or their.text.startswith(our.text)
+
+
+def may_hold_for(topics: Sequence[str], before: Sequence[Sequence[str]], patterns: Sequence[str]) -> bool:
+    """
+    Whether a rule may hold for topics of some subscriptions; rather yes than no.
+
+    Args:
+        topics: The rule's.
+        before: The topics of the rules before it: what they match it does not hold for.
+        patterns: The subscriptions, with exceptions among them; for every topic where they name none.
+    """
+    asked = list(map(TopicPattern.parse, patterns))
+    excepted = [pattern for pattern in asked if pattern.is_exception]
+    wanted = [pattern for pattern in asked if not pattern.is_exception] or [TopicPattern.parse(">")]
+    return any(_may_hold_for(topics, before, pattern, excepted) for pattern in wanted)
+
+
+def _may_hold_for(
+    topics: Sequence[str],
+    before: Iterable[Sequence[str]],
+    asked: TopicPattern,
+    excepted: Sequence[TopicPattern],
+) -> bool:
+    """
+    The same for one subscription.
+
+    Args:
+        before: The topics of the rules before it.
+        excepted: Exceptions of whoever asks.
+    """
+    patterns = list(map(TopicPattern.parse, topics))
+    if any(_rule_covers(pattern, asked) for pattern in patterns if pattern.is_exception):
+        return False
+    if any(_covers_all(others, asked) for others in before):
+        return False
+    return any(
+        _rules_touch(pattern, asked) and not any(_rule_covers(exception, pattern) for exception in excepted)
+        for pattern in patterns
+        if not pattern.is_exception
+    )
+
+
+def _covers_all(topics: Sequence[str], asked: TopicPattern) -> bool:
+    patterns = list(map(TopicPattern.parse, topics))
+    return not any(_rules_touch(p, asked) for p in patterns if p.is_exception) and any(
+        _rule_covers(p, asked) for p in patterns if not p.is_exception
+    )
+
+
+def _rule_covers(pattern: TopicPattern, asked: TopicPattern) -> bool:
+    """Whether every topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
+    return _names(pattern).covers(AddressKind.LOG, asked)
+
+
+def _rules_touch(pattern: TopicPattern, asked: TopicPattern) -> bool:
+    """Whether some topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
+    return _names(pattern).touches(AddressKind.LOG, asked)
+
+
+def _names(pattern: TopicPattern) -> AddressPattern:
+    return AddressPattern(pattern.text, AddressKind.LOG, pattern, False)

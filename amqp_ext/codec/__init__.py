@@ -7,8 +7,8 @@ the two ways. Others import this package alone.
 
 from amqp_ext.codec.decoder import decode, skip
 from amqp_ext.codec.encoder import encode
-from amqp_ext.codec.formats import MAX_DEPTH
 from amqp_ext.codec.types import (
+    MAX_DEPTH,
     Array,
     Buffer,
     Byte,

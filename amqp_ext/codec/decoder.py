@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from amqp_ext.codec.formats import (
+from amqp_ext.codec.types import (
     EMPTY,
     FIXED,
     FIXED_WIDTH,
@@ -19,8 +19,11 @@ from amqp_ext.codec.formats import (
     MAX_ZERO_WIDTH_ELEMENTS,
     VARIABLE,
     WIDE,
+    Array,
+    Buffer,
+    CodecError,
+    Described,
 )
-from amqp_ext.codec.types import Array, Buffer, CodecError, Described
 
 _DESCRIPTOR_CODES = frozenset({0x44, 0x53, 0x80, 0xA3, 0xB3})
 

@@ -8,8 +8,11 @@ import struct
 from typing import Any
 from uuid import UUID
 
-from amqp_ext.codec.formats import FIXED, FIXED_WIDTH, MAX_DEPTH, MAX_ZERO_WIDTH_ELEMENTS, read_char
 from amqp_ext.codec.types import (
+    FIXED,
+    FIXED_WIDTH,
+    MAX_DEPTH,
+    MAX_ZERO_WIDTH_ELEMENTS,
     Array,
     Byte,
     Char,
@@ -28,6 +31,7 @@ from amqp_ext.codec.types import (
     UInt,
     ULong,
     UShort,
+    read_char,
 )
 
 _CODES: dict[type, int] = {

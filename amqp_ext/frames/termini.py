@@ -96,7 +96,7 @@ _CHECKS: Final[dict[int, tuple[str, tuple[_Check, ...]]]] = {
             *_COMMON,
             ("distribution-mode", _of(Symbol), "a symbol", frozenset({"move", "copy"})),
             ("filter", _is_fields, "a map with symbols for keys", None),
-            # The next is read below, and what outcomes are, by amqp_ext.outcomes.
+            # The next is read below, and what outcomes are, by amqp_ext.terminus_fields.
             ("default-outcome", _of(Described), "described", None),
             ("outcomes", lambda _: True, "", None),
             _CAPABILITIES,

@@ -1,4 +1,6 @@
 """
+What a walk over a peer's frames finds that somebody has to act on.
+
 A walk over the frames of one connection's peer, before its engine has them (AMQP 1.0 sections 2.3 to 2.7).
 
 An engine may take in silence what the specification forbids, or close the connection for what ends a session. The walk
@@ -16,14 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
-from amqp_ext.flow_frames import StateRequest, state_request_of
-from amqp_ext.frames.findings import (
-    BadConnection,
-    BadLink,
-    BadSession,
-    Finding,
-    Retirement,
-)
+from amqp_ext.frames.flow import StateRequest, state_request_of
 from amqp_ext.frames.performatives import (
     ATTACH,
     BEGIN,
@@ -34,14 +29,61 @@ from amqp_ext.frames.performatives import (
     FLOW,
     OPEN,
     TRANSFER,
+    EnforcementPolicy,
     FieldError,
+    PolicyError,
     checked,
     code_of,
     numbered,
+    read_policy,
 )
 from amqp_ext.frames.plain import link_key, plain_frames
-from amqp_ext.frames.sole_connection import EnforcementPolicy, PolicyError, read_policy
 from amqp_ext.frames.termini import AttachedTermini, read_termini
+
+
+@dataclass(frozen=True, slots=True)
+class BadConnection:
+    """The connection is to be closed with this error; nothing behind it is read."""
+
+    condition: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadSession:
+    """The session that the peer has on this channel is to end with this error; the peer's end of it is waited for."""
+
+    channel: int
+    condition: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadLink:
+    """The link that the peer has at this handle is to be detached with this error."""
+
+    channel: int
+    handle: int
+    condition: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """
+    A disposition that gives deliveries an outcome in a transaction: what is not held any more is not to be committed.
+
+    Attributes:
+        count: How many deliveries its range has.
+    """
+
+    channel: int
+    txn_id: bytes
+    count: int
+
+
+Finding = StateRequest | BadConnection | BadSession | BadLink | Retirement
+
 
 HEADER_BYTES: Final = 8
 PROTOCOL_HEADER: Final = b"AMQP"

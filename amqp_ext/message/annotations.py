@@ -16,6 +16,27 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 ``x-stream-offset``        long       the id, only for links that used RabbitMQ's filter
 ``x-opt-replay-name``      string     the replay that brings it; in place of what the message came with
 =========================  =========  =============================================================================
+
+Copies of logged messages, as a replay publishes them again: the bare message bit for bit, and annotations in front.
+
+============================  ======  =====================================================
+``x-opt-replay-name``         string  the replay that published the copy
+``x-opt-replay-source-topic`` string  what the message was published to that it is a copy of
+``x-opt-replay-source-id``    long    the id of that message in the log it came from
+============================  ======  =====================================================
+
+A copy of a copy names the later replay, and the message that it all began with: by that, whoever handles messages
+knows them again.
+
+What stands in the place of a message whose content was erased: its header, two annotations, and no body.
+
+======================  =========  =============================================================
+``x-opt-erased-time``   timestamp  when it was erased
+``x-opt-erased-reason`` string     why, in the words of whoever erased it; may be empty
+======================  =========  =============================================================
+
+The header stays: how long a message lives and how urgent it is, is no content, and queues go by it. The body is the
+AMQP value null (AMQP 1.0 section 3.2.8).
 """
 
 from __future__ import annotations
@@ -25,13 +46,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from amqp_ext import codec
-from amqp_ext.codec import Symbol, UByte, UInt
+from amqp_ext.codec import Long, Symbol, Timestamp, UByte, UInt
 from amqp_ext.message.reader_batches import DATA_HEAD, HEAD_SIZE, batch_of, head_of
 from amqp_ext.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
     Header,
     bare_offset,
+    message_annotations,
     read_header,
     split_front,
 )
@@ -399,3 +421,116 @@ def without_annotations(content: bytes, keys: Collection[str]) -> tuple[bytes, i
             annotations = kept if kept[12:] else b""
     front = header + annotations
     return front + content[bare:], len(front)
+
+
+LoggedRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
+
+SOURCE_TOPIC: Final = "x-opt-replay-source-topic"
+SOURCE_ID: Final = "x-opt-replay-source-id"
+
+KNOWN_TOPICS: Final = 1_024
+"""Topics whose fronts are remembered; then that starts anew."""
+
+_BEFORE_ID: Final = codec.encode(Symbol(SOURCE_ID)) + b"\x81"
+
+
+def origin_of(content: bytes) -> tuple[int, str]:
+    """What a message is a copy of, and what that was published to; 0 and empty where it does not say."""
+    try:
+        found = message_annotations(content)
+    except codec.CodecError:
+        return 0, ""
+    source_id, topic = found.get(SOURCE_ID), found.get(SOURCE_TOPIC)
+    if not isinstance(source_id, int) or isinstance(source_id, bool) or not 0 < source_id < 2**63:
+        return 0, ""
+    return int(source_id), topic if isinstance(topic, str) else ""
+
+
+class CopyFronts:
+    """
+    What one replay puts in front of its copies.
+
+    Args:
+        name: The replay's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pairs = codec.encode(Symbol(REPLAY_NAME)) + codec.encode(name)
+        self._by_topic: dict[str, bytes] = {}
+
+    def copies(self, rows: Sequence[LoggedRow]) -> tuple[list[bytes], list[int]]:
+        """
+        The copies of logged messages, and where the bare message begins in each.
+
+        Args:
+            rows: (id, time ms, topic, offset of the bare message, anything, anything, content) of each.
+        """
+        contents: list[bytes] = []
+        bares: list[int] = []
+        by_topic = self._by_topic
+        for message_id, _, topic, bare, _, _, content in rows:
+            before = by_topic.get(topic) or self._before_id(topic)
+            if not bare:
+                contents.append(b"".join((before, _LONG(message_id), content)))
+                bares.append(len(before) + 8)
+                continue
+            header = content[:bare]
+            if is_short_header(header):
+                contents.append(b"".join((header, before, _LONG(message_id), content[bare:])))
+                bares.append(bare + len(before) + 8)
+                continue
+            origin_id, origin_topic = origin_of(content)
+            copied, begins = annotated(
+                content,
+                {
+                    REPLAY_NAME: self._name,
+                    SOURCE_TOPIC: origin_topic or topic,
+                    SOURCE_ID: Long(origin_id or message_id),
+                },
+            )
+            contents.append(copied)
+            bares.append(begins)
+        return contents, bares
+
+    def _before_id(self, topic: str) -> bytes:
+        """The section of annotations up to the id, which ends it."""
+        pairs = self._pairs + codec.encode(Symbol(SOURCE_TOPIC)) + codec.encode(topic) + _BEFORE_ID
+        # A map's size counts from behind itself: the four bytes of the count, and the pairs.
+        section = _MAP32 + _SIZES(4 + len(pairs) + 8, 6) + pairs
+        if len(self._by_topic) >= KNOWN_TOPICS:
+            self._by_topic.clear()
+        self._by_topic[topic] = section
+        return section
+
+
+ERASED_TIME: Final = "x-opt-erased-time"
+ERASED_REASON: Final = "x-opt-erased-reason"
+
+MOST_REASON: Final = 200
+"""Characters of a reason."""
+
+NO_BODY: Final = b"\x00\x53\x77\x40"
+"""The body: an AMQP value, null."""
+
+
+def erased(content: bytes, bare: int, time_ms: int, reason: str) -> tuple[bytes, int]:
+    """
+    A message's content once it is erased.
+
+    Args:
+        content: As received.
+        bare: Where its bare message begins.
+        time_ms: When it is erased, ms since the epoch.
+
+    Returns:
+        The content, and where its bare message begins.
+    """
+    front = b"".join(
+        content[section.start : section.end]
+        for section in split_front(content, bare)
+        if section.code == HEADER
+    )
+    annotations = {Symbol(ERASED_TIME): Timestamp(time_ms), Symbol(ERASED_REASON): reason[:MOST_REASON]}
+    front += b"\x00\x53\x72" + codec.encode(annotations)
+    return front + NO_BODY, len(front)

@@ -10,14 +10,14 @@ the vendors' filters           in the vendors' folders
 Others import this package; who reads a form of his own takes what he needs from its modules.
 """
 
-from amqp_ext.replay_start.date import parse_date
-from amqp_ext.replay_start.fields import MAX_DATE_MS, MAX_NEWEST, MAX_OFFSET
-from amqp_ext.replay_start.filter_value import from_rewind_filter, is_answer
-from amqp_ext.replay_start.options import from_options
+from amqp_ext.replay_start.filter_value import from_options, from_rewind_filter, is_answer
 from amqp_ext.replay_start.text import parse_text
 from amqp_ext.replay_start.value import (
     ANSWER,
     FILTER,
+    MAX_DATE_MS,
+    MAX_NEWEST,
+    MAX_OFFSET,
     OPTION,
     SELECTOR,
     Missing,
@@ -27,6 +27,7 @@ from amqp_ext.replay_start.value import (
     Until,
     UntilKind,
     combine,
+    parse_date,
 )
 
 __all__ = [

@@ -11,9 +11,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from amqp_ext.replay_start.date import DATE, SOME_DATE, parse_date
-from amqp_ext.replay_start.fields import check_ago, check_name, check_newest, check_offset, read_id, shown
-from amqp_ext.replay_start.value import OPTION, ReplayStart, ReplayStartError, StartKind
+from amqp_ext.replay_start.value import (
+    DATE,
+    OPTION,
+    SOME_DATE,
+    ReplayStart,
+    ReplayStartError,
+    StartKind,
+    check_ago,
+    check_name,
+    check_newest,
+    check_offset,
+    parse_date,
+    read_id,
+    shown,
+)
 
 MS_PER_DAY: Final = 86_400_000
 UNITS_AGO: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "D": MS_PER_DAY}

@@ -1,19 +1,66 @@
 """
+Dates as people write them: RFC 3339 date-times with a zone.
+
 A replay start as a value: where a replay starts, where it ends, and how it runs.
 
 Invariant: what is made by the readers of this package is complete and within bounds, or ``ReplayStartError`` was
 raised; nothing is guessed or left out. Whether the log has such a place, only the log can say. Nor is there a clock
 here: ``10m`` stays ten minutes, and a date may lie in the future.
+
+Fields of a replay start, checked: what each may be, with the sentence for the one who sent another.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
 
-from amqp_ext.replay_id import ReplayId
+from amqp_ext.codec import Char, Timestamp
+from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
+
+SOME_DATE: Final = "2026-01-02T03:04:05Z"
+"""As it stands in error texts."""
+
+DATE: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?([Zz]|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+"""A date, with or without time and zone."""
+
+
+def parse_date(text: str) -> int:
+    """
+    Milliseconds since the epoch of an RFC 3339 date-time.
+
+    The zone is required: without it the text is not one moment. Digits beyond the millisecond are dropped, as
+    the gateway drops them when it stamps a message, so that the message of that moment is not missed.
+
+    Raises:
+        ReplayStartError: It is none, or has no zone.
+    """
+    found = DATE.fullmatch(text)
+    zone = found[8] if found else None
+    if found is None or zone is None:
+        raise ReplayStartError(
+            f"{shown(text)} is no full date: give date, time and zone, as in {SOME_DATE} or "
+            "2026-01-02T03:04:05+02:00."
+        )
+    hour, minute, second = int(found[4]), int(found[5]), int(found[6])
+    zone_hour, zone_minute = (0, 0) if zone in "Zz" else (int(zone[1:3]), int(zone[4:6]))
+    try:
+        days = (date(int(found[1]), int(found[2]), int(found[3])) - date(1970, 1, 1)).days
+    except ValueError:
+        days = None
+    # A second 60 is a leap second, which counts as the first of the next minute.
+    if days is None or hour > 23 or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
+        raise ReplayStartError(f"{shown(text)} is no date: no calendar and clock show it.")
+    east_of_utc = (zone_hour * 60 + zone_minute) * (-1 if zone[0] == "-" else 1)
+    seconds = days * 86_400 + hour * 3_600 + (minute - east_of_utc) * 60 + second
+    return check_date(seconds * 1_000 + int((found[7] or "").ljust(3, "0")[:3]))
+
 
 FILTER: Final = "rewind"
 OPTION: Final = "option"
@@ -157,3 +204,84 @@ def _shown(kind: StartKind | UntilKind, value: int | ReplayId | str | None) -> s
             return str(value)
         case _:
             return f"{kind.value}:{value}"
+
+
+MAX_OFFSET: Final = (1 << 63) - 1
+"""Largest offset: what a signed 64-bit integer of the store and of AMQP's ``long`` holds."""
+
+MAX_DATE_MS: Final = 253_402_300_799_999
+"""Latest date in milliseconds: the end of the year 9999, the last that RFC 3339 can write."""
+
+
+MAX_NEWEST: Final = 1_000_000
+"""Most messages that are counted back from the newest one: a second or so of a reader's time, in pages."""
+
+
+def is_text(value: Any) -> bool:
+    """Whether ``value`` is an AMQP string or symbol; to Python a char is text too."""
+    return isinstance(value, str) and not isinstance(value, Char)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether ``value`` is an AMQP integer of any width; to Python a bool and a Timestamp are ints too."""
+    return isinstance(value, int) and not isinstance(value, bool | Timestamp)
+
+
+def check_offset(value: int) -> int:
+    """
+    An offset in the log, as a plain number.
+
+    Raises:
+        ReplayStartError: It is out of range; so with the others.
+    """
+    if not 0 <= value <= MAX_OFFSET:
+        raise ReplayStartError(f"An offset is a number from 0 to {MAX_OFFSET}, not {value}.")
+    return int(value)
+
+
+def check_date(value: int) -> int:
+    """A date, in milliseconds since the epoch."""
+    if not 0 <= value <= MAX_DATE_MS:
+        raise ReplayStartError(
+            f"A date lies between the years 1970 and 9999; {value} ms since 1970 does not."
+        )
+    return int(value)
+
+
+def check_ago(value: int) -> int:
+    """A time ago, in milliseconds."""
+    if not 0 <= value <= MAX_DATE_MS:
+        raise ReplayStartError(f"A time ago is a number of ms from 0 to {MAX_DATE_MS}, not {value}.")
+    return int(value)
+
+
+def check_newest(value: int) -> int:
+    """How many of the newest messages."""
+    if not 1 <= value <= MAX_NEWEST:
+        raise ReplayStartError(
+            f"'last' takes a number of messages from 1 to {MAX_NEWEST}, not {shown(value)}; to begin further back, "
+            "name a date or an offset."
+        )
+    return int(value)
+
+
+def check_name(key: str, value: str) -> str:
+    """The text behind ``point:``, ``message-id:`` or ``match:``: it is not empty."""
+    if not value.strip():
+        raise ReplayStartError(f"{key!r} needs a text behind it, and there is none.")
+    return str(value)
+
+
+def read_id(text: str) -> ReplayId:
+    """A replay id, from ``rmid1:…``."""
+    try:
+        return parse_replay_id(text)
+    except ReplayIdError as error:
+        raise ReplayStartError(str(error)) from None
+
+
+def shown(value: Any) -> str:
+    """``value`` for an error sentence: as Python writes it, and cut where a hostile peer made it long."""
+    written = repr(str(value)) if isinstance(value, str) else repr(value)
+    limit = 120
+    return written if len(written) <= limit else f"{written[:limit]}…"

@@ -13,8 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from amqp_ext.message.sections import Header, Properties
-from amqp_ext.message.sections.work import QUICK_BYTES, TooMuchWork
+from amqp_ext.message.sections import QUICK_BYTES, Header, Properties, TooMuchWork
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
 

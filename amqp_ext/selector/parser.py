@@ -1,47 +1,168 @@
 """
-The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 section 3.8.1.1; JMS 2.0 the same).
-
-    disjunction  := conjunction (OR conjunction)*
-    conjunction  := negation (AND negation)*
-    negation     := NOT negation | comparison
-    comparison   := sum [ (= | <> | < | <= | > | >=) sum
-                        | [NOT] BETWEEN sum AND sum
-                        | [NOT] IN ( sum, … )
-                        | [NOT] LIKE string [ESCAPE string]
-                        | IS [NOT] NULL ]                       after an identifier only
-    sum          := product ((+ | -) product)*
-    product      := signed ((* | /) signed)*                    and % in an SQL filter
-    signed       := (+ | -) signed | primary
-    primary      := literal | identifier | ( disjunction )
-
-One method below is one line above. The grammar takes a little more than JMS allows (a literal left of LIKE,
-numbers and names in an IN list), which other brokers take too. Whether the types fit is the evaluator's to
-say.
-
-Invariant: no selector nests deeper than MAX_DEPTH, so neither parsing nor evaluation can exhaust the stack.
+The grammar of selectors (Jakarta Messaging 3.1 section 3.8): the nodes of a selector's tree, and tokens made into
+one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NoReturn
 
-from amqp_ext.selector.ast import (
-    And,
-    Arithmetic,
-    Between,
-    Comparison,
-    Identifier,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Sign,
-)
 from amqp_ext.selector.fields import Reference, resolve
 from amqp_ext.selector.lexer import Kind, SelectorError, Syntax, Token, tokenize
+
+Value = str | int | float | bool | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """``'red'``, ``5``, ``7.5``, ``TRUE``."""
+
+    value: Value
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A name, and the part of the message it reads."""
+
+    name: str
+    reference: Reference
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """``- x`` or ``+ x``."""
+
+    operator: str
+    operand: Node
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``first (operator operand)…``, left to right: operators of one precedence, + and - or * / and %."""
+
+    first: Node
+    rest: tuple[tuple[str, Node], ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left operator right``; the operator is one of = <> < <= > >=."""
+
+    operator: str
+    left: Node
+    right: Node
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``operand [NOT] BETWEEN low AND high``."""
+
+    operand: Node
+    low: Node
+    high: Node
+    negated: bool
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand IN (choices)``; NOT IN is a Not around it."""
+
+    operand: Node
+    choices: tuple[Node, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``operand LIKE pattern [ESCAPE escape]``; NOT LIKE is a Not around it."""
+
+    operand: Node
+    pattern: str
+    escape: str | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``identifier IS NULL``; IS NOT NULL is a Not around it."""
+
+    operand: Identifier
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT operand``."""
+
+    operand: Node
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """``terms[0] AND terms[1] …``: two or more."""
+
+    terms: tuple[Node, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """``terms[0] OR terms[1] …``: two or more."""
+
+    terms: tuple[Node, ...]
+    start: int
+    end: int
+
+
+Node = Literal | Identifier | Sign | Arithmetic | Comparison | Between | In | Like | IsNull | Not | And | Or
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below this one, in the order they were written."""
+    match node:
+        case Literal() | Identifier():
+            return ()
+        case Sign(operand=operand) | Like(operand=operand) | IsNull(operand=operand) | Not(operand=operand):
+            return (operand,)
+        case Arithmetic(first=first, rest=rest):
+            return (first, *(operand for _, operand in rest))
+        case Comparison(left=left, right=right):
+            return (left, right)
+        case Between(operand=operand, low=low, high=high):
+            return (operand, low, high)
+        case In(operand=operand, choices=choices):
+            return (operand, *choices)
+        case And(terms=terms) | Or(terms=terms):
+            return terms
+
+
+def identifiers(node: Node) -> Iterator[Identifier]:
+    """Every identifier at or below this node, in the order they were written."""
+    if isinstance(node, Identifier):
+        yield node
+    for child in children(node):
+        yield from identifiers(child)
+
 
 # Parentheses, NOTs and signs around one value. A person writes three or four; each costs eight frames of
 # Python's stack, of which there are a thousand.

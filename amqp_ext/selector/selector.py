@@ -10,17 +10,32 @@ A selector is compiled when a link attaches and then asked once a message:
 
     wanted = compile_selector("colour = 'red' AND JMSPriority > 5")
     wanted.matches(message)
+
+A selector taken apart: the terms that it joins with AND at its top level.
+
+A JMS client cannot send filters of ours, so a selector may also carry a replay start as one of them:
+``extract_equal`` takes such a term out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amqp_ext.selector.ast import Node, identifiers
-from amqp_ext.selector.evaluation import Evaluator, compile_condition
-from amqp_ext.selector.fields import SelectorMessage
-from amqp_ext.selector.lexer import Syntax
-from amqp_ext.selector.parser import parse
+from amqp_ext.selector.evaluation import NUMBERS, Evaluator, compile_condition, kind_of
+from amqp_ext.selector.fields import Reference, SelectorMessage, resolve
+from amqp_ext.selector.lexer import SelectorError, Syntax
+from amqp_ext.selector.parser import (
+    And,
+    Comparison,
+    Identifier,
+    Literal,
+    Node,
+    Or,
+    Sign,
+    Value,
+    identifiers,
+    parse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +93,116 @@ def selector_of(text: str, node: Node, syntax: Syntax) -> Selector:
     """
     names = frozenset(identifier.name for identifier in identifiers(node))
     return Selector(text, names, syntax, _evaluate=compile_condition(node, syntax))
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """``identifier operator literal``, turned so that the identifier is on the left."""
+
+    reference: Reference
+    operator: str
+    value: Value
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One of the conditions a selector joins with AND at its top level. Its types are not checked yet."""
+
+    text: str
+    node: Node = field(repr=False)
+
+    @property
+    def comparison(self) -> Equation | None:
+        """The term as a comparison of one identifier with one literal, or None if it is anything else."""
+        if not isinstance(self.node, Comparison):
+            return None
+        for operator, one, other in (
+            (self.node.operator, self.node.left, self.node.right),
+            (_MIRRORED[self.node.operator], self.node.right, self.node.left),
+        ):
+            value = _literal(other)
+            if isinstance(one, Identifier) and value is not None:
+                return Equation(one.reference, operator, value, self.node.start)
+        return None
+
+    def reads(self, reference: Reference) -> bool:
+        """Whether the term reads this part of the message anywhere."""
+        return any(identifier.reference == reference for identifier in identifiers(self.node))
+
+
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _literal(node: Node) -> Value | None:
+    if isinstance(node, Literal):
+        return node.value
+    if isinstance(node, Sign) and isinstance(node.operand, Literal):
+        value = node.operand.value
+        if kind_of[type(value)] in NUMBERS:
+            return -value if node.operator == "-" else value  # type: ignore[operator]  # a number
+    return None
+
+
+def split_conjunction(text: str) -> list[Term]:
+    """
+    The terms a JMS selector joins with AND at its top level, one if it joins none.
+
+    Parentheses around conjunctions are looked through: ``(a AND b) AND c`` has three terms.
+
+    Raises:
+        SelectorError: It is no selector.
+    """
+    terms: list[Term] = []
+    waiting = [parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, And):
+            waiting.extend(reversed(node.terms))
+            continue
+        part = text[node.start : node.end]
+        terms.append(Term(f"({part})" if isinstance(node, Or) else part, node))
+    return terms
+
+
+def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selector | None]:
+    """
+    Take the term ``identifier = literal`` out of a JMS selector.
+
+    Returns:
+        The literal and the selector that is left: ``(None, whole selector)`` where the identifier does not occur,
+        ``(literal, None)`` where nothing else is asked.
+
+    Raises:
+        SelectorError: It is no selector; or the identifier occurs twice, or otherwise than in one top-level AND term
+            with = and a string or an integer. Such a term cannot be honoured, and leaving it out would change what the
+            selector says.
+    """
+    if not text.strip():
+        return None, compile_selector(text)
+    wanted = resolve(identifier, Syntax.JMS, 0)
+    found: list[Term] = []
+    rest: list[Term] = []
+    for term in split_conjunction(text):
+        (found if term.reads(wanted) else rest).append(term)
+    if not found:
+        return None, compile_selector(text)
+    if len(found) > 1:
+        raise SelectorError(f"expected {identifier} once, found it again", found[1].node.start)
+    equation = found[0].comparison
+    if (
+        equation is None
+        or equation.operator != "="
+        or isinstance(equation.value, bool)  # an int to Python
+        or not isinstance(equation.value, str | int)
+    ):
+        raise SelectorError(
+            f"expected {identifier} in one term of the form \"{identifier}\" = 'text', "
+            f"joined to the others with AND, found {found[0].text}",
+            found[0].node.start,
+        )
+    if not rest:
+        return equation.value, None
+    first, last = rest[0].node, rest[-1].node
+    node = first if first is last else And(tuple(term.node for term in rest), first.start, last.end)
+    return equation.value, selector_of(" AND ".join(term.text for term in rest), node, Syntax.JMS)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from amqp_ext.addresses.address import Address, AddressKind
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import Address, AddressKind, queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.engine.conditions import Denied
 from gateway.amqp.nodes import NodeOwner, locked_text

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from amqp_ext.addresses.address import Address
 from amqp_ext.codec import Symbol
-from amqp_ext.frames.sole_connection import ENFORCEMENT, EnforcementPolicy
+from amqp_ext.frames.performatives import ENFORCEMENT, EnforcementPolicy
 from gateway.amqp.authorization import Authorization, TokenCheck
 from gateway.amqp.closing import SentAway
 from gateway.amqp.connection import Connection

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import structlog
 from proton import Link
 
-from amqp_ext.frames.sole_connection import EnforcementPolicy
+from amqp_ext.frames.performatives import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway.amqp.admission import Admission, Admitted, NoRoom

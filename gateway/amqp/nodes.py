@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from amqp_ext.lifetime import Lifetime
+from amqp_ext.terminus_fields import Lifetime
 from gateway.amqp.connection import ConnectedClient
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity

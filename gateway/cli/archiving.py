@@ -22,9 +22,9 @@ from gateway.cli.api import Api
 from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
-from spark_bridge.places.addresses import Archived, Schema
 from spark_bridge.places.from_options import live_log
-from store.archive import compaction
+from spark_bridge.places.log_place import Archived, Schema
+from store.archive import archiver
 from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError
 from store.archive.manifest import Segment
@@ -162,7 +162,7 @@ def compact_archive(to: str, *, is_all: bool, as_json: bool) -> None:
             )
 
     with told_to_the_user():
-        state = compaction.compact(storage_at(to), progress, is_all=is_all)
+        state = archiver.compact(storage_at(to), progress, is_all=is_all)
     if not as_json:
         click.echo(
             f"{to} has {counted(len(state.segments), 'file')} now; {counted(replaced, 'file')} replaced"

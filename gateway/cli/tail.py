@@ -21,8 +21,8 @@ from proton import Terminus
 from proton.reactor import LinkOption
 
 from amqp_ext.addresses.address import AddressKind, parse_source
-from amqp_ext.addresses.texts import AddressError
-from amqp_ext.message.json_object import REPLAY_ID, SEQUENCE_NUMBER, as_object
+from amqp_ext.addresses.forms import AddressError
+from amqp_ext.message.json_message import REPLAY_ID, SEQUENCE_NUMBER, as_object
 from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import MAX_OFFSET, ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from amqp_ext.message.priority import HIGHEST, LOWEST
+from amqp_ext.message.fields import HIGHEST, LOWEST
 from amqp_ext.topics import TopicPattern
 from gateway.core.effects import (
     AddReferences,

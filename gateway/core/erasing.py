@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from amqp_ext.message.erased import erased
+from amqp_ext.message.annotations import erased
 from gateway.core.effects import Effect, EraseMessages, SettleInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, LogState, Row

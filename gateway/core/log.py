@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.rule_topics import may_hold_for
+from amqp_ext.addresses.patterns import may_hold_for
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import DeletePoint, Effect, SavePoint
 from gateway.core.errors import ErrorCode, Refused

@@ -26,9 +26,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.address import AddressKind, queue_of_topic
 from amqp_ext.addresses.patterns import AddressPattern
-from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.topics import TopicPattern
 
 
@@ -64,7 +63,7 @@ class Permissions:
         is_open: Everything is permitted, because no users are configured.
 
     Raises:
-        amqp_ext.addresses.texts.AddressError: A text is no pattern.
+        amqp_ext.addresses.forms.AddressError: A text is no pattern.
     """
 
     __slots__ = ("_is_open", "_lists")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.queue_names import queue_of_topic, topic_endpoint_of_topic
+from amqp_ext.addresses.address import queue_of_topic, topic_endpoint_of_topic
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.effects import CountedUpTo, Effect, StoredRoute
 from gateway.core.endpoint.backlog import RoutedMessages

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from amqp_ext.message.priority import priority_of
+from amqp_ext.message.fields import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings

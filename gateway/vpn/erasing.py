@@ -8,7 +8,7 @@ another place than the store: it is told before the transaction that this begins
 gateway that ended in between carries it out when it starts.
 
 Copies (``CopySearch``) are found in the log by the marks on them: a copy for a dead message queue names the message
-that died; one that a job made names the job, and the message that it all began with (``amqp_ext.message.copies``).
+that died; one that a job made names the job, and the message that it all began with (``amqp_ext.message.annotations``).
 Which jobs there were is on record: where none can have copied a message, nothing is looked for; where records were
 dropped, every mark counts that fits. Marks are the word of whoever published the message that has them, so they lead
 from a message to its copies, and not back.
@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Symbol, encode
-from amqp_ext.message.annotations import REPLAY_NAME
-from amqp_ext.message.copies import SOURCE_ID, SOURCE_TOPIC, origin_of
+from amqp_ext.message.annotations import REPLAY_NAME, SOURCE_ID, SOURCE_TOPIC, origin_of
 from amqp_ext.message.sections import MessageView, message_annotations
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker

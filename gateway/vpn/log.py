@@ -19,9 +19,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
-from amqp_ext.message.json_sections import brief, is_erased
-from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
-from amqp_ext.message.priority import priority_of
+from amqp_ext.message.fields import DEFAULT as DEFAULT_PRIORITY
+from amqp_ext.message.fields import priority_of
+from amqp_ext.message.json_rows import brief, is_erased
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint

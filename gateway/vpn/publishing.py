@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Protocol
 
-from amqp_ext.addresses.queue_names import topic_endpoint_of_topic
+from amqp_ext.addresses.address import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic

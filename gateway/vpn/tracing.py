@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from amqp_ext.message.trace_context import LOOKED_AT, NEEDLE, TraceContext, context_of, may_have_context
+from amqp_ext.message.fields import LOOKED_AT, NEEDLE, TraceContext, context_of, may_have_context
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
 from gateway.core.replay.states import Replay

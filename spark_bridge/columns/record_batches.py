@@ -21,8 +21,14 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.message.sections import PROPERTIES, bare_offset
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.topics import TopicFilter
-from spark_bridge.columns.encoded_messages import EncodedMessages, Flags, Numbers
-from spark_bridge.columns.message_block import MessageBlock, Unusual, repeated
+from spark_bridge.columns.message_block import (
+    EncodedMessages,
+    Flags,
+    MessageBlock,
+    Numbers,
+    Unusual,
+    repeated,
+)
 from spark_bridge.columns.single_message import BAD_CONTENT, SYSTEM, UNDECODABLE, MessageDecoder
 from store.archive.columns import ARROW_TYPES, Columns, arrow_schema, arrow_type
 

@@ -21,14 +21,20 @@ import pyarrow as pa
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge.errors import OptionError
-from spark_bridge.places.log_place import LiveLog, say
-from spark_bridge.places.selection import EVERY_TOPIC, WHOLE_LOG, Selection, check_stop, topic_filter
+from spark_bridge.places.log_place import (
+    EVERY_TOPIC,
+    WHOLE_LOG,
+    LiveLog,
+    Selection,
+    check_stop,
+    say,
+    topic_filter,
+)
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
-from store.archive.id_range import IdRange
 from store.archive.manifest import Manifest, Segment, State
-from store.archive.segment import Chooser, batches
-from store.archive.source import LogWatch
+from store.archive.segments import Chooser, batches
+from store.archive.source import IdRange, LogWatch
 from store.archive.storage import storage_at
 
 

@@ -1,23 +1,305 @@
-"""A log over AMQP: the place of a broker's url."""
+"""
+Bounded reads of the replay log: learn what there is (``survey``), then read exactly that (``LogLink``).
+
+A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker
+tells in its answer which ids the log holds, and where the asked start lies; a bounded reader is detached,
+without an error, after its last message.
+
+Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (trimmed,
+log made anew, connection lost, a peer that ignores the bounds) never looks like a short log. A lost connection
+alone is no loss of data: the rest of the range (``rest``) can be read over another one.
+
+A log over AMQP: the place of a broker's url.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from spark_bridge.amqp_client.broker import Broker
-from spark_bridge.amqp_client.links import Receiver
-from spark_bridge.amqp_client.wire import Wire
+from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, ULong
+from amqp_ext.replay_start import StartKind, parse_text
+from spark_bridge.amqp_client.links import CREDIT, Receiver
+from spark_bridge.amqp_client.wire import Broker, Wire
+from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, GatheredBatches, Numbers
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
-from spark_bridge.places.log_link import LogLink, address, extent, extent_for, filtered_here, live, survey
-from spark_bridge.places.log_place import read_live
-from spark_bridge.places.selection import WHOLE_LOG, Selection, topic_filter
+from spark_bridge.places.log_place import WHOLE_LOG, Selection, check_end, check_stop, read_live, topic_filter
+from spark_bridge.places.stored_log import check_is_whole
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss, LogError
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
+
+PAGE_ROWS = 4_000
+"""Messages of a page, less than of a file's: a link brings them slower, and those that came wait for the others."""
+REPLAY_START = "rewind:replay-start"
+FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
+TAKEN_BELOW = "rewind:replay-taken-below"
+
+
+def filtered_here(patterns: Sequence[str]) -> bool:
+    """Whether the link has to carry the whole log: an address holds one pattern, and not every text."""
+    return len(patterns) != 1 or patterns[0].startswith("!") or "?" in patterns[0]
+
+
+def address(patterns: Sequence[str]) -> str:
+    """The log address to attach to for these patterns."""
+    return "log://>" if filtered_here(patterns) else f"log://{patterns[0]}"
+
+
+def extent(link: Receiver, where: str) -> IdRange:
+    """The ids the log held when this link was attached."""
+    first, last = _integer(link.properties, FIRST, where), _integer(link.properties, LAST, where)
+    return IdRange(
+        first, last, link.properties.get(GENERATION), tuple(link.properties.get(TAKEN_BELOW) or ())
+    )
+
+
+def extent_for(wire: Wire, patterns: Sequence[str], whole: IdRange) -> IdRange:
+    """The same with what rules of retention took out of these topics, where the link may carry others, too."""
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    if not whole.taken_below or not filtered_here(patterns) or not wanted:
+        return whole
+    taken_below: tuple[int, ...] = ()
+    for pattern in wanted:
+        where = address([pattern])
+        link = live(wire, where)
+        taken_below += extent(link, where).taken_below
+        link.detach()
+    return replace(whole, taken_below=taken_below)
+
+
+def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
+    """A reader of what comes from now on; attaching tells what there is."""
+    return Receiver(wire, where, filters=_filter("live"), settled=True, credit=credit)
+
+
+def survey(broker: Broker, selection: Selection) -> IdRange:
+    """
+    Ask a broker for the log's ids now and pin what a selection means.
+
+    Raises:
+        Refused: The log does not have the start.
+        OptionError: The end does not fit.
+        ConnectionFailed: The broker cannot be asked.
+    """
+    where = address(selection.patterns)
+    start: Any = selection.start if selection.fail_on_data_loss else _clamped(selection.start)
+    if selection.since is not None:
+        start = _date(selection.since)
+    with Wire(broker) as wire:
+        link = Receiver(wire, where, filters=_filter(start), settled=True)
+        first, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if start == StartKind.LAST.value and len(selection.patterns) > 1:
+            first, whole = _last_of(wire, selection.patterns)
+        whole = extent_for(wire, selection.patterns, whole)
+        last = whole.last
+        if selection.before is not None:
+            last = min(last, first_since(wire, where, selection.before) - 1)
+        elif selection.stop is not None:
+            check_stop(selection.stop, first, whole)
+            last = selection.stop - 1
+    return replace(whole, first=first, last=last)
+
+
+def _clamped(text: str) -> str | dict[Symbol, Any]:
+    """The same start, taking the nearest place where the log does not have it."""
+    start = parse_text(text)
+    value: Any = start.value
+    match start.kind:
+        case StartKind.BEGINNING | StartKind.LIVE | StartKind.LAST | StartKind.NEWEST:
+            return text
+        case StartKind.OFFSET | StartKind.AGO:
+            value = ULong(value)
+        case StartKind.DATE:
+            value = Timestamp(value)
+        case StartKind.AFTER:
+            value = text
+    return {Symbol(start.kind.value): value, Symbol("missing"): Symbol("clamp")}
+
+
+def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
+    """The last offset that any of these patterns takes, and the log at that moment: an address holds one pattern."""
+    newest = 0
+    for pattern in patterns:
+        where = address([pattern])
+        link = Receiver(wire, where, filters=_filter(StartKind.LAST.value), settled=True)
+        found, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if found <= whole.last:
+            newest = max(newest, found)
+    return newest or whole.last + 1, whole
+
+
+def _date(time: int) -> dict[Symbol, Any]:
+    """The first message from a time on; before the log its first one, behind it the next to come."""
+    return {Symbol("date"): Timestamp(time), Symbol("missing"): Symbol("clamp")}
+
+
+def first_since(wire: Wire, where: str, time: int) -> int:
+    """The first id from a time (ms) on; the next one to be given out where there is none."""
+    link = Receiver(wire, where, filters=_filter(_date(time)), settled=True)
+    return _integer(_resolved(link, where), "offset", where)
+
+
+class LogLink:
+    """One bounded read on an open wire."""
+
+    def __init__(self, wire: Wire, where: str, ids: IdRange, patterns: Sequence[str] | None = None) -> None:
+        """
+        Attach.
+
+        Args:
+            patterns: The topics of which every message is due that was there when the range was planned; None for
+                what there is, where rules of retention took some out. What one takes from now on, the broker tells.
+
+        Raises:
+            DataLoss: The log no longer holds the range.
+            ConnectionFailed: The connection was lost.
+        """
+        self._ids = ids
+        self._where = where
+        self.rest = ids
+        """What is still to come behind the last page that was checked."""
+        # What a rule of retention took out between others is not there; whether the range was trimmed, is seen below.
+        start: dict[str, Any] = {
+            "offset": ULong(ids.first),
+            "until": ULong(ids.last),
+            "missing": Symbol("clamp"),
+        }
+        if ids.generation is not None:
+            start["generation"] = ULong(ids.generation)
+        try:
+            self._link = Receiver(
+                wire,
+                where,
+                filters=_filter({Symbol(key): value for key, value in start.items()}),
+                settled=True,
+                batches=True,
+            )
+        except Refused as error:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} cannot be read any more. {error.sentence}"
+            ) from error
+        resolved = _resolved(self._link, where)
+        first, until = _integer(resolved, "offset", where), _integer(resolved, "until", where)
+        if first < ids.first or until != ids.last:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} were asked for; the broker understood {first} to {until}."
+            )
+        held_first = _integer(self._link.properties, FIRST, where)
+        if held_first > ids.first:
+            raise DataLoss(
+                f"The log was trimmed since the read was planned: of {ids.first} and up, {held_first} is first now."
+            )
+        check_end(ids, _integer(self._link.properties, LAST, where))
+        now = extent(self._link, where)
+        if patterns is not None and replace(ids, taken_below=()).lost_since(now.taken_below):
+            check_is_whole(ids, extent_for(wire, patterns, now).taken_below)
+
+    def pages(self) -> Iterator[EncodedMessages]:
+        """
+        The messages of the range in order, some thousand at a time, until the broker says that is all.
+
+        Where the connection is lost, what had come before goes first: it need not be asked for again.
+
+        Raises:
+            DataLoss: The broker ended the replay early.
+            ConnectionFailed: The connection was lost.
+        """
+        return self._pages_of_batches() if self._link.in_batches else self._pages_of_messages()
+
+    def _pages_of_messages(self) -> Iterator[EncodedMessages]:
+        page: list[bytes] = []
+        size = 0
+        try:
+            while taken := self._receive(PAGE_ROWS - len(page)):
+                page += taken
+                size += sum(map(len, taken))
+                if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
+                    full, page, size = page, [], 0
+                    yield EncodedMessages.of(full)
+        except ConnectionFailed:
+            if page:
+                yield EncodedMessages.of(page)
+            raise
+        if page:
+            yield EncodedMessages.of(page)
+
+    def _pages_of_batches(self) -> Iterator[EncodedMessages]:
+        page = GatheredBatches()
+        try:
+            while taken := self._receive(1):
+                try:
+                    page.add(taken[0])
+                except CodecError as error:
+                    raise ConnectionFailed(
+                        f"The broker's answer on {self._where} failed: {error}."
+                    ) from error
+                if len(page) >= PAGE_ROWS or page.octets >= PAGE_BYTES:
+                    full, page = page, GatheredBatches()
+                    yield full.messages()
+        except ConnectionFailed:
+            if len(page):
+                yield page.messages()
+            raise
+        if len(page):
+            yield page.messages()
+
+    def check(self, offsets: Numbers) -> None:
+        """
+        Hold a page's offsets against the range: inside it, and rising all the way.
+
+        Raises:
+            DataLoss: It is out of bounds.
+        """
+        least = np.empty_like(offsets)  # what each may be
+        least[:1] = self.rest.first
+        least[1:] = offsets[:-1] + 1
+        wrong = np.flatnonzero((offsets < least) | (offsets > self._ids.last))
+        if len(wrong):
+            raise DataLoss(
+                f"Offset {offsets[wrong[0]]} came where one of {least[wrong[0]]} to {self._ids.last} was due; "
+                "the broker does not keep to the bounds of the replay."
+            )
+        if len(offsets):
+            self.rest = replace(self._ids, first=int(offsets[-1]) + 1)
+
+    def _receive(self, limit: int) -> list[bytes]:
+        try:
+            return self._link.receive(limit)
+        except Refused as error:
+            raise DataLoss(
+                f"The read of offsets {self._ids.first} to {self._ids.last} broke off. {error.sentence}"
+            ) from error
+
+
+def _filter(start: str | Mapping[Any, Any]) -> dict[str, Described]:
+    # A key of our own: the broker echoes this entry as it is, and adds the resolved start under its name.
+    return {"start": Described(Symbol(REPLAY_START), start)}
+
+
+def _resolved(link: Receiver, where: str) -> Mapping[str, Any]:
+    """The start as the broker understood it; a filter not echoed was not applied (AMQP 1.0, 3.5.3)."""
+    entry = link.source_filter.get(REPLAY_START)
+    value = entry.value if isinstance(entry, Described) else entry
+    if not isinstance(value, dict):
+        raise ConnectionFailed(
+            f"The broker did not honour the replay start on {where}; is it a Rewind gateway?"
+        )
+    return {str(key): item for key, item in value.items()}
+
+
+def _integer(values: Mapping[str, Any], key: str, where: str) -> int:
+    value = values.get(key)
+    if not isinstance(value, int):
+        raise ConnectionFailed(
+            f"The broker's answer on {where} has {value!r} for {key}, where an integer is due."
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)

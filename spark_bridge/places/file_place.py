@@ -1,19 +1,328 @@
-"""A log straight from a gateway's file: the place of a data folder on this host, whether its gateway runs or not."""
+"""
+A gateway's SQLite file, asked read-only through ADBC's driver, which answers in Arrow: no row becomes a Python object.
+
+The driver brings an SQLite of its own. Two copies of SQLite in one process must never have the same file open at once:
+when one closes it, the kernel drops the other's locks. So whatever the Spark bridge asks a gateway's file, is asked
+through this driver alone.
+
+Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being begun anew.
+
+What the driver offers as DB-API is left alone: importing that imports pandas where it is installed, half a second of
+each of Spark's workers.
+
+The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
+
+Everything is read-only and in short keyset pages, as an open statement would keep the gateway's WAL from being
+begun anew. A page looks at a bounded number of ids for the same reason. Pages are Arrow batches from the start, and
+have only the columns that were asked for.
+
+Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it,
+in the generation that was planned, is asked in the same statement that reads it. What rules of retention have taken out
+between others since then is asked behind it.
+
+A log straight from a gateway's file: the place of a data folder on this host, whether its gateway runs or not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
 
+import adbc_driver_sqlite
+import numpy as np
 import pyarrow as pa
+from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
+from adbc_driver_sqlite import StatementOptions
 
-from spark_bridge.places.addresses import Folder
-from spark_bridge.places.log_file import LogFile
-from spark_bridge.places.log_place import read_live
-from spark_bridge.places.selection import WHOLE_LOG, Selection
-from spark_bridge.places.stored_log import stored_batches, stored_messages
+from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
+from spark_bridge.columns.record_batches import STORED
+from spark_bridge.places.log_place import WHOLE_LOG, Folder, Selection, check_end, read_live
+from spark_bridge.places.stored_log import (
+    BESIDE_ALL,
+    BESIDE_CONTENT,
+    RuleMark,
+    below,
+    check_is_whole,
+    check_range,
+    first_damaged,
+    marks_for,
+    plan,
+    stored_batches,
+    stored_messages,
+)
 from store.archive.columns import Columns
-from store.archive.id_range import IdRange
+from store.archive.errors import ConnectionFailed
+from store.archive.source import IdRange
+from store.checksum import NOT_AS_WRITTEN
+
+BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one for a moment
+
+
+class SqliteReader:
+    """
+    A connection to one file.
+
+    Every method raises ``SqliteReader.Failed``, a tuple of exceptions, where the file cannot be read.
+    """
+
+    Failed = (Error, pa.ArrowException, OSError)
+
+    def __init__(self, path: Path) -> None:
+        self._database = adbc_driver_sqlite.connect(f"{path.absolute().as_uri()}?mode=ro")
+        try:
+            self._connection = AdbcConnection(self._database)
+        except BaseException:
+            self._database.close()
+            raise
+        try:
+            self.row(f"pragma busy_timeout = {BUSY_MS}")
+            self.row("pragma query_only = on")
+        except BaseException:
+            self.close()
+            raise
+
+    def rows(self, query: str, limit: int, *values: str) -> pa.RecordBatch | None:
+        """The first ``limit`` rows of an answer, as a batch; None where there are none."""
+        with AdbcStatement(self._connection) as statement:
+            # The driver tells types from the rows of its first batch, and takes those of the others for the same.
+            statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
+            statement.set_sql_query(query)
+            if values:
+                names = [str(number) for number in range(len(values))]
+                statement.prepare()
+                statement.bind(pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names))
+            stream, _ = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as batches:
+                for batch in batches:
+                    if batch.num_rows:
+                        return batch
+        return None
+
+    def row(self, query: str, *values: str) -> tuple[int, ...] | None:
+        """The first row of an answer of numbers."""
+        batch = self.rows(query, 1, *values)
+        return None if batch is None else tuple(column[0].as_py() for column in batch.columns)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+        self._database.close()
+
+
+LIGHT_ROWS = (
+    2_000  # where so many of a log's largest message fit into a page, sizes need not be looked at first
+)
+SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
+_NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
+
+
+class LogFile:
+    """A read-only connection to one Message VPN's file; a context manager that closes it."""
+
+    def __init__(self, folder: Folder) -> None:
+        """
+        Raises:
+            ConnectionFailed: There is no such file, or none that this version reads.
+        """
+        self._path = folder.file
+        if not self._is_there():
+            raise ConnectionFailed(
+                f"There is no {self._path}; path is the data folder of a gateway on this host"
+                f"{_neighbours(self._path)}."
+            )
+        try:
+            self._file = SqliteReader(self._path)
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+        try:
+            self.extent()
+        except BaseException:
+            self.close()
+            raise
+
+    def _is_there(self) -> bool:
+        try:
+            return self._path.is_file()
+        except OSError as error:
+            raise ConnectionFailed(
+                f"{self._path} cannot be read: {error.strerror}. This process has to be a user who may."
+            ) from error
+
+    def extent(self) -> IdRange:
+        """The ids the log holds now; last < first when there are none."""
+        # Messages may be above what the log's row says: it is not written with each of them.
+        row = self._one(
+            "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
+        )
+        first, last, generation = row
+        return IdRange(first, last, generation)
+
+    def extent_for(self, patterns: Sequence[str]) -> IdRange:
+        """The same, with what rules of retention took out of these topics."""
+        return replace(self.extent(), taken_below=below(marks_for(self.taken_out(), patterns)))
+
+    def plan(self, selection: Selection) -> IdRange:
+        """
+        What a selection means now.
+
+        Raises:
+            DataLoss: The log does not have the start.
+            OptionError: Start or end make no sense for this log.
+        """
+        return plan(self, self.extent(), selection)
+
+    def pages(
+        self,
+        ids: IdRange,
+        columns: Collection[str] = STORED,
+        *,
+        whole: bool = False,
+        patterns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ``StoredLog.pages``."""
+        asked = [name for name in STORED if name == "id" or name in columns]
+        beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
+        names = ", ".join([*asked, *beside])
+        (largest,) = self._one("select largest_bytes from log")
+        rows = PAGE_ROWS if "content" not in columns else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
+        is_light = rows >= LIGHT_ROWS
+        if not is_light:
+            rows = PAGE_ROWS
+        position, ends = ids.first, deque[int]()
+        while position <= ids.last:
+            end = min(ids.last, position + SCAN_IDS - 1)
+            if not is_light:
+                if not ends:
+                    ends.extend(self._ends_of_pages(position, end))
+                end = ends.popleft()
+            page = self._rows(
+                f"select {names} from message where id between {position} and {end} and held is null"
+                f" and (select first_id <= {position} and generation = {ids.generation or 0} from log)",
+                limit=rows,
+            )
+            if page is None:
+                check_range(IdRange(position, ids.last, ids.generation), self.extent())
+            elif page.num_rows == rows:
+                end = page.column(0)[-1].as_py()
+            if patterns is not None:
+                self._check_is_whole(replace(ids, first=position, last=end), patterns)
+            position = end + 1
+            if page is not None:
+                damaged = first_damaged(page) if beside else None
+                if damaged is not None:
+                    raise ConnectionFailed(f"{self._path} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
+                yield page
+        check_end(ids, self.extent().last)
+
+    def _check_is_whole(self, ids: IdRange, patterns: Sequence[str]) -> None:
+        """That what was just read is all that was planned: a rule of retention leaves its mark with what it takes."""
+        marks = self.taken_out()
+        # Behind them: the log forgets marks as it is trimmed.
+        check_range(ids, self.extent())
+        check_is_whole(ids, below(marks_for(marks, patterns)))
+
+    def _ends_of_pages(self, first: int, last: int) -> list[int]:
+        """The ids up to which messages fill pages, by their sizes alone; one message at least is in each."""
+        found = self._rows(
+            f"select id, length(content) from message where id between {first} and {last} and held is null"
+        )
+        if found is None:
+            return [last]
+        numbers, sizes = (column.to_numpy() for column in found.columns)
+        behind = np.cumsum(sizes)
+        ends, start = [], 0
+        while start < len(numbers):
+            before = behind[start] - sizes[start]
+            start = int(np.searchsorted(behind, before + PAGE_BYTES)) + 1
+            ends.append(int(numbers[min(start, len(numbers)) - 1]))
+        if len(numbers) < PAGE_ROWS:
+            ends[-1] = last
+        return ends
+
+    # --- LogIndex ---------------------------------------------------------------------------------------------
+
+    def taken_out(self) -> list[RuleMark]:
+        """See ``LogIndex``."""
+        try:
+            # One row, whatever there is: the driver tells types from the first.
+            found = self._file.rows(
+                "select coalesce(json_group_array(json_array(rule, below, whole_time)), '[]') from retention",
+                1,
+            )
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+        return [] if found is None else [RuleMark(*mark) for mark in json.loads(found.column(0)[0].as_py())]
+
+    def floor_ms(self) -> int:
+        """See ``LogIndex``."""
+        (floor,) = self._one("select floor_time from log")
+        return floor
+
+    def point(self, name: str) -> int | None:
+        """See ``LogIndex``."""
+        row = self._row("select position from point where name = ?", name)
+        return None if row is None else row[0]
+
+    def next_message(self, message_id: int) -> tuple[int, int] | None:
+        """See ``LogIndex``."""
+        row = self._row(f"select id, time from message where id >= {message_id} order by id limit 1")
+        return None if row is None else (row[0], row[1])
+
+    def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
+        """See ``LogIndex``."""
+        rows = self._rows(
+            f"select id, topic from message where id between {first} and {last} and held is null", "desc"
+        )
+        return None if rows is None else (rows.column(0).to_pylist(), rows.column(1).to_pylist())
+
+    def _one(self, query: str) -> tuple[int, ...]:
+        row = self._row(query)
+        if row is None:
+            raise ConnectionFailed(f"{self._path} cannot be read as a gateway's file: it has no log.")
+        return row
+
+    def _row(self, query: str, *values: str) -> tuple[int, ...] | None:
+        try:
+            return self._file.row(query, *values)
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+
+    def _rows(self, query: str, order: str = "asc", limit: int = PAGE_ROWS) -> pa.RecordBatch | None:
+        """A page of messages by their ids; numbers are in the query, as the driver takes longer to bind them."""
+        try:
+            return self._file.rows(f"{query} order by id {order} limit {limit}", limit)
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ConnectionFailed:
+        hint = ""
+        if any(word in str(error) for word in _NEEDS_WRITING):
+            hint = (
+                " Where no gateway is running, SQLite has to make the files it reads through: let this process's user"
+                " write to the folder, or start the gateway."
+            )
+        return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.{hint}")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _neighbours(path: Path) -> str:
+    found = sorted(file.stem for file in path.parent.glob("*.db"))
+    return f" (it has the Message VPNs {', '.join(found)})" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
 """
+Where else than at a broker a log may lie: a gateway's data folder on this host, PostgreSQL, or an archive.
+
+What is read of one log: topics, start and end, and what to do about what is lost.
+
 What every place of a replay log has in common: it tells what it holds, plans a read, and reads ranges of ids.
 
 A place is a plain value, which Spark pickles into its workers: connections live inside one call, but for ``watch``.
@@ -9,17 +13,116 @@ selection says so, it leaves out what is lost and says so on stderr).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
-from spark_bridge.places.selection import WHOLE_LOG, Selection
+from amqp_ext.topics import TopicFilter, TopicPattern
+from spark_bridge.errors import OptionError
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
-from store.archive.id_range import IdRange
-from store.archive.source import LogWatch
+from store.archive.source import IdRange, LogWatch
+
+DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The data folder of a gateway on this host, and whose log in it."""
+
+    path: str
+    vpn: str = DEFAULT_VPN
+
+    @property
+    def file(self) -> Path:
+        """The Message VPN's file."""
+        return Path(self.path) / f"{self.vpn}.db"
+
+    @property
+    def url(self) -> str:
+        """The file, as messages name it."""
+        return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A database of PostgreSQL, and whose log in it."""
+
+    dsn: str
+    """libpq's connection string, or URI, without a password."""
+    vpn: str = DEFAULT_VPN
+    password_file: str | None = None
+    """Holds the password and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """No log at all: what its archive holds."""
+
+    url: str
+
+
+EVERY_TOPIC = (">",)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """
+    A part of one log.
+
+    ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not to read, or
+    None for everything there was when the read was planned. ``since`` and ``before`` are the same as times, in ms, and
+    go before them. ``partition`` is what the column of that name says.
+    """
+
+    patterns: tuple[str, ...] = EVERY_TOPIC
+    start: str = "beginning"
+    stop: int | None = None
+    since: int | None = None
+    before: int | None = None
+    fail_on_data_loss: bool = True
+    partition: int = 0
+
+
+WHOLE_LOG = Selection()
+
+
+def topic_filter(patterns: Sequence[str]) -> TopicFilter:
+    """Which topics these patterns take, as a log reader understands them."""
+    return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
+
+
+def check_stop(stop: int, first: int, extent: IdRange) -> None:
+    """
+    Hold an exclusive end against the log and the start of the read.
+
+    Raises:
+        OptionError: It fits neither.
+    """
+    if stop > extent.last + 1:
+        raise OptionError(
+            f"Option endingOffsets={stop} lies beyond the log, whose last offset is {extent.last}."
+        )
+    if stop < first:
+        raise OptionError(f"Option endingOffsets={stop} lies before the start of the read, offset {first}.")
+
+
+def check_end(ids: IdRange, last: int) -> None:
+    """
+    Hold the end of a planned range against the log's last id now.
+
+    Raises:
+        DataLoss: It is out of bounds.
+    """
+    if last < ids.last:
+        raise DataLoss(
+            f"Offsets {ids.first} to {ids.last} were planned, and the log ends at {last} now, as one restored from an "
+            "older copy would."
+        )
+
 
 PIECE_IDS = 2_000  # ids read at a time when the log may be trimmed under the read without failing it
 

@@ -1,17 +1,236 @@
-"""Rows for Spark out of a log's pages as they are stored, whichever engine keeps them."""
+"""
+What a selection means for a gateway's own log, which is asked where it is kept: the ids it starts and ends at.
+
+How the log is asked is its engine's: ``LogIndex`` says what it has to know.
+
+Rows for Spark out of a log's pages as they are stored, whichever engine keeps them.
+
+A page of stored messages beside their checksums (``store.checksum``): all at once, as rows stay in Arrow.
+
+The sums of a page's contents, one after the other, are those of the contents joined: so their bytes are gone over
+once, in the buffer where they are, and no content becomes an object of Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+from zlib import adler32
 
+import numpy as np
 import pyarrow as pa
 
+from amqp_ext.addresses.patterns import may_hold_for
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
-from spark_bridge.places.selection import Selection, topic_filter
+from spark_bridge.errors import OptionError
+from spark_bridge.places.log_place import EVERY_TOPIC, Selection, check_stop, topic_filter
 from store.archive.columns import ALL, Columns
-from store.archive.id_range import IdRange
+from store.archive.errors import DataLoss
+from store.archive.source import IdRange
+from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, content_sum, topic_sum
+
+
+class RuleMark(NamedTuple):
+    """What a rule of retention has taken out of the log, as the store keeps it."""
+
+    rule: str
+    """Its topics, then those of the rules before it, as JSON."""
+    below: int
+    """Of its topics the log may lack messages with ids below this."""
+    whole_ms: int
+    """From this time on nothing of them is missing, ms since the epoch."""
+
+
+class LogIndex(Protocol):
+    """
+    The ids, times and topics of a log, and what its row says.
+
+    Every method raises ConnectionFailed where the log cannot be read.
+    """
+
+    def floor_ms(self) -> int:
+        """From when on every message is still there, in ms."""
+
+    def point(self, name: str) -> int | None:
+        """The position that has this name."""
+
+    def next_message(self, message_id: int) -> tuple[int, int] | None:
+        """Id and time, in ms, of the first message with this id or a higher one."""
+
+    def taken_out(self) -> Sequence[RuleMark]:
+        """What rules of retention have taken out of the log, between messages that stay."""
+
+    def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
+        """Ids and topics of the last messages of a span, falling; some, but not all; None where there are none."""
+
+
+def plan(log: LogIndex, extent: IdRange, selection: Selection) -> IdRange:
+    """
+    What a selection means.
+
+    Args:
+        extent: Of the log, now.
+
+    Raises:
+        DataLoss: The log does not have the start.
+        OptionError: Start or end make no sense for this log.
+    """
+    marks = marks_for(log.taken_out(), selection.patterns)
+    first = _start(log, selection, extent, marks)
+    last, stop = extent.last, selection.stop
+    if selection.before is not None:
+        last = first_since(log, selection.before, extent) - 1
+    elif stop is not None:
+        check_stop(stop, first, extent)
+        last = stop - 1
+    return IdRange(first, last, extent.generation, below(marks))
+
+
+def marks_for(marks: Iterable[RuleMark], patterns: Sequence[str]) -> list[RuleMark]:
+    """Those of rules that may hold for what is read."""
+    return [mark for mark in marks if _concerns(mark.rule, tuple(patterns))]
+
+
+def below(marks: Iterable[RuleMark]) -> tuple[int, ...]:
+    """``IdRange.taken_below`` by them."""
+    return tuple(mark.below for mark in marks)
+
+
+@lru_cache(1_000)
+def _concerns(rule: str, patterns: tuple[str, ...]) -> bool:
+    topics, *before = json.loads(rule)
+    return may_hold_for(topics, before, patterns)
+
+
+def first_since(log: LogIndex, date: int, extent: IdRange) -> int:
+    """The first id from a time on, one past the last where there is none: times never fall along ids."""
+    low, high = extent.first, extent.last + 1
+    while low < high:
+        middle = (low + high) // 2
+        number, arrived_ms = log.next_message(middle) or (middle, date)
+        if arrived_ms >= date:
+            high = middle
+        else:
+            low = number + 1
+    return min(low, extent.last + 1)
+
+
+def check_range(ids: IdRange, extent: IdRange) -> None:
+    """
+    Hold a range against the log, which has to reach down to it, in its generation.
+
+    Raises:
+        DataLoss: It does not.
+    """
+    if extent.generation != ids.generation:
+        raise DataLoss(
+            f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
+        )
+    if extent.first > ids.first:
+        raise DataLoss(
+            f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
+        )
+
+
+def check_is_whole(ids: IdRange, taken_below: Sequence[int]) -> None:
+    """
+    Hold a range, or a part of one, against what rules of retention have taken out by now.
+
+    Raises:
+        DataLoss: They took messages out of it since it was planned.
+    """
+    if ids.lost_since(taken_below):
+        raise DataLoss(
+            f"A rule of retention took messages out of the log since the read was planned, between offsets {ids.first} "
+            f"and {ids.last}."
+        )
+
+
+def _start(log: LogIndex, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
+    if selection.since is not None:
+        return first_since(log, selection.since, extent)
+    text = selection.start
+    start = parse_text(text)
+    now = time.time_ns() // 1_000_000
+    kind, value = start.kind, start.value
+    match kind, value:
+        case StartKind.BEGINNING, _:
+            return extent.first
+        case StartKind.LIVE, _:
+            return extent.last + 1
+        case StartKind.LAST, _:
+            return _newest_matching(log, selection.patterns, extent, 1)
+        case StartKind.NEWEST, int():
+            return _newest_matching(log, selection.patterns, extent, value)
+        case StartKind.DATE | StartKind.AGO, int():
+            date = value if kind is StartKind.DATE else now - value
+            if date > now:
+                raise OptionError(f"Option replayStart={text!r} lies in the future.")
+            if date < log.floor_ms() and selection.fail_on_data_loss:
+                raise DataLoss(f"The log does not reach back to {text}.")
+            if date < max((mark.whole_ms for mark in marks), default=0):
+                _refuse_hole(text, selection, marks)
+            return first_since(log, date, extent)
+        case StartKind.AFTER, ReplayId():
+            if value.generation != extent.generation:
+                raise DataLoss(f"The log was made anew since it gave out {text}.")
+            return _checked(value.number + 1, text, selection, extent, marks)
+        case StartKind.POINT, str():
+            position = log.point(value)
+            if position is None:
+                raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
+            return _checked(position, text, selection, extent, marks)
+        case StartKind.OFFSET, int():
+            return _checked(value, text, selection, extent, marks)
+    raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+
+
+def _checked(first: int, text: str, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
+    if extent.first <= first <= extent.last + 1:
+        if first < max(below(marks), default=0):
+            _refuse_hole(text, selection, marks)
+        return first
+    if selection.fail_on_data_loss:
+        raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
+    return min(max(first, extent.first), extent.last + 1)
+
+
+def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> None:
+    """As a gateway does: what is missing from a start on that was named is no matter of course."""
+    if selection.fail_on_data_loss:
+        raise DataLoss(
+            f"From {text} on the log lacks messages: up to offset {max(below(marks)) - 1} a rule of retention took "
+            "some out. Set failOnDataLoss to false for what there is."
+        )
+
+
+def _newest_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:
+    """
+    The first of so many last ids on topics that are read, the oldest where there are fewer; one past the last where
+    there is none.
+    """
+    topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
+    position = extent.last
+    oldest = extent.last + 1
+    while position >= extent.first:
+        found = log.topics_below(extent.first, position)
+        if found is None:
+            break
+        number = position
+        for number, topic in zip(*found, strict=True):
+            if topics is None or topics.matches(topic):
+                oldest = number
+                count -= 1
+                if not count:
+                    return oldest
+        position = number - 1
+    return oldest
 
 
 class StoredLog(Protocol):
@@ -60,3 +279,45 @@ def stored_messages(log: StoredLog, ids: IdRange) -> Iterator[tuple[pa.RecordBat
     builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
     for page in log.pages(ids, whole=True):
         yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
+
+
+ADLER_MODULUS: Final = 65_521
+HALF: Final = 0xFFFF
+BESIDE_CONTENT: Final = ("checksum",)
+"""What has to be read beside contents, so that they can be checked."""
+BESIDE_ALL: Final = ("bare", "route", "checksum")
+"""The same for all of ``STORED``."""
+
+
+def first_damaged(page: pa.RecordBatch) -> int | None:
+    """The id of the first message that is not what was written; None where all are. The page has what is beside it."""
+    checksums = page.column("checksum").to_numpy()
+    contents = page.column("content")
+    is_sound = np.ones(len(checksums), bool)
+    sums = checksums >> HEAD_BITS
+    if not _are_sums_of(sums, contents):
+        is_sound &= sums == [content_sum(content) for content in contents.to_pylist()]
+    if "bare" in page.schema.names:
+        heads = sum(page.column(name).to_numpy() for name in ("id", "time", "bare", "route"))
+        topics = page.column("topic").dictionary_encode()
+        of_topics = np.array([topic_sum(topic) for topic in topics.dictionary.to_pylist()])
+        heads = heads + of_topics[topics.indices.to_numpy()]
+        is_sound &= ((checksums & HEAD) - heads) % HEAD_MODULUS == 0
+    if is_sound.all():
+        return None
+    return int(page.column("id")[int(is_sound.argmin())].as_py())
+
+
+def _are_sums_of(sums: np.ndarray, contents: pa.Array) -> bool:
+    """Whether these are the contents' sums, told from all of them together."""
+    if contents.type != pa.binary():
+        return False
+    _, offsets, data = contents.buffers()
+    ends = np.frombuffer(offsets, np.int32)[contents.offset : contents.offset + len(contents) + 1].astype(
+        np.int64
+    )
+    joined = memoryview(data)[ends[0] : ends[-1]] if data is not None else b""
+    firsts = (sums & HALF) - 1
+    # Each byte of a content counts in the second half once for itself and for each one after it.
+    second = (sums >> 16).sum() + (firsts * (ends[-1] - ends[1:])).sum()
+    return adler32(joined) == int(second) % ADLER_MODULUS << 16 | (int(firsts.sum()) + 1) % ADLER_MODULUS

@@ -39,7 +39,7 @@ class Segment:
     first_ms: int
     last_ms: int
     footer: int | None = None
-    """CRC-32 of the file's footer (``store.archive.segment.footer_checksum``); None as earlier versions wrote it."""
+    """CRC-32 of the file's footer (``store.archive.segments.footer_checksum``); None as earlier versions wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

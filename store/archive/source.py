@@ -1,13 +1,53 @@
-"""The replay log that is archived, as the archiver asks it: a gateway over AMQP, or a gateway's file."""
+"""
+A range of message ids of a replay log: what is asked for, planned, read and archived.
+
+The replay log that is archived, as the archiver asks it: a gateway over AMQP, or a gateway's file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import pyarrow as pa
 
-from store.archive.id_range import IdRange
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """
+    Ids ``first`` to ``last``, both included, of one generation of the log. Empty when last < first.
+
+    A range names ids, not messages: a topic pattern, or a message that was never logged, leaves gaps.
+    """
+
+    first: int
+    last: int
+    generation: int | None
+    taken_below: tuple[int, ...] = ()
+    """For each rule of retention that took messages out between others by the time of this: below which id it did."""
+
+    def lost_since(self, taken_below: Sequence[int]) -> bool:
+        """
+        Whether rules of retention took messages out of these ids since.
+
+        Args:
+            taken_below: The same as ``taken_below`` now. What a rule took out before the log's beginning may be left
+                out of either, as long as the log reaches down to ``first``.
+        """
+        # Each only ever grows: their sum is the same where none has.
+        return self._taken(taken_below) > self._taken(self.taken_below)
+
+    def _taken(self, taken_below: Sequence[int]) -> int:
+        return sum(min(max(below - self.first, 0), self.last - self.first + 1) for below in taken_below)
+
+    def split(self, parts: int) -> list[IdRange]:
+        """At most ``parts`` adjoining ranges of nearly equal width; an empty range stays one."""
+        width = self.last - self.first + 1
+        count = max(1, min(parts, width))
+        edges = [self.first + width * part // count for part in range(count + 1)]
+        return [IdRange(low, high - 1, self.generation, self.taken_below) for low, high in pairwise(edges)]
 
 
 class LogWatch(Protocol):

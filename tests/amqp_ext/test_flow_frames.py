@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UInt
-from amqp_ext.flow_frames import (
+from amqp_ext.frames.flow import (
     BEGIN,
     FLOW,
     StateRequest,

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
-from amqp_ext.flow_frames import StateRequest
-from amqp_ext.frames.findings import BadConnection, BadSession, Finding, Retirement
-from amqp_ext.frames.walk import FrameWalk
+from amqp_ext.frames.flow import StateRequest
+from amqp_ext.frames.walk import BadConnection, BadSession, Finding, FrameWalk, Retirement
 from tests.support.frames import (
     AMQP_HEADER,
     ATTACH,

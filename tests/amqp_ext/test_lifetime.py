@@ -9,7 +9,7 @@ import pytest
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, ULong
-from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
+from amqp_ext.terminus_fields import Lifetime, LifetimeError, read_lifetime
 
 KEY = Symbol("lifetime-policy")
 

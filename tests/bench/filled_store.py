@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.errors import Refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import amqp_ext.addresses.address as reader
-from amqp_ext.addresses.options import read_options
+from amqp_ext.addresses.address import read_options
 from gateway.cli import main
 
 PLANTED = "kind=stream"

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from amqp_ext.message.trace_context import TraceContext
+from amqp_ext.message.fields import TraceContext
 from gateway.config import Telemetry
 from gateway.otlp import OtlpExport, read_headers
 from gateway.vpn.tracing import Span, SpanKind

@@ -15,7 +15,7 @@ from proton import Described as ProtonDescribed
 
 from amqp_ext.codec import Described, Symbol, Timestamp, encode
 from amqp_ext.message.reader_batches import BATCHES, batch_of
-from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.wire import Broker
 
 REPLAY_START = "rewind:replay-start"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from spark_bridge.options import Options
 from spark_bridge.places.from_options import log_place
 from store.archive.columns import Columns
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 
 
 def plan(options: Options) -> IdRange:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
 from spark_bridge.options import MEANINGS, Mode, Options, parse
-from spark_bridge.places.addresses import Folder, Schema
+from spark_bridge.places.log_place import Folder, Schema
 from store.archive.errors import ConnectionFailed
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ import pytest
 
 from spark_bridge.options import parse
 from spark_bridge.partitions import shares
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from spark_bridge.errors import SchemaError
-from spark_bridge.schema import chosen
+from spark_bridge.source import chosen
 from store.archive.columns import COLUMNS, arrow_schema
 from tests.spark_bridge.spark_types import struct
 

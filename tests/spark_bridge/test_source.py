@@ -12,10 +12,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.partitions import LogPartition
-from spark_bridge.places.log_link import PAGE_ROWS
+from spark_bridge.places.broker_place import PAGE_ROWS
 from spark_bridge.source import LogReader, RewindSource
 from store.archive.errors import DataLoss
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

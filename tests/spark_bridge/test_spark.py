@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqp_ext.codec import Described
-from spark_bridge.schema import DDL
+from spark_bridge.source import DDL
 from store.archive.columns import COLUMNS
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import (
     DeleteEndpoint,
     DropCursor,

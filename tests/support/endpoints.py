@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqp_ext.message.priority import HIGHEST, LOWEST
+from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, assert_never
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from amqp_ext.message.erased import ERASED_REASON
+from amqp_ext.message.annotations import ERASED_REASON
 from tests.support.client import Client
 from tests.system.gateway_process import GatewayProcess
 from tests.system.load import Consumer, Named, Publisher

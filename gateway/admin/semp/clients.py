@@ -198,7 +198,7 @@ def _asked(action: Action, address: str) -> Address:
     What an address names.
 
     Raises:
-        amqp_ext.addresses.texts.AddressError: It names nothing here.
+        amqp_ext.addresses.forms.AddressError: It names nothing here.
         SempError: INVALID_PARAMETER, nobody has rules for such.
     """
     asked = parse_target(address) if action is Action.PUBLISH else parse_source(address)

@@ -8,7 +8,7 @@ from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
-from amqp_ext.addresses.queue_names import check_queue_name, queue_topic
+from amqp_ext.addresses.address import check_queue_name, queue_topic
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights

@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from typing_extensions import TypedDict
 
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.audit import asked_of

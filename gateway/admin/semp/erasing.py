@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from amqp_ext.message.erased import MOST_REASON
+from amqp_ext.message.annotations import MOST_REASON
 from amqp_ext.replay_id import ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import from_options
 from amqp_ext.topics import TopicPattern

@@ -17,16 +17,9 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from amqp_ext.message.json_sections import (
-    PROPERTIES_SECTION,
-    BodyKind,
-    body_bytes,
-    brief,
-    is_erased,
-    sections_of,
-)
-from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
-from amqp_ext.message.priority import priority_of
+from amqp_ext.message.fields import DEFAULT as DEFAULT_PRIORITY
+from amqp_ext.message.fields import priority_of
+from amqp_ext.message.json_rows import PROPERTIES_SECTION, BodyKind, body_bytes, brief, is_erased, sections_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import MAX_OFFSET, from_options
 from amqp_ext.selector.lexer import SelectorError

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, OPTION, Missing, ReplayStart, StartKind, parse_text
-from amqp_ext.replay_start.modifiers import with_modifiers
+from amqp_ext.replay_start.filter_value import with_modifiers
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.lazy_route import LazyRoute

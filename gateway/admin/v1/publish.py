@@ -17,8 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from amqp_ext.addresses.address import AddressKind, parse_target
-from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
 from amqp_ext.message.json_message import MessageFormError, message_of_line
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
@@ -308,7 +307,7 @@ def topic_of(vpn: MessageVpn, address: str) -> str:
     The topic that an address publishes to; a queue it names is made where that is allowed.
 
     Raises:
-        amqp_ext.addresses.texts.AddressError: It is none.
+        amqp_ext.addresses.forms.AddressError: It is none.
         amqp_ext.topics.TopicSyntaxError: Nor is its topic.
         Refused: Nothing can be sent there.
     """

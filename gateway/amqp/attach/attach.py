@@ -35,12 +35,19 @@ from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters.filter_set import REPLAY_START, Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime, LifetimeError, read_lifetime
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.message.reader_batches import BATCHES
-from amqp_ext.outcomes import OutcomesError, in_order, read_outcomes
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart, ReplayStartError
+from amqp_ext.terminus_fields import (
+    LIFETIME_POLICY,
+    Lifetime,
+    LifetimeError,
+    OutcomesError,
+    in_order,
+    read_lifetime,
+    read_outcomes,
+)
 from amqp_ext.vendor_forms import EPOCH_PROPERTIES
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ServedNode

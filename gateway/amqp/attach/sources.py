@@ -11,12 +11,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from proton import Terminus
 
-from amqp_ext.addresses.address import Address, AddressKind, parse_source
-from amqp_ext.addresses.forms import PartitionPosition
-from amqp_ext.addresses.options import NO_OPTIONS
-from amqp_ext.addresses.queue_names import queue_topic
-from amqp_ext.addresses.texts import AddressError
-from amqp_ext.lifetime import Lifetime
+from amqp_ext.addresses.address import NO_OPTIONS, Address, AddressKind, parse_source, queue_topic
+from amqp_ext.addresses.forms import AddressError, PartitionPosition
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import (
     ReplayStart,
@@ -26,6 +22,7 @@ from amqp_ext.replay_start import (
     from_options,
     parse_text,
 )
+from amqp_ext.terminus_fields import Lifetime
 from gateway.amqp.attach.attach import AttachRequest, LinkSetup, SourceInPlace, reply_to_source
 from gateway.amqp.attach.subscriptions import Subscription, endpoint_for, kept_endpoint
 from gateway.amqp.client import Client

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from proton import UNDESCRIBED, Array, Data, Link, Terminus, symbol
 
-from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.address import queue_of_topic, queue_topic
 from amqp_ext.transactions import LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS
 from gateway.amqp.attach.attach import AttachRequest, LinkSetup, echo_termini, say_lifetime
 from gateway.amqp.client import Client

@@ -23,18 +23,23 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from amqp_ext.addresses.address import Address, AddressKind
-from amqp_ext.addresses.forms import PartitionPosition
-from amqp_ext.addresses.queue_names import check_queue_name, queue_topic
-from amqp_ext.addresses.texts import AddressError
-from amqp_ext.event_hubs.addresses import CBS, MANAGEMENT, PARTITION, partition_path, send_path
-from amqp_ext.event_hubs.commands import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
-from amqp_ext.event_hubs.event_batch import events_of
-from amqp_ext.event_hubs.incoming_frames import IncomingFrames
-from amqp_ext.event_hubs.padding import Padder
-from amqp_ext.event_hubs.requests import CbsNode, ManagementNode
-from amqp_ext.event_hubs.shared_access import Token, TokenError, read_token
-from amqp_ext.event_hubs.wire_names import CBS_MECHANISM
+from amqp_ext.addresses.address import Address, AddressKind, check_queue_name, queue_topic
+from amqp_ext.addresses.forms import AddressError, PartitionPosition
+from amqp_ext.event_hubs.forms import CBS, CBS_MECHANISM, MANAGEMENT, PARTITION, partition_path, send_path
+from amqp_ext.event_hubs.frames import IncomingFrames, Padder, events_of
+from amqp_ext.event_hubs.management import (
+    SAS_TOKEN,
+    CbsNode,
+    HubState,
+    ManagementNode,
+    PartitionState,
+    PutToken,
+    ReadHub,
+    ReadPartition,
+    Token,
+    TokenError,
+    read_token,
+)
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, ServedNode
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease

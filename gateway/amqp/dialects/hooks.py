@@ -249,7 +249,7 @@ class Spoken:
         The topic that a target's address stands for in a dialect; None where none has such addresses.
 
         Raises:
-            amqp_ext.addresses.texts.AddressError: It looks like such an address, and is none.
+            amqp_ext.addresses.forms.AddressError: It looks like such an address, and is none.
         """
         for read in self._topics:
             if (topic := read(address)) is not None:

@@ -6,7 +6,7 @@ Queues and streams: a declaration is what an attach does on first use, with sett
 consume from it, may declare it. To purge and to delete is to administer.
 
 Exchanges and bindings: an exchange is a name in front of topics, and a kind that says how its bindings look at keys
-(``amqp_ext.rabbitmq.exchanges``): to declare one permits nothing by itself. Who binds a queue subscribes it, and needs
+(``amqp_ext.rabbitmq.forms``): to declare one permits nothing by itself. Who binds a queue subscribes it, and needs
 ``consume`` on the subscription's topics.
 """
 
@@ -16,12 +16,20 @@ from collections import defaultdict
 from dataclasses import fields
 from typing import Any, Final
 
-from amqp_ext.addresses.address import AddressKind
-from amqp_ext.addresses.queue_names import check_queue_name
-from amqp_ext.addresses.texts import AddressError
-from amqp_ext.rabbitmq import introduction
-from amqp_ext.rabbitmq.addresses import MANAGEMENT, address_of_queue, topic_of_address
-from amqp_ext.rabbitmq.commands import (
+from amqp_ext.addresses.address import AddressKind, check_queue_name
+from amqp_ext.addresses.forms import AddressError
+from amqp_ext.rabbitmq import forms
+from amqp_ext.rabbitmq.forms import (
+    MANAGEMENT,
+    PREDECLARED,
+    ExchangeError,
+    ExchangeKind,
+    address_of_queue,
+    subscriptions_of,
+    topic_of,
+    topic_of_address,
+)
+from amqp_ext.rabbitmq.management import (
     Bind,
     Binding,
     Declared,
@@ -31,15 +39,14 @@ from amqp_ext.rabbitmq.commands import (
     DeleteQueue,
     DescribeQueue,
     FindBinding,
+    ManagementNode,
     PurgeQueue,
+    QueueArguments,
     QueueState,
     Removed,
     RenewToken,
     Unbind,
 )
-from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeError, ExchangeKind, subscriptions_of, topic_of
-from amqp_ext.rabbitmq.queue_arguments import QueueArguments
-from amqp_ext.rabbitmq.requests import ManagementNode
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
 from gateway.amqp.nodes import ExclusiveQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
@@ -53,13 +60,13 @@ from gateway.vpn.administration import Administration
 def rabbitmq_dialect() -> Dialect:
     """The dialect, with what its clients declare in all Message VPNs of a gateway."""
     return Dialect(
-        open_properties=introduction.OPEN_PROPERTIES,
-        offered_capabilities=introduction.OFFERED_CAPABILITIES,
-        default_vhost=introduction.DEFAULT_VHOST,
-        nodes={MANAGEMENT: ServedNode(ManagementNode(introduction.NODE_NAME), Management().perform)},
+        open_properties=forms.OPEN_PROPERTIES,
+        offered_capabilities=forms.OFFERED_CAPABILITIES,
+        default_vhost=forms.DEFAULT_VHOST,
+        nodes={MANAGEMENT: ServedNode(ManagementNode(forms.NODE_NAME), Management().perform)},
         topic_of_address=topic_of_address,
         address_of_queue=address_of_queue,
-        consumer_priority=introduction.CONSUMER_PRIORITY,
+        consumer_priority=forms.CONSUMER_PRIORITY,
     )
 
 
@@ -71,7 +78,7 @@ class Management:
 
     async def perform(self, client: DialectClient, command: Any) -> Any:
         """
-        Carry out a command of ``amqp_ext.rabbitmq.commands``.
+        Carry out a command of ``amqp_ext.rabbitmq.management``.
 
         Returns:
             What that module says of the command, once it is durable.

@@ -22,9 +22,8 @@ from typing import Any, Final, NamedTuple
 from cproton_ffi import ffi, lib
 from proton import Collector, Event, Link, Transport
 
-from amqp_ext.flow_frames import FLOW, StateRequest, fields_of, frames_of, with_link_state
-from amqp_ext.frames.findings import Finding
-from amqp_ext.frames.walk import FrameWalk, Piece
+from amqp_ext.frames.flow import FLOW, StateRequest, fields_of, frames_of, with_link_state
+from amqp_ext.frames.walk import Finding, FrameWalk, Piece
 from gateway.amqp.engine.link_table import LinkTable, Receiving, Sending
 from gateway.amqp.engine.loops import LOOPS, Loops, pull
 from gateway.amqp.engine.native import (

@@ -22,10 +22,9 @@ from typing import Any, Protocol
 
 from proton import Link, Session
 
-from amqp_ext.flow_frames import ATTACH, fields_of, frames_of, with_handle_max
-from amqp_ext.frames.findings import BadLink, BadSession
+from amqp_ext.frames.flow import ATTACH, fields_of, frames_of, with_handle_max
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.frames.walk import FrameWalk
+from amqp_ext.frames.walk import BadLink, BadSession, FrameWalk
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.conditions import code_of, condition_of, room_of
 from gateway.amqp.engine.loops import LOOPS, Loops

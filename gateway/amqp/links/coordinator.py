@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from proton import Delivery, Disposition, Link
 
-from amqp_ext.outcomes import REJECTED
+from amqp_ext.terminus_fields import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
 from gateway.amqp.client import Client
 from gateway.amqp.engine.conditions import condition_of

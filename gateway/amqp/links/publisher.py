@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from proton import Link, Terminus
 
-from amqp_ext.addresses.address import AddressKind, parse_target
-from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offsets, to_address
-from amqp_ext.outcomes import REJECTED, RELEASED
+from amqp_ext.terminus_fields import REJECTED, RELEASED
 from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.client import Client
 from gateway.amqp.engine.conditions import Denied, describe

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from amqp_ext.message.priority import DEFAULT
+from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import (
     AddReferences,
     DropCursor,

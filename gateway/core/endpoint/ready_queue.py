@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice, repeat
 
-from amqp_ext.message.priority import HIGHEST, LOWEST
+from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.model import WHOLE
 

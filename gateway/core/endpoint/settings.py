@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from amqp_ext.topics import TopicFilter, TopicPattern
 
 

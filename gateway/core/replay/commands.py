@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import CountAttempts, Effect, MoveCursor, OpenCursor, Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity

@@ -19,13 +19,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.message_id import JMS_TYPE_PREFIX, readings, traces
+from amqp_ext.message.fields import JMS_TYPE_PREFIX, readings, traces
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.selector.fields import Reference
 from amqp_ext.selector.lexer import SelectorError
-from amqp_ext.selector.selector import compile_selector
-from amqp_ext.selector.terms import Equation, split_conjunction
+from amqp_ext.selector.selector import Equation, compile_selector, split_conjunction
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 

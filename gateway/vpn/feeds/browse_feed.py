@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from amqp_ext.message.priority import HIGHEST, LOWEST
+from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused

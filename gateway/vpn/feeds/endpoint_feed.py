@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from amqp_ext.message.ttl import ttl_of
+from amqp_ext.message.fields import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
-from amqp_ext.message.copies import CopyFronts
+from amqp_ext.message.annotations import CopyFronts
 from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
 from gateway.config import ReplayTarget
 from gateway.core.erasing import with_markers

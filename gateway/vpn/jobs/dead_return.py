@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
-from amqp_ext.addresses.queue_names import queue_topic, topic_endpoint_of_topic, topic_endpoint_topic
+from amqp_ext.addresses.address import queue_topic, topic_endpoint_of_topic, topic_endpoint_topic
 from amqp_ext.codec import CodecError, Long
-from amqp_ext.message.annotations import annotated, without_annotations
-from amqp_ext.message.copies import SOURCE_ID, origin_of
+from amqp_ext.message.annotations import SOURCE_ID, annotated, origin_of, without_annotations
 from amqp_ext.message.sections import MessageView, message_annotations
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity

@@ -19,9 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.address import AddressKind, parse_target
-from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
 from gateway.core.broker import Broker

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from amqp_ext.addresses.address import AddressKind, parse_target
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity

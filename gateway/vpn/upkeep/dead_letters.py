@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
 from gateway.core.broker import Broker

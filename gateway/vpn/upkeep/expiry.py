@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from amqp_ext.message.ttl import ttl_of
+from amqp_ext.message.fields import ttl_of
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint
 from gateway.core.endpoint.settings import EndpointKind

@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
-from amqp_ext.addresses.forms import PartitionPosition
-from amqp_ext.addresses.options import OPTIONS
-from amqp_ext.addresses.queue_names import (
+from amqp_ext.addresses.address import (
     FORBIDDEN_IN_QUEUE_NAMES,
     MAX_QUEUE_NAME,
+    OPTIONS,
+    Address,
+    AddressKind,
     check_queue_name,
+    parse_source,
+    parse_target,
     queue_of_topic,
     queue_topic,
 )
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.forms import AddressError, PartitionPosition
 
 QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.addresses.patterns import AddressPattern
-from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicFilter, TopicPattern
 
 QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, decode, encode
-from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT, IncomingFrames
-from amqp_ext.event_hubs.padding import PADDING_BYTES
+from amqp_ext.event_hubs.frames import BATCH_FORMAT, PADDING_BYTES, IncomingFrames
 from tests.support.frames import AMQP_HEADER, frame, framed
 
 

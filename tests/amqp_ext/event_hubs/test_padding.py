@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, UInt, ULong, decode
-from amqp_ext.event_hubs.padding import FIELDS, PADDING_BYTES, Padder, padded
+from amqp_ext.event_hubs.frames import FIELDS, PADDING_BYTES, Padder, padded
 from tests.support.frames import AMQP_HEADER, frame
 
 HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from amqp_ext.event_hubs.position_selector import POSITION, from_position_selector
+from amqp_ext.event_hubs.forms import POSITION, from_position_selector
 from amqp_ext.replay_start import (
     MAX_DATE_MS,
     MAX_OFFSET,

@@ -8,9 +8,16 @@ from uuid import UUID
 import pytest
 
 from amqp_ext.codec import CodecError, Described, Int, Symbol, ULong, encode
-from amqp_ext.event_hubs.commands import HubState, PartitionState, PutToken, ReadHub, ReadPartition
-from amqp_ext.event_hubs.event_batch import events_of
-from amqp_ext.event_hubs.requests import CbsNode, ManagementNode
+from amqp_ext.event_hubs.frames import events_of
+from amqp_ext.event_hubs.management import (
+    CbsNode,
+    HubState,
+    ManagementNode,
+    PartitionState,
+    PutToken,
+    ReadHub,
+    ReadPartition,
+)
 from amqp_ext.message import sections
 from amqp_ext.request_nodes import RequestError, value_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.event_hubs.shared_access import TokenError, path_of, read_token, sign
+from amqp_ext.event_hubs.management import TokenError, path_of, read_token, sign
 
 KEY = "0123456789abcdef"
 RESOURCE = "sb://127.0.0.1:5672/flights"

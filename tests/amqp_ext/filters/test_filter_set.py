@@ -22,12 +22,7 @@ from amqp_ext.filters.filter_set import (
     read_filter_set,
 )
 from amqp_ext.filters.forms import FilterError
-from amqp_ext.rabbitmq.stream_filters import (
-    STREAM_FILTER,
-    STREAM_MATCH_UNFILTERED,
-    STREAM_OFFSET_SPEC,
-    StreamFilter,
-)
+from amqp_ext.rabbitmq.forms import STREAM_FILTER, STREAM_MATCH_UNFILTERED, STREAM_OFFSET_SPEC, StreamFilter
 from amqp_ext.replay_start import (
     FILTER,
     Missing,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Long
-from amqp_ext.message.annotations import annotated, without_annotations
-from amqp_ext.message.copies import KNOWN_TOPICS, CopyFronts
+from amqp_ext.message.annotations import KNOWN_TOPICS, CopyFronts, annotated, without_annotations
 from amqp_ext.message.sections import bare_offset, validate
 from tests.support.messages import data, section, take_apart
 

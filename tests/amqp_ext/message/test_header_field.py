@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, UInt, ULong
-from amqp_ext.message.header_field import REMEMBERED_HEADERS, header_field
+from amqp_ext.message.fields import REMEMBERED_HEADERS, header_field
 
 
 def headed(ttl_ms: int) -> bytes:

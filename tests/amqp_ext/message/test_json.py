@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError, Symbol, Timestamp, ULong, decode
 from amqp_ext.message.annotations import OURS, Splicer
-from amqp_ext.message.json_message import MessageFormError, message_of, message_of_line
-from amqp_ext.message.json_object import SAID_ELSEWHERE, as_object
+from amqp_ext.message.json_message import (
+    SAID_ELSEWHERE,
+    MessageFormError,
+    as_object,
+    message_of,
+    message_of_line,
+)
 from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.message.sections import bare_offset
 from tests.amqp_ext.test_codec import SYMBOLS, TEXT, VALUES

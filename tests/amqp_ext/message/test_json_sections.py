@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, Timestamp, UByte, UInt, ULong
-from amqp_ext.message.erased import erased
-from amqp_ext.message.json_object import plain
-from amqp_ext.message.json_sections import (
+from amqp_ext.message.annotations import erased
+from amqp_ext.message.json_message import plain
+from amqp_ext.message.json_rows import (
     MOST_BODY_BYTES,
     MOST_BRIEF_BYTES,
     MOST_BRIEF_TEXT,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, UByte, ULong
-from amqp_ext.message.priority import DEFAULT, priorities_of, priority_of
+from amqp_ext.message.fields import DEFAULT, priorities_of, priority_of
 
 BODY = codec.encode(Described(ULong(0x75), b"x"))
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol
+from amqp_ext.message.fields import TraceContext, context_of, may_have_context, parse_context
 from amqp_ext.message.sections import bare_offset
-from amqp_ext.message.trace_context import TraceContext, context_of, may_have_context, parse_context
 from tests.support.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, data, section
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

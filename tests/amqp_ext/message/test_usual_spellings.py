@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UInt, ULong, encode
+from amqp_ext.message import sections as section_contents
 from amqp_ext.message.sections import (
     AMQP_SEQUENCE,
     PROPERTIES,
@@ -18,7 +19,6 @@ from amqp_ext.message.sections import (
     bare_offsets,
     to_address,
 )
-from amqp_ext.message.sections import contents as section_contents
 from tests.amqp_ext.message.test_sections import ANNOTATIONS, BODIES, HEADERS, data, section, wide
 
 # --- where the bare message begins ----------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_ext.addresses.texts import AddressError
-from amqp_ext.rabbitmq.addresses import topic_of_address
+from amqp_ext.addresses.forms import AddressError
+from amqp_ext.rabbitmq.forms import topic_of_address
 
 
 @pytest.mark.parametrize(

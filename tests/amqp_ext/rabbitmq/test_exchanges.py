@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.rabbitmq.exchanges import (
-    ExchangeError,
-    ExchangeKind,
-    subscriptions_of,
-    topic_of,
-)
+from amqp_ext.rabbitmq.forms import ExchangeError, ExchangeKind, subscriptions_of, topic_of
 from amqp_ext.topics import TopicPattern, check_topic
 
 WORDS = st.sampled_from(["a", "b", "", "a/b", "*x", ">", "x*", "%41", "!", "ü"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amqp_ext.codec import Int, UInt
-from amqp_ext.rabbitmq.queue_arguments import ArgumentError, QueueArguments, read_queue_arguments
+from amqp_ext.rabbitmq.management import ArgumentError, QueueArguments, read_queue_arguments
 
 QUEUE = {
     "x-queue-type": "quorum",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from amqp_ext import codec
 from amqp_ext.codec import Array, CodecError, Described, ULong
 from amqp_ext.message import sections
-from amqp_ext.rabbitmq.commands import (
+from amqp_ext.rabbitmq.forms import NODE_NAME, ExchangeKind
+from amqp_ext.rabbitmq.management import (
     Bind,
     Binding,
     Declared,
@@ -23,16 +24,14 @@ from amqp_ext.rabbitmq.commands import (
     DeleteQueue,
     DescribeQueue,
     FindBinding,
+    ManagementNode,
     PurgeQueue,
+    QueueArguments,
     QueueState,
     Removed,
     RenewToken,
     Unbind,
 )
-from amqp_ext.rabbitmq.exchanges import ExchangeKind
-from amqp_ext.rabbitmq.introduction import NODE_NAME
-from amqp_ext.rabbitmq.queue_arguments import QueueArguments
-from amqp_ext.rabbitmq.requests import ManagementNode
 from amqp_ext.request_nodes import Request, RequestError, value_of
 
 NODE = ManagementNode(NODE_NAME)

@@ -10,7 +10,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, ULong
 from amqp_ext.message import sections
 from amqp_ext.message.sections import MessageView, bare_offset
-from amqp_ext.rabbitmq.stream_filters import StreamFilter
+from amqp_ext.rabbitmq.forms import StreamFilter
 
 NOTHING = object()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from amqp_ext.codec import Symbol, Timestamp
-from amqp_ext.rabbitmq.stream_offset import STREAM_OFFSET, from_stream_offset_spec
+from amqp_ext.rabbitmq.forms import STREAM_OFFSET, from_stream_offset_spec
 from amqp_ext.replay_start import (
     MAX_OFFSET,
     Missing,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amqp_ext.codec import Timestamp
-from amqp_ext.rabbitmq.stream_offset import from_stream_offset_spec
+from amqp_ext.rabbitmq.forms import from_stream_offset_spec
 from amqp_ext.replay_start import (
     MAX_DATE_MS,
     from_rewind_filter,

@@ -7,11 +7,22 @@ import sys
 
 import pytest
 
-from amqp_ext.selector.ast import And, Arithmetic, Between, Comparison, In, IsNull, Like, Not, Or, Sign
 from amqp_ext.selector.lexer import SelectorError, Syntax
-from amqp_ext.selector.parser import MAX_DEPTH, parse
-from amqp_ext.selector.selector import compile_selector
-from amqp_ext.selector.terms import split_conjunction
+from amqp_ext.selector.parser import (
+    MAX_DEPTH,
+    And,
+    Arithmetic,
+    Between,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Sign,
+    parse,
+)
+from amqp_ext.selector.selector import compile_selector, split_conjunction
 
 
 def shape(text: str, syntax: Syntax = Syntax.JMS) -> str:

@@ -10,8 +10,7 @@ import pytest
 
 from amqp_ext.selector.fields import Reference
 from amqp_ext.selector.lexer import SelectorError, Syntax
-from amqp_ext.selector.selector import compile_selector, compile_sql_filter
-from amqp_ext.selector.terms import extract_equal, split_conjunction
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter, extract_equal, split_conjunction
 
 START = "m.x-opt-replay-start"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from urllib.request import urlopen
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
 from tests.bench.load import LoadFailed, recv
 from tests.bench.server_process import MEGABYTE, gateway

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.bench import limits

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
-from amqp_ext.event_hubs.shared_access import sign
+from amqp_ext.event_hubs.management import sign
 from tests.fuzz.made.kind import Answer, Kind, Listener, Step
 from tests.fuzz.made.texts import QUEUES, address, topic
 from tests.fuzz.made.values import (

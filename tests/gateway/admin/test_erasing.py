@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from proton import Link, Message, Terminus
 
 from amqp_ext.codec import Long, Symbol
-from amqp_ext.message.erased import ERASED_REASON, ERASED_TIME
+from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
 from store.postgresql.database import schema_name

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_ext.message.erased import erased
+from amqp_ext.message.annotations import erased
 from amqp_ext.message.sections import bare_offset
 from gateway.admin.semp.messages import ListedRows, listed_message
 from gateway.admin.v1 import log

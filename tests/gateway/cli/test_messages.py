@@ -18,7 +18,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from amqp_ext.codec import Timestamp
-from amqp_ext.message.json_object import as_object
+from amqp_ext.message.json_message import as_object
 from gateway.cli import amqp_client as peer
 from gateway.cli import main, tail
 from gateway.cli.tail import as_line

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from amqp_ext.rabbitmq.queue_arguments import QueueArguments
+from amqp_ext.rabbitmq.management import QueueArguments
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
 from gateway.config import Queue, Vpn, example_toml, parse
 from gateway.config.changes import reconcile

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.addresses.address import AddressKind
-from amqp_ext.addresses.queue_names import queue_of_topic
-from amqp_ext.addresses.texts import AddressError
+from amqp_ext.addresses.address import AddressKind, queue_of_topic
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 

@@ -6,9 +6,8 @@ import socket
 import pytest
 
 from amqp_ext.codec import Described, Symbol
-from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.amqp_client.links import Receiver, Sender
-from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.errors import Refused
 from store.archive.errors import ConnectionFailed
 from tests.spark_bridge.log_peer import LogPeer, annotated, data

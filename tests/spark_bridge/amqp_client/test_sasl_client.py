@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_ext.codec import Array, Described, Symbol, UByte, decode
-from spark_bridge.amqp_client.sasl_client import SASL_HEADER, authenticate
+from spark_bridge.amqp_client.wire import SASL_HEADER, authenticate
 from store.archive.errors import ConnectionFailed
 from tests.support.frames import SASL_FRAME, SASL_MECHANISMS, SASL_OUTCOME, frame
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, ULong, decode, encode
 from amqp_ext.message.sections import split
-from spark_bridge.columns.common_encodings import items, sections
+from spark_bridge.columns.single_message import items, sections
 
 pytestmark = pytest.mark.spark
 SCALARS = (

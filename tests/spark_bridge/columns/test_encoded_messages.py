@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError
 from amqp_ext.message.reader_batches import batch_of, messages_of
-from spark_bridge.columns.encoded_messages import PADDING, EncodedMessages, GatheredBatches
+from spark_bridge.columns.message_block import PADDING, EncodedMessages, GatheredBatches
 
 pytestmark = pytest.mark.spark
 MESSAGES = st.lists(st.binary(max_size=90), max_size=9)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
 from amqp_ext.message.annotations import REPLAY_NAME, Splicer, annotated
 from amqp_ext.message.sections import bare_offset
-from spark_bridge.columns.encoded_messages import EncodedMessages
-from spark_bridge.columns.message_block import MessageBlock, Unusual
+from spark_bridge.columns.message_block import EncodedMessages, MessageBlock, Unusual
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from store.archive.columns import COLUMNS
 

@@ -8,7 +8,7 @@ import pytest
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from amqp_ext.topics import TopicFilter, TopicPattern
-from spark_bridge.columns.encoded_messages import EncodedMessages
+from spark_bridge.columns.message_block import EncodedMessages
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.columns.single_message import UNDECODABLE, text
 from spark_bridge.errors import UnreadableMessage

@@ -11,8 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_bridge.errors import OptionError
 from spark_bridge.source import LogReader
-from store.archive.archiver import Archiver, Limits
-from store.archive.compaction import compact
+from store.archive.archiver import Archiver, Limits, compact
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.storage import storage_at
 from tests.spark_bridge.places.test_log_file import source, table

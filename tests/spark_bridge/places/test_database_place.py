@@ -18,19 +18,16 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from gateway.core.effects import SavePoint, TrimLog, TrimTopics
 from gateway.core.model import Point
-from spark_bridge.columns.encoded_messages import PAGE_BYTES
+from spark_bridge.columns.message_block import PAGE_BYTES
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
-from spark_bridge.places import log_tables
-from spark_bridge.places.addresses import Schema
-from spark_bridge.places.database_place import DatabasePlace
-from spark_bridge.places.log_tables import LogTables
-from spark_bridge.places.selection import WHOLE_LOG, Selection
-from spark_bridge.schema import DDL, chosen
-from spark_bridge.source import RewindSource
+from spark_bridge.places import database_place
+from spark_bridge.places.database_place import DatabasePlace, LogTables
+from spark_bridge.places.log_place import WHOLE_LOG, Schema, Selection
+from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import ALL, arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 from store.postgresql.connection import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import ERASED, are_markers, fill
@@ -319,7 +316,7 @@ def test_a_standby_that_does_not_come_up_fails_the_read(
     try:
         written.publish(5)
         ids = DatabasePlace(written.at(primary)).plan(WHOLE_LOG)
-        monkeypatch.setattr(log_tables, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(database_place, "PATIENCE_SECONDS", 0.2)
         for fail_on_data_loss in (True, False):
             with pytest.raises(ConnectionFailed, match="does not come up to offset 10"):
                 list(

@@ -16,19 +16,16 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
-from amqp_ext.message.erased import NO_BODY
-from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
+from amqp_ext.message.annotations import NO_BODY
+from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
-from spark_bridge.places import log_file
-from spark_bridge.places.addresses import Folder
-from spark_bridge.places.file_place import FilePlace
-from spark_bridge.places.log_file import LogFile
-from spark_bridge.places.sqlite_reader import SqliteReader
-from spark_bridge.schema import DDL, chosen
-from spark_bridge.source import RewindSource
+from spark_bridge.places import file_place
+from spark_bridge.places.file_place import FilePlace, LogFile, SqliteReader
+from spark_bridge.places.log_place import Folder
+from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
@@ -481,8 +478,8 @@ def test_pages_of_any_size_bring_each_message_once(
     with LogFile(Folder(log.path)) as file:
         extent = file.extent()
         (largest,) = file._one("select largest_bytes from log")
-        monkeypatch.setattr(log_file, "PAGE_BYTES", fitting * largest)
-        monkeypatch.setattr(log_file, "LIGHT_ROWS", 100)
+        monkeypatch.setattr(file_place, "PAGE_BYTES", fitting * largest)
+        monkeypatch.setattr(file_place, "LIGHT_ROWS", 100)
         pages = list(file.pages(extent))
     assert [number for page in pages for number in page.column("id").to_pylist()] == log.logged
     sizes = [sum(map(len, page.column("content").to_pylist())) for page in pages]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.errors import OptionError, Refused
 from spark_bridge.options import parse
-from spark_bridge.places.log_link import PAGE_ROWS, LogLink, address, filtered_here, survey
+from spark_bridge.places.broker_place import PAGE_ROWS, LogLink, address, filtered_here, survey
 from store.archive.errors import ConnectionFailed, DataLoss
-from store.archive.id_range import IdRange
+from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

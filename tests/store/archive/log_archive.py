@@ -14,9 +14,9 @@ import pyarrow as pa
 from gateway.app import Gateway
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.vpn.administration import Administration
-from store.archive import compaction
+from store.archive import archiver
 from store.archive.manifest import Manifest, Segment, segment_name
-from store.archive.segment import SCHEMA, SegmentWriter, footer_checksum, with_envelopes
+from store.archive.segments import SCHEMA, SegmentWriter, footer_checksum, with_envelopes
 from store.archive.storage import FolderStorage
 from tests.support.messages import body_of
 from tests.support.running import RunningGateway
@@ -136,7 +136,7 @@ class LogArchive:
 
     def compact(self) -> None:
         """Make one file of all."""
-        compaction.compact(self.storage, is_all=True)
+        archiver.compact(self.storage, is_all=True)
 
     def _order(self, order: object) -> int:
         done: Future[int] = Future()

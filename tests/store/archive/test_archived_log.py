@@ -16,7 +16,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.log import ArchivedRun
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.core.replay.search import Search, search_for
-from store.archive.compaction import compact
+from store.archive.archiver import compact
 from store.archive.manifest import Manifest
 from store.archive.storage import FolderStorage, RemoteStorage
 from store.archived_log import ArchivedLog, shown

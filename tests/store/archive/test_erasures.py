@@ -11,8 +11,8 @@ import pytest
 
 from gateway.config import Queue
 from gateway.core.effects import EraseMessages
-from spark_bridge.schema import DDL
-from store.archive.compaction import compact
+from spark_bridge.source import DDL
+from store.archive.archiver import compact
 from store.archive.erasures import Erasure
 from store.archive.manifest import Manifest
 from store.archive.storage import FolderStorage, storage_at

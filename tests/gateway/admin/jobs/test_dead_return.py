@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from proton import Delivery
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from gateway.config import Queue, Vpn
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.gateway.admin.jobs.test_copy import ended, record

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from amqp_ext.message.json_object import as_object
+from amqp_ext.message.json_message import as_object
 from gateway.admin import administered_gateway as http_clients
 from gateway.admin.v1 import log
 from gateway.app import Gateway

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Described, Link, Terminus, symbol, ulong
 
-from amqp_ext.lifetime import Lifetime
+from amqp_ext.terminus_fields import Lifetime
 from tests.gateway.amqp.conftest import Connect
 from tests.support.client import Client, Receiver, Refused, Sender, texts
 from tests.support.messages import data

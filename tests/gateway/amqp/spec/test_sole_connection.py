@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from amqp_ext.codec import Symbol, UByte, UInt, UShort
-from amqp_ext.frames.sole_connection import EnforcementPolicy
+from amqp_ext.frames.performatives import EnforcementPolicy
 from gateway.amqp.client import SoleConnections
 from gateway.config import Listener, User
 from gateway.core.errors import Refused

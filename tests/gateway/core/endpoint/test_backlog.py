@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.message.priority import DEFAULT
+from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCursor, SettleInTransaction
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.cursor import Cursor

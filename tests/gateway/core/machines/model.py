@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from amqp_ext.message.ttl import ttl_of
+from amqp_ext.message.fields import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
 from gateway.core.model import CONTENT, HELD, Row

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointSettings

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.address import queue_topic
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind
 from gateway.core.errors import Refused

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Char, Float, Short, Symbol, ULong
-from amqp_ext.message.message_id import readings, traces
+from amqp_ext.message.fields import readings, traces
 from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.replay.search import TEXT_CHARACTERS, PageWork, Search, indexed_text, search_for

@@ -10,7 +10,7 @@ import pytest
 
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind, parse_text
-from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
+from amqp_ext.replay_start.filter_value import NAME_CHARACTERS
 from gateway.core.broker import Broker
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused

@@ -13,9 +13,8 @@ import pytest
 from proton import Link, Message, Terminus, symbol
 
 from amqp_ext.codec import Described, UInt, ULong, encode
-from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT
-from amqp_ext.event_hubs.padding import FIELDS
-from amqp_ext.event_hubs.shared_access import sign
+from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
+from amqp_ext.event_hubs.management import sign
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import Listener, Queue, User, Vpn
 from tests.support.client import Client, Receiver, Refused, texts

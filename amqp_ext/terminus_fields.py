@@ -1,17 +1,15 @@
 """
-Lifetime policies of dynamic nodes (AMQP 1.0 sections 3.5.10 to 3.5.13): when a temporary node is deleted.
-
-A peer names one in ``dynamic-node-properties`` under ``lifetime-policy``: an empty list, described by the policy's
-code or by its name. Whoever names none gets delete-on-close.
+Fields of sources and targets that say what becomes of things: the lifetime policy of a dynamic node (AMQP 1.0 sections
+3.5.10 to 3.5.13), and the outcomes that a source offers (section 3.4).
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from amqp_ext.codec import Described
+from amqp_ext.codec import Described, Symbol
 
 LIFETIME_POLICY: Final = "lifetime-policy"
 """The key in dynamic-node-properties."""
@@ -84,3 +82,43 @@ def read_lifetime(properties: Any) -> Lifetime:
             f"a lifetime-policy is an empty list described as one of {names}, not {policy!r:.80}"
         )
     return found
+
+
+ACCEPTED: Final = Symbol("amqp:accepted:list")
+REJECTED: Final = Symbol("amqp:rejected:list")
+RELEASED: Final = Symbol("amqp:released:list")
+MODIFIED: Final = Symbol("amqp:modified:list")
+
+ALL: Final = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
+"""Those that there are for messages, in the order in which they are listed."""
+
+
+class OutcomesError(ValueError):
+    """A list of outcomes that is none; the text is a sentence for its sender."""
+
+
+def read_outcomes(value: Any) -> frozenset[str]:
+    """
+    The outcomes that a source lists; all, where it lists none: nobody who says nothing is told less for that.
+
+    Args:
+        value: The decoded field: a symbol, or several.
+
+    Raises:
+        OutcomesError: It is neither, or lists no outcome of messages at all.
+    """
+    listed = [value] if isinstance(value, Symbol) else value
+    if listed is None or listed == []:
+        return frozenset(ALL)
+    if not isinstance(listed, list) or not all(isinstance(name, Symbol) for name in listed):
+        raise OutcomesError("a source's outcomes are symbols")
+    known = frozenset(ALL).intersection(listed)
+    if not known:
+        raise OutcomesError(f"a source's outcomes are of {', '.join(ALL)}; none of these is listed")
+    return known
+
+
+def in_order(outcomes: Iterable[str]) -> list[Symbol]:
+    """Outcomes as they are listed."""
+    there = set(outcomes)
+    return [outcome for outcome in ALL if outcome in there]

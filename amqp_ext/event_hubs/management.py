@@ -1,24 +1,74 @@
 """
-The nodes ``$cbs`` and ``$management`` of Event Hubs: requests read into commands, and answers written.
-
-A request says in application properties what it asks for; an answer's application property ``status-code`` is one of
-HTTP's. Where a request has no reply-to, the receiving link whose target is called like the node is meant.
-
-Sources: OASIS, "AMQP Claims-based Security Version 1.0" and "AMQP Management Version 1.0" (drafts); Microsoft, "AMQP
-1.0 in Azure Service Bus and Event Hubs protocol guide"; Event Hubs' clients for Python, JavaScript, Go, Java
-and Rust.
+The nodes ``$cbs`` and ``$management`` of Event Hubs: requests read into commands, answers written, and the shared
+access signatures that ``$cbs`` is given.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote_plus
 
 from amqp_ext.codec import Array, Int, Long, Timestamp
-from amqp_ext.event_hubs.addresses import CBS, MANAGEMENT, PARTITION
-from amqp_ext.event_hubs.commands import HubState, PartitionState, PutToken, ReadHub, ReadPartition
+from amqp_ext.event_hubs.forms import CBS, MANAGEMENT, PARTITION
 from amqp_ext.message import sections
 from amqp_ext.request_nodes import INVALID, NOT_IMPLEMENTED, Request, RequestError, message, value_of
+
+SAS_TOKEN: Final = "servicebus.windows.net:sastoken"
+"""The kind of a token that is a shared access signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutToken:
+    """Let this connection do what the token permits. Results in nothing."""
+
+    token: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHub:
+    """What there is to know of an event hub. Results in ``HubState``."""
+
+    name: str
+    token: str | None = field(default=None, repr=False)
+    """A token that came with the request, and permits this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPartition:
+    """What there is to know of a partition. Results in ``PartitionState``."""
+
+    hub: str
+    partition: str
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HubState:
+    """An event hub. Times are milliseconds since the epoch."""
+
+    name: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as it is in the log."""
+
+    hub: str
+    begin: int
+    """The first id that is there, or that the next event may have."""
+    last: int | None
+    """The last id; None where the partition is empty."""
+    last_ms: int
+    """When that arrived; 0 where the partition is empty."""
+
 
 HUB: Final = "com.microsoft:eventhub"
 PARTITION_TYPE: Final = "com.microsoft:partition"
@@ -169,3 +219,83 @@ def _text(asked: Mapping[Any, Any], name: str) -> str:
     if not isinstance(found, str) or not found:
         raise _BadRequest(f"the request needs the application property {name!r}, a string")
     return str(found)
+
+
+_PREFIX: Final = "SharedAccessSignature "
+_FIELDS: Final = ("sr", "sig", "se", "skn")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*/?")
+
+
+class TokenError(ValueError):
+    """A token that is not good. Its text is a sentence for its owner, and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A shared access signature, read and not yet checked."""
+
+    key_name: str
+    resource: str
+    """Path of the entity that it is for, and of all below; "" is everything."""
+    expires_s: int
+    """Seconds since the epoch."""
+    signature: str
+    encoded_resource: str
+    """The resource as it was signed."""
+
+    def check(self, key: str, now_s: float) -> None:
+        """
+        Hold it against the key that it names.
+
+        Raises:
+            TokenError: It was made with another key, or has expired.
+        """
+        wanted = sign(key, self.encoded_resource, self.expires_s)
+        if not hmac.compare_digest(self.signature.encode(), wanted.encode()):
+            raise TokenError(f"the signature is not one of key {self.key_name!r} for {self.encoded_resource}")
+        if self.expires_s <= now_s:
+            raise TokenError(f"the token has expired {now_s - self.expires_s:.0f} s ago")
+
+    def covers(self, path: str) -> bool:
+        """Whether it is for this entity, or for one that this is part of; case counts, as in names of queues."""
+        own = self.resource
+        return not own or path == own or path.startswith(f"{own}/")
+
+
+def read_token(text: str) -> Token:
+    """
+    Read a shared access signature.
+
+    Raises:
+        TokenError: It is none.
+    """
+    if not text.startswith(_PREFIX):
+        raise TokenError(
+            "the token is no shared access signature: 'SharedAccessSignature sr=…&sig=…&se=…&skn=…'"
+        )
+    found = dict(part.partition("=")[::2] for part in text.removeprefix(_PREFIX).split("&"))
+    missing = [name for name in _FIELDS if not found.get(name)]
+    if missing:
+        raise TokenError(f"the shared access signature has no {' and no '.join(missing)}")
+    expiry = unquote_plus(found["se"])
+    if not re.fullmatch(r"[0-9]{1,15}", expiry):
+        raise TokenError("the shared access signature's se is no number of seconds since the epoch")
+    return Token(
+        unquote_plus(found["skn"]),
+        path_of(unquote_plus(found["sr"])),
+        int(expiry),
+        unquote_plus(found["sig"]),
+        found["sr"],
+    )
+
+
+def path_of(resource: str) -> str:
+    """The entity in a resource's URL: what is behind the host, without a slash at its end."""
+    url = _URL.match(resource)
+    return (resource[url.end() :] if url else resource).strip("/")
+
+
+def sign(key: str, encoded_resource: str, expires_s: int) -> str:
+    """The signature that a key gives to a resource until a time."""
+    signed = f"{encoded_resource}\n{expires_s}"
+    return base64.b64encode(hmac.new(key.encode(), signed.encode(), hashlib.sha256).digest()).decode()

@@ -1,16 +1,203 @@
 """
-The index of subscriptions: who subscribed to a topic, found without a look at each pattern.
+Topics and subscriptions as Solace defines them.
 
-Invariant: ``SubscriptionTrie.match`` agrees with ``TopicPattern.matches`` on every topic; it exists to be fast.
+A topic is levels separated by ``/``. A subscription is a pattern that topics match: ``*`` stands for one level,
+``abc*`` for a prefix at the end of one, ``>`` as the last level for one or more. ``SubscriptionTrie`` finds who
+subscribed to a topic without looking at each pattern; ``SubscriptionTrie.match`` agrees with ``TopicPattern.matches``
+on every topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Final, Generic, TypeVar
+import enum
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from amqp_ext.topics.pattern import LevelKind, PatternLevel, TopicPattern
-from amqp_ext.topics.topic import is_reserved
+__all__ = [
+    "MAX_TOPIC_BYTES",
+    "MAX_TOPIC_LEVELS",
+    "REMEMBERED_KEYS",
+    "REMEMBERED_TOPICS",
+    "LevelKind",
+    "PatternLevel",
+    "SubscriptionTrie",
+    "TopicFilter",
+    "TopicPattern",
+    "TopicSyntaxError",
+    "check_topic",
+    "is_reserved",
+]
+
+
+MAX_TOPIC_BYTES: Final = 250
+"""Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit: names carry over."""
+
+MAX_TOPIC_LEVELS: Final = 128
+"""Most levels of a topic or pattern. Solace's limit; it also bounds the depth of the trie."""
+
+_NUL: Final = "\0"
+
+
+class TopicSyntaxError(ValueError):
+    """
+    A topic or pattern that breaks the rules.
+
+    Attributes:
+        position: Index of the character where it does.
+        reason: A sentence without the place.
+    """
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(f"{text[:MAX_TOPIC_BYTES]!r}: {reason} (at character {position})")
+        self.position = position
+        self.reason = reason
+
+
+def check_topic(topic: str) -> str:
+    """
+    Return ``topic`` unchanged if a message may be published to it.
+
+    ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
+
+    Raises:
+        TopicSyntaxError: It may not.
+    """
+    check_size(topic, "topic")
+    return topic
+
+
+def check_size(text: str, noun: str) -> None:
+    """
+    Whether a topic or subscription has a size and levels that it may have.
+
+    Args:
+        noun: What it is, for the error text.
+
+    Raises:
+        TopicSyntaxError: It has not.
+    """
+    if not text:
+        raise TopicSyntaxError(text, 0, f"a {noun} needs at least one character")
+    if _NUL in text:
+        raise TopicSyntaxError(text, text.index(_NUL), f"a {noun} cannot contain the character NUL")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise TopicSyntaxError(text, error.start, f"a {noun} has to be valid Unicode") from None
+    if size > MAX_TOPIC_BYTES:
+        reason = f"a {noun} has at most {MAX_TOPIC_BYTES} bytes in UTF-8; this one has {size}"
+        raise TopicSyntaxError(text, len(text), reason)
+    levels = text.count("/") + 1
+    if levels > MAX_TOPIC_LEVELS:
+        reason = f"a {noun} has at most {MAX_TOPIC_LEVELS} levels; this one has {levels}"
+        raise TopicSyntaxError(text, len(text), reason)
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether ``topic`` lies in the part the gateway keeps for itself: its first level starts with ``#``."""
+    return topic.startswith("#")
+
+
+class LevelKind(enum.Enum):
+    """What one level of a pattern matches."""
+
+    LITERAL = enum.auto()
+    ANY = enum.auto()
+    PREFIX = enum.auto()
+
+
+class PatternLevel(NamedTuple):
+    """One level of a pattern; ``text`` is the literal or the prefix, and empty for ANY."""
+
+    kind: LevelKind
+    text: str
+
+
+_ANY_LEVEL: Final = PatternLevel(LevelKind.ANY, "")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """
+    A subscription: its text, and what the text says. Make one with ``parse``.
+
+    For an exception, ``matches`` answers whether the part after ``!`` matches, so that the caller decides what that
+    means.
+
+    Attributes:
+        levels: Without a final ``>``.
+        takes_rest: There was one.
+        is_exception: There was a leading ``!``.
+    """
+
+    text: str
+    levels: tuple[PatternLevel, ...] = field(compare=False, repr=False)
+    takes_rest: bool = field(compare=False, repr=False)
+    is_exception: bool = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPattern:
+        """
+        Read a subscription.
+
+        Raises:
+            TopicSyntaxError: Solace would refuse it too: an empty text, a lone ``!``, an empty level, the character
+                NUL, more than ``MAX_TOPIC_BYTES`` or ``MAX_TOPIC_LEVELS``.
+        """
+        check_size(text, "subscription")
+        is_exception = text[0] == "!"
+        pieces = (text[1:] if is_exception else text).split("/")
+        position = int(is_exception)
+        if is_exception and pieces == [""]:
+            raise TopicSyntaxError(text, position, "an exception needs a pattern after the '!'")
+        takes_rest = pieces[-1] == ">"
+        if takes_rest:
+            pieces.pop()
+        levels = []
+        for piece in pieces:
+            if not piece:
+                raise TopicSyntaxError(
+                    text, position, "a subscription cannot have an empty level; use '*' to match one"
+                )
+            levels.append(_read_level(piece))
+            position += len(piece) + 1
+        return cls(text, tuple(levels), takes_rest, is_exception)
+
+    def matches(self, topic: str) -> bool:
+        """Whether ``topic`` matches, a leading ``!`` of the pattern aside."""
+        pieces = topic.split("/")
+        levels = self.levels
+        if self.takes_rest:
+            if len(pieces) <= len(levels):
+                return False
+        elif len(pieces) != len(levels):
+            return False
+        # pieces may be longer: what is left over is what '>' takes.
+        for (kind, text), piece in zip(levels, pieces, strict=False):
+            if kind is LevelKind.LITERAL:
+                if piece != text:
+                    return False
+            elif not piece.startswith(text):  # ANY is the empty prefix
+                return False
+        return True
+
+    @property
+    def starts_with_wildcard(self) -> bool:
+        """Whether the first level is ``*`` or ``>``, so that the pattern reaches into every branch."""
+        return self.levels[0].kind is LevelKind.ANY if self.levels else self.takes_rest
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _read_level(piece: str) -> PatternLevel:
+    if piece == "*":
+        return _ANY_LEVEL
+    if piece[-1] == "*":
+        return PatternLevel(LevelKind.PREFIX, piece[:-1])
+    return PatternLevel(LevelKind.LITERAL, piece)
+
 
 REMEMBERED_TOPICS: Final = 4_096
 """Topics whose match a trie remembers. Publishers use few topics many times; beyond this it starts over."""
@@ -231,3 +418,36 @@ class SubscriptionTrie(Generic[K]):
 
     def _root(self, pattern: TopicPattern) -> _Node[K]:
         return self._excepted if pattern.is_exception else self._wanted
+
+
+class TopicFilter:
+    """
+    A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
+
+    A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
+    Solace queue.
+
+    Args:
+        implicit_all: Exceptions alone match all that is not excepted, and no patterns at all match everything, as a
+            log's filter does.
+        reserved: As of ``SubscriptionTrie``.
+    """
+
+    __slots__ = ("_trie", "patterns")
+
+    def __init__(
+        self, patterns: Iterable[TopicPattern], *, implicit_all: bool = False, reserved: bool = True
+    ) -> None:
+        self.patterns = tuple(patterns)
+        self._trie: SubscriptionTrie[None] = SubscriptionTrie(reserved=reserved)
+        for pattern in self.patterns:
+            self._trie.add(pattern, None)
+        if implicit_all and all(pattern.is_exception for pattern in self.patterns):
+            self._trie.add(TopicPattern.parse(">"), None)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the filter lets ``topic`` through."""
+        return bool(self._trie.match(topic))
+
+    def __repr__(self) -> str:
+        return f"TopicFilter({', '.join(pattern.text for pattern in self.patterns)})"

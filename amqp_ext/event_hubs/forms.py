@@ -1,0 +1,133 @@
+"""
+What clients of Event Hubs say on links: addresses of event hubs and partitions, the selector that says where a
+partition is read from, and names of properties and capabilities.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from amqp_ext.addresses.forms import AddressError, AddressForm, PartitionAddress, PartitionPosition, quoted
+from amqp_ext.replay_start.text import NUMBER
+from amqp_ext.replay_start.value import (
+    ReplayStart,
+    ReplayStartError,
+    StartKind,
+    check_date,
+    check_offset,
+    shown,
+)
+
+CBS: Final = "$cbs"
+"""The node that takes tokens."""
+
+MANAGEMENT: Final = "$management"
+"""The node that tells of hubs and their partitions."""
+
+PARTITION: Final = "0"
+"""The one partition that an event hub has here: a log has one order."""
+
+_RECEIVE: Final = re.compile(r"(.+)/ConsumerGroups/([^/]+)/Partitions/([^/]+)")
+_SEND: Final = re.compile(r"(.+)/Partitions/([^/]+)")
+
+
+def partition_path(hub: str, position: PartitionPosition) -> str:
+    """The path of a partition that is received from, as tokens are made for it."""
+    return f"{hub}/ConsumerGroups/{position.consumer_group}/Partitions/{position.partition}"
+
+
+def send_path(hub: str) -> str:
+    """The path of the one partition that is sent to, as tokens are made for it."""
+    return f"{hub}/Partitions/{PARTITION}"
+
+
+def partition_of_source(name: str) -> PartitionAddress | None:
+    """The partition that a receiver attaches to; None for any other name."""
+    found = _RECEIVE.fullmatch(name)
+    return PartitionAddress(found[1], PartitionPosition(found[2], found[3])) if found else None
+
+
+def hub_of_target(name: str, address: str) -> str | None:
+    """
+    The hub whose partition a sender attaches to; None for any other name.
+
+    Args:
+        address: The whole, for the error text.
+
+    Raises:
+        AddressError: It is one to receive from, or a partition that is not there.
+    """
+    if _RECEIVE.fullmatch(name):
+        raise AddressError(
+            f"The address {quoted(address)} is one to receive from; send to the event hub by its name alone."
+        )
+    found = _SEND.fullmatch(name)
+    if found and found[2] != PARTITION:
+        raise AddressError(
+            f"An event hub has one partition here, 0, so {quoted(address)} is none; a queue of that name "
+            "is 'queue://…'."
+        )
+    return found[1] if found else None
+
+
+HUBS: Final = AddressForm(
+    nodes=frozenset({CBS, MANAGEMENT}),
+    partition_of_source=partition_of_source,
+    queue_of_target=hub_of_target,
+)
+
+
+POSITION: Final = "event-hubs"
+"""The form of a start that is asked for so."""
+
+_BEFORE_ALL_EVENTS: Final = re.compile(r"-1|0{1,20}")
+_BEFORE_ALL_TIMES: Final = re.compile(r"-[0-9]{1,20}|0{1,20}")
+_SELECTOR: Final = re.compile(
+    r"""\s*(?P<quote>"?)amqp\.annotation\.x-opt-(?P<field>offset|sequence-number|enqueued-time)(?P=quote)"""
+    r"""\s*(?P<operator>>=?)\s*(?:'(?P<text>[^']*)'|(?P<number>-?[0-9]+))\s*""",
+    re.ASCII,
+)
+
+
+def from_position_selector(text: str) -> ReplayStart | None:
+    """
+    Read a selector of the form that Event Hubs' clients send; None where it has another form.
+
+    The form is one comparison, ``amqp.annotation.x-opt-offset > '5'``, with ``offset``, ``sequence-number``
+    or ``enqueued-time`` (ms since the epoch) and ``>`` or ``>=``. ``'@latest'`` is live; ``'-1'`` is the beginning,
+    and so is what no event can be at: the number 0, and any time up to the epoch, such as that of a date that was
+    never set. Qpid JMS can send it only with the name in double quotes and the number bare, so that is read too.
+
+    Raises:
+        ReplayStartError: The form is right, and the position is none.
+    """
+    found = _SELECTOR.fullmatch(text)
+    if found is None:
+        return None
+    position = found["number"] or found["text"] or ""
+    by_time = found["field"] == "enqueued-time"
+    if position == "@latest" and not by_time:
+        return ReplayStart(StartKind.LIVE, form=POSITION)
+    if (_BEFORE_ALL_TIMES if by_time else _BEFORE_ALL_EVENTS).fullmatch(position):
+        return ReplayStart(StartKind.BEGINNING, form=POSITION)
+    if not NUMBER.fullmatch(position):
+        allowed = (
+            "a time in ms since the epoch" if by_time else "a number, '-1' (beginning) or '@latest' (live)"
+        )
+        raise ReplayStartError(
+            f"The supplied {found['field']} {shown(position)} is invalid: it is {allowed}."
+        )
+    # '>' means from the next one on: offsets and milliseconds are whole.
+    place = int(position) + (found["operator"] == ">")
+    if by_time:
+        return ReplayStart(StartKind.DATE, check_date(place), form=POSITION)
+    return ReplayStart(StartKind.OFFSET, check_offset(place), form=POSITION)
+
+
+CBS_MECHANISM: Final = "MSSBCBS"
+"""The SASL mechanism of a client that will say by a token at ``$cbs`` who it is; until then it has said no more
+than by ANONYMOUS."""
+
+EPOCH: Final = "com.microsoft:epoch"
+"""A receiver's owner level, a whole number: of two receivers the one with the higher level has the partition."""

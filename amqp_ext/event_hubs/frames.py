@@ -1,0 +1,258 @@
+"""
+Frames of clients of Event Hubs: cut from bytes that come in any pieces, padded with every field as the Python client
+of Event Hubs wants them, seen before the engine sees them; and batches of events in one transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
+from amqp_ext.message import sections
+from amqp_ext.message.annotations import annotated
+
+OPEN: Final = 0x10
+BEGIN: Final = 0x11
+ATTACH: Final = 0x12
+FLOW: Final = 0x13
+TRANSFER: Final = 0x14
+DISPOSITION: Final = 0x15
+DETACH: Final = 0x16
+END: Final = 0x17
+
+PROTOCOL_HEADER: Final = b"AMQP"
+"""What a protocol header begins with; it is as long as a frame's header."""
+
+HEADER_BYTES: Final = 8
+"""Bytes of a frame's header."""
+
+
+class FrameCutter:
+    """
+    Bytes in any pieces, cut into whole frames and protocol headers.
+
+    Args:
+        largest_bytes: Of a frame; what says that it is larger is taken for no frame.
+    """
+
+    def __init__(self, largest_bytes: int) -> None:
+        self._largest = largest_bytes
+        self._rest = b""
+        self._is_blind = False
+        """What came was no frame: all is handed on from there."""
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """The frames that are whole now; what is no frame comes as it is."""
+        rest = self._rest + data if self._rest else data
+        start, end = 0, len(rest)
+        while not self._is_blind and end - start >= HEADER_BYTES:
+            size = int.from_bytes(rest[start : start + 4], "big")
+            if rest.startswith(PROTOCOL_HEADER, start):
+                size = HEADER_BYTES
+            elif not HEADER_BYTES <= size <= self._largest:
+                self._is_blind = True
+                break
+            if end - start < size:
+                break
+            yield rest[start : start + size]
+            start += size
+        if self._is_blind:
+            self._rest = b""
+            if start < end:
+                yield rest[start:]
+        else:
+            self._rest = rest[start:]
+
+
+FIELDS: Final = {OPEN: 10, BEGIN: 8, ATTACH: 14, FLOW: 11, TRANSFER: 11, DISPOSITION: 6, DETACH: 3}
+"""Fields that a performative has when none is left out (AMQP 1.0 section 2.7)."""
+
+PADDING_BYTES: Final = 32
+"""More than padding adds to any frame: a null for each field, and three bytes for each of the list's sizes."""
+
+
+class Padder:
+    """Fills up the performatives of all frames that go out on one connection."""
+
+    def __init__(self) -> None:
+        # What the engine writes are frames, however large the peer lets them be.
+        self._cutter = FrameCutter(0xFFFF_FFFF)
+
+    def pad(self, data: bytes) -> bytes:
+        """What is to be written now; a frame that is not whole yet is kept for the next time."""
+        return b"".join(map(padded, self._cutter.cut(data)))
+
+
+def padded(frame: bytes) -> bytes:
+    """
+    A frame whose performative has all its fields.
+
+    Args:
+        frame: One whole frame as an engine writes it: its performative's descriptor a smallulong. Any other, such as a
+            heartbeat or a frame of SASL, comes back as it is.
+    """
+    start = frame[4] * 4 if len(frame) > HEADER_BYTES else 0
+    if start < HEADER_BYTES or frame[5] != 0 or frame[start : start + 2] != b"\x00\x53":
+        return frame
+    fields = FIELDS.get(frame[start + 2], 0)
+    form = frame[start + 3]
+    if form == 0xC0:
+        size, count, first = frame[start + 4] - 1, frame[start + 5], start + 6
+    elif form == 0xD0:
+        size = int.from_bytes(frame[start + 4 : start + 8], "big") - 4
+        count, first = int.from_bytes(frame[start + 8 : start + 12], "big"), start + 12
+    elif form == 0x45:
+        size, count, first = 0, 0, start + 4
+    else:
+        return frame
+    if count >= fields:
+        return frame
+    behind = first + size
+    items = frame[first:behind] + b"\x40" * (fields - count)
+    if len(items) < 0xFF:
+        head = bytes((0xC0, len(items) + 1, fields))
+    else:
+        head = b"\xd0" + (len(items) + 4).to_bytes(4, "big") + fields.to_bytes(4, "big")
+    body = frame[4 : start + 3] + head + items + frame[behind:]
+    return (4 + len(body)).to_bytes(4, "big") + body
+
+
+BATCH_FORMAT: Final = 0x80013700
+"""Message-format of a batch: each of its data sections is a message."""
+
+LEAST_FRAME: Final = 512
+"""No peer may ask for smaller frames (AMQP 1.0 section 2.3.1)."""
+
+_SYMBOLIC: Final = {
+    Symbol("amqp:open:list"): OPEN,
+    Symbol("amqp:attach:list"): ATTACH,
+    Symbol("amqp:transfer:list"): TRANSFER,
+    Symbol("amqp:detach:list"): DETACH,
+    Symbol("amqp:end:list"): END,
+}
+
+
+class IncomingFrames:
+    """
+    All frames that come in on one connection.
+
+    Args:
+        largest_bytes: The largest frame we take; a larger one is left to the engine, which refuses it.
+    """
+
+    def __init__(self, largest_bytes: int) -> None:
+        self._cutter = FrameCutter(largest_bytes)
+        self._names: dict[tuple[int, Any], str] = {}
+        """Links that the peer sends on, by channel and handle."""
+        self._tags: dict[tuple[int, Any], bytes] = {}
+        """Deliveries that have begun, likewise."""
+        self._batches: dict[str, set[bytes]] = {}
+        """Tags of batches that nobody has asked for yet, by the name of their link."""
+
+    def follow(self, link: str) -> None:
+        """From now on the batches of this link are remembered."""
+        self._batches[link] = set()
+
+    def forget(self, link: str) -> None:
+        """The link is gone."""
+        self._batches.pop(link, None)
+
+    def is_batch(self, link: str, tag: bytes) -> bool:
+        """Whether a delivery is a batch; it is asked once."""
+        tags = self._batches.get(link)
+        if not tags or tag not in tags:
+            return False
+        tags.remove(tag)
+        return True
+
+    def receive(self, data: bytes) -> bytes:
+        """
+        Look at bytes from the peer.
+
+        Returns:
+            What the engine is to be given. An open frame asks it for frames that leave room for padding.
+        """
+        return b"".join(map(self._look, self._cutter.cut(data)))
+
+    def _look(self, frame: bytes) -> bytes:
+        start = frame[4] * 4 if len(frame) > HEADER_BYTES else 0
+        if start < HEADER_BYTES or frame[5] != 0 or frame.startswith(PROTOCOL_HEADER):
+            return frame
+        try:
+            performative, behind = decode(frame, start)
+            if not isinstance(performative, Described) or not isinstance(performative.value, list):
+                return frame
+            descriptor = performative.descriptor
+            code = _SYMBOLIC.get(descriptor, 0) if isinstance(descriptor, Symbol) else int(descriptor)
+            fields = performative.value + [None] * 11
+            channel = int.from_bytes(frame[6:8], "big")
+            if code == TRANSFER:
+                self._transfer((channel, fields[0]), fields)
+            elif code == ATTACH and fields[2] is False and isinstance(fields[0], str):
+                self._names[channel, fields[1]] = fields[0]
+            elif code == DETACH:
+                self._names.pop((channel, fields[0]), None)
+                self._tags.pop((channel, fields[0]), None)
+            elif code == END:
+                for known in (self._names, self._tags):
+                    for key in [key for key in known if key[0] == channel]:
+                        del known[key]
+            elif code == OPEN and isinstance(fields[2], int) and fields[2] - PADDING_BYTES >= LEAST_FRAME:
+                return _with_smaller_frames(frame, start, behind, performative.value)
+        except (CodecError, TypeError):
+            # The engine will say what is wrong with it.
+            pass
+        return frame
+
+    def _transfer(self, key: tuple[int, Any], fields: list[Any]) -> None:
+        tags = self._batches.get(self._names.get(key, ""))
+        if tags is None:
+            return
+        tag = fields[2]
+        # Only the first transfer of a delivery has to have them (AMQP 1.0 section 2.7.5).
+        if key not in self._tags and isinstance(tag, bytes) and fields[3] == BATCH_FORMAT:
+            tags.add(tag)
+        begun = self._tags.get(key, tag)
+        is_aborted = fields[9] is True
+        if is_aborted and begun is not None:
+            tags.discard(begun)
+        if fields[5] is True and not is_aborted:
+            self._tags[key] = begun if begun is not None else b""
+        else:
+            self._tags.pop(key, None)
+
+
+def _with_smaller_frames(frame: bytes, start: int, behind: int, fields: list[Any]) -> bytes:
+    smaller = [*fields[:2], UInt(fields[2] - PADDING_BYTES), *fields[3:]]
+    body = frame[4:start] + encode(Described(ULong(OPEN), smaller)) + frame[behind:]
+    return (4 + len(body)).to_bytes(4, "big") + body
+
+
+PARTITION_KEY: Final = Symbol("x-opt-partition-key")
+
+
+def events_of(content: bytes) -> list[bytes]:
+    """
+    The events of a batch, in their order.
+
+    Raises:
+        CodecError: It is no message whose body is data sections, or one of those holds no message.
+    """
+    body = sections.body(content)
+    if body.kind != "data" or not body.parts:
+        raise CodecError(
+            0, f"the body of a batch is data sections, not {body.kind if body.parts else 'empty'}"
+        )
+    key = sections.message_annotations(content).get(PARTITION_KEY)
+    return [_event(part, number, key) for number, part in enumerate(body.parts)]
+
+
+def _event(content: bytes, number: int, key: object) -> bytes:
+    try:
+        sections.validate(content)
+        if key is not None and PARTITION_KEY not in sections.message_annotations(content):
+            content, _ = annotated(content, {PARTITION_KEY: key})
+    except CodecError as error:
+        raise CodecError(error.offset, f"event {number} of the batch: {error.reason}") from None
+    return content

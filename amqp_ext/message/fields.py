@@ -1,0 +1,194 @@
+"""
+Fields of an encoded message that are read at the cost of a look-up: priority and time-to-live in its header (AMQP 1.0
+section 3.2.1), message-ids as people write them, and the trace that it belongs to (W3C Trace Context).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from amqp_ext.codec import CodecError
+from amqp_ext.message.sections import Header, MessageView, read_header
+
+T = TypeVar("T")
+
+REMEMBERED_HEADERS: Final = 1_024
+"""Different headers that are remembered, for each field; beyond, it starts over."""
+
+_SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
+_CODE: Final = b"\x70"
+
+
+def header_field(
+    get: Callable[[Header], T], default: T, remembered: dict[bytes, T] | None = None
+) -> Callable[[bytes], T]:
+    """
+    A reader of one field, of messages that have something in front of their bare message; that alone need be given.
+
+    Args:
+        default: What it says where there is no header, or none that can be read.
+        remembered: The memo, by the header's bytes; one of its own if not given.
+    """
+    memo: dict[bytes, T] = {} if remembered is None else remembered
+
+    def read(content: bytes) -> T:
+        try:
+            return get(read_header(content))
+        except CodecError:
+            return default
+
+    def field_of(content: bytes) -> T:
+        start = content[:4]
+        if start != _SHORT_HEADER:
+            # No header in front, or one in a spelling nobody uses; or a long one.
+            return read(content) if start[2:3] == _CODE else default
+        header = content[: content[4] + 5]
+        try:
+            return memo[header]
+        except KeyError:
+            if len(memo) >= REMEMBERED_HEADERS:
+                memo.clear()
+            value = memo[header] = read(content)
+            return value
+
+    return field_of
+
+
+LOWEST: Final = 0
+DEFAULT: Final = 4
+"""Where there is no header, or it says nothing of it, or cannot be read."""
+HIGHEST: Final = 9
+
+priority_of: Final[Callable[[bytes], int]] = header_field(
+    lambda header: min(max(header.priority, LOWEST), HIGHEST), DEFAULT
+)
+"""The priority of a message that has something in front of its bare message; that alone need be given."""
+
+
+def priorities_of(contents: Iterable[bytes], bares: Iterable[int]) -> list[int]:
+    """The priorities of messages as received, with the offsets of their bare messages: at 0 there is no header."""
+    return [priority_of(content) if bare else DEFAULT for content, bare in zip(contents, bares, strict=False)]
+
+
+ttl_of: Final[Callable[[bytes], int | None]] = header_field(lambda header: header.ttl_ms, None)
+"""The time to live of a message in ms; None when it lives for ever, or its header cannot be read."""
+
+
+MessageId: TypeAlias = "str | int | UUID | bytes"
+
+JMS_TYPE_PREFIX: Final = "ID:AMQP_"
+"""How every text of an id that is no string begins when a JMS client shows it."""
+
+_MAX_ULONG: Final = (1 << 64) - 1
+_ULONG: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_BINARY: Final = re.compile(r"([0-9a-f]{2})+", re.ASCII | re.IGNORECASE)
+
+
+def readings(text: str) -> frozenset[MessageId]:
+    """Every message-id that ``text`` stands for: the string first of all, and other types where it has their form."""
+    found: set[MessageId] = {text}
+    prefix = next((p for p in ("ULONG:", "UUID:", "BINARY:") if text.startswith(JMS_TYPE_PREFIX + p)), None)
+    rest = text if prefix is None else text[len(JMS_TYPE_PREFIX) + len(prefix) :]
+    if prefix in (None, "ULONG:") and _ULONG.fullmatch(rest) and int(rest) <= _MAX_ULONG:
+        found.add(int(rest))
+    if prefix in (None, "UUID:") and _UUID.fullmatch(rest):
+        found.add(UUID(rest))
+    if prefix in (None, "BINARY:") and _BINARY.fullmatch(rest):
+        found.add(bytes.fromhex(rest))
+    return frozenset(found)
+
+
+def text_of(value: MessageId) -> str:
+    """The text that stands for ``value`` in its type alone; a string stands for itself."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{JMS_TYPE_PREFIX}ULONG:{int(value)}"
+    if isinstance(value, UUID):
+        return f"{JMS_TYPE_PREFIX}UUID:{value}"
+    return f"{JMS_TYPE_PREFIX}BINARY:{value.hex().upper()}"
+
+
+def traces(ids: frozenset[MessageId]) -> tuple[bytes, ...]:
+    """Bytes of which at least one stands in every message that has one of these ids; none where that cannot be said."""
+    found = [_trace(one) for one in ids]
+    return tuple(found) if all(found) else ()
+
+
+def _trace(one: MessageId) -> bytes:
+    if isinstance(one, str):
+        return one.encode()
+    if isinstance(one, int):
+        # Whatever its width, a number ends with its own digits; zero has an encoding without any.
+        return one.to_bytes((one.bit_length() + 7) // 8, "big")
+    return one.bytes if isinstance(one, UUID) else one
+
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
+LOOKED_AT: Final = 4_096
+"""Bytes from a message's beginning in which its trace context is looked for: it stands before the body."""
+
+MOST_STATE: Final = 512
+"""Characters of a tracestate that are passed on (W3C Trace Context, section 3.3.1.5); a longer one is left out."""
+
+NEEDLE: Final = TRACEPARENT.encode()
+"""Stands in every message that has a trace context."""
+
+_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_STATE: Final = re.compile(r"[\x20-\x7e]*")
+
+
+class TraceContext(NamedTuple):
+    """Where a message stands in a trace: the ids of the trace and of the span that it was sent in."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+    state: str = ""
+
+
+def may_have_context(content: bytes) -> bool:
+    """Whether a look at a message's sections may find a trace context; a quick search of some bytes."""
+    return content.find(NEEDLE, 0, LOOKED_AT) >= 0
+
+
+def context_of(content: bytes, bare: int) -> TraceContext | None:
+    """
+    The trace context of a message; None where it has none, or none that can be read.
+
+    Args:
+        bare: Where the bare message begins.
+    """
+    view = MessageView(content, bare)
+    for section in ("application_properties", "message_annotations"):
+        try:
+            found: dict[Any, Any] = getattr(view, section)
+        except CodecError:
+            continue
+        context = parse_context(found.get(TRACEPARENT), found.get(TRACESTATE))
+        if context is not None:
+            return context
+    return None
+
+
+def parse_context(parent: Any, state: Any = None) -> TraceContext | None:
+    """
+    A ``traceparent``, with the ``tracestate`` beside it; None where it is none.
+
+    A version that is not known is read as the first one, as the recommendation has it; version ff, and ids that are
+    zero, are none.
+    """
+    found = _PARENT.fullmatch(parent) if isinstance(parent, str) and len(parent) <= MOST_STATE else None
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
+        return None
+    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    if not trace_id or not span_id:
+        return None
+    is_state = isinstance(state, str) and len(state) <= MOST_STATE and _STATE.fullmatch(state)
+    return TraceContext(trace_id, span_id, bool(int(found[4], 16) & 1), state if is_state else "")
