@@ -32,7 +32,7 @@ from gateway.core.model import CONTENT, ID, WHOLE, LogState, Point, ReplayRecord
 from gateway.core.publications import Publications
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.records import ReplayRecords
-from gateway.core.replay.starts import LogFacts, facts_of
+from gateway.core.replay.starts import LogFacts
 from gateway.core.replay.states import Replay
 from gateway.core.router import BacklogCounts, Router, RouteTable
 from gateway.core.settlements import Settlements
@@ -357,12 +357,16 @@ class Broker:
     def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
         """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
         shown = endpoint.settings if endpoint is not None else EndpointSettings()
-        taken_out = self.retention.taken_from(patterns)
-        return facts_of(
-            self.history,
+        log, history = self.log, self.history
+        return LogFacts(
+            self.policy.reads,
+            log.generation,
+            max(history.first_id, shown.purged_below),
+            log.next_id,
+            max(history.floor_ms, shown.purged_ms),
             self.points,
-            shown.purged_below,
-            shown.purged_ms,
-            taken_out=taken_out,
-            reads=self.policy.reads,
+            log.first_id,
+            log.floor_ms,
+            self.retention.taken_from(patterns),
+            history.says,
         )

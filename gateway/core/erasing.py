@@ -15,7 +15,7 @@ from typing import NamedTuple
 from amqp_ext.message.annotations import erased
 from gateway.core.effects import Effect, EraseMessages, SettleInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, LogState, Row
+from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, LogState, Row, with_content
 from gateway.core.router import Route
 
 
@@ -40,11 +40,7 @@ def erased_row(row: Row, time_ms: int, reason: str) -> Row:
 
 def with_markers(rows: Iterable[Row], markers: Mapping[int, Row]) -> list[Row]:
     """Messages with the markers of those that are erased."""
-    return [
-        row if (marker := markers.get(row[ID])) is None
-        else (*row[:BARE], marker[BARE], row[ROUTE], row[HELD], marker[CONTENT])
-        for row in rows
-    ]  # fmt: skip
+    return [row if (marker := markers.get(row[ID])) is None else with_content(row, marker) for row in rows]
 
 
 class Erasing:

@@ -22,129 +22,100 @@ class ErrorCode(enum.Enum):
         case: When a peer gets it, for the documents. It also tells rows apart that are alike on the wire.
     """
 
-    UNKNOWN_START = ("amqp:invalid-field", "unknown-start", 139, "a start that is none, or in the future")
+    UNKNOWN_START = ("amqp:invalid-field", "a start that is none, or in the future", "unknown-start", 139)
     START_TIME_NOT_AVAILABLE = (
         "amqp:precondition-failed",
+        "a date before the log begins",
         "start-time-not-available",
         143,
-        "a date before the log begins",
     )
     START_MESSAGE_UNAVAILABLE = (
         "amqp:precondition-failed",
+        "an id, an offset, a point or a match that the log does not hold",
         "start-message-unavailable",
         156,
-        "an id, an offset, a point or a match that the log does not hold",
     )
-    LOG_MODIFIED = ("amqp:precondition-failed", "log-modified", 145, "the generation of another log")
+    LOG_MODIFIED = ("amqp:precondition-failed", "the generation of another log", "log-modified", 145)
     NON_EXCLUSIVE = (
         "amqp:not-allowed",
+        "a replay of a shared queue that has other consumers",
         "non-exclusive",
         135,
-        "a replay of a shared queue that has other consumers",
     )
-    INACTIVE_FLOW = ("amqp:resource-locked", "inactive-flow", 136, "another consumer is active")
-    BROWSER_FLOW = ("amqp:not-allowed", "browser-flow", 137, "a browser asks for a replay")
-    REPLAY_DISABLED = ("amqp:not-implemented", "disabled", 134, "the Message VPN's replay log is off")
+    INACTIVE_FLOW = ("amqp:resource-locked", "another consumer is active", "inactive-flow", 136)
+    BROWSER_FLOW = ("amqp:not-allowed", "a browser asks for a replay", "browser-flow", 137)
+    REPLAY_DISABLED = ("amqp:not-implemented", "the Message VPN's replay log is off", "disabled", 134)
     REPLAY_TEMPORARY = (
         "amqp:not-implemented",
+        "a temporary endpoint, with `replay_temporary` off",
         "temporary-not-supported",
         138,
-        "a temporary endpoint, with `replay_temporary` off",
     )
     OUT_OF_REPLAY_RESOURCES = (
         "amqp:resource-limit-exceeded",
+        "too many replays at once (`max_replays`)",
         "out-of-resources",
         147,
-        "too many replays at once (`max_replays`)",
     )
     REPLAY_STARTED = (
         "amqp:link:detach-forced",
+        "on a running link: a replay was started by another",
         "started",
         141,
-        "on a running link: a replay was started by another",
     )
     REPLAY_CANCELLED = (
         "amqp:link:detach-forced",
+        "on a running link: the replay was cancelled",
         "cancelled",
         142,
-        "on a running link: the replay was cancelled",
     )
     REPLAY_MESSAGE_UNAVAILABLE = (
         "amqp:resource-deleted",
+        "on a running link: the next message was trimmed",
         "message-unavailable",
         140,
-        "on a running link: the next message was trimmed",
     )
-    REPLAY_FAILED = ("amqp:internal-error", "failed", 149, "on a running link: the replay cannot go on")
+    REPLAY_FAILED = ("amqp:internal-error", "on a running link: the replay cannot go on", "failed", 149)
 
-    UNAUTHORIZED = ("amqp:unauthorized-access", None, None, "no permission")
-    RESOURCE_LOCKED = ("amqp:resource-locked", None, None, "somebody else has it to himself")
-    STOLEN = (
-        "amqp:link:stolen",
-        None,
-        None,
-        "displaced by a consumer of a higher epoch, or by a link of the same name",
-    )
-    MESSAGE_TOO_LARGE = ("amqp:link:message-size-exceeded", None, None, "a message larger than is taken")
-    TRANSFER_LIMIT = ("amqp:link:transfer-limit-exceeded", None, None, "transfers beyond the link's credit")
-    NOT_FOUND = ("amqp:not-found", None, None, "there is no such thing")
-    NOT_ALLOWED = (
-        "amqp:not-allowed",
-        None,
-        None,
-        "what cannot be done with this kind of thing, or in its state",
-    )
-    NOT_IMPLEMENTED = ("amqp:not-implemented", None, None, "what the gateway does not do")
-    INVALID_FIELD = ("amqp:invalid-field", None, None, "a value that means nothing here")
-    PRECONDITION_FAILED = ("amqp:precondition-failed", None, None, "it contradicts what is there")
-    ALREADY_EXISTS = ("amqp:precondition-failed", None, None, "what is to be made is there already")
-    RESOURCE_LIMIT = ("amqp:resource-limit-exceeded", None, None, "a quota or another bound is reached")
-    RESOURCE_DELETED = ("amqp:resource-deleted", None, None, "it was deleted meanwhile")
-    DECODE_ERROR = ("amqp:decode-error", None, None, "bytes that are not what they have to be")
-    UNATTACHED_HANDLE = (
-        "amqp:session:unattached-handle",
-        None,
-        None,
-        "a frame for a handle that no link is attached at",
-    )
-    HANDLE_IN_USE = ("amqp:session:handle-in-use", None, None, "an attach that takes a handle in use")
-    WINDOW_VIOLATION = (
-        "amqp:session:window-violation",
-        None,
-        None,
-        "a session's transfer-ids that go back",
-    )
+    UNAUTHORIZED = ("amqp:unauthorized-access", "no permission")
+    RESOURCE_LOCKED = ("amqp:resource-locked", "somebody else has it to himself")
+    STOLEN = ("amqp:link:stolen", "displaced by a consumer of a higher epoch, or by a link of the same name")
+    MESSAGE_TOO_LARGE = ("amqp:link:message-size-exceeded", "a message larger than is taken")
+    TRANSFER_LIMIT = ("amqp:link:transfer-limit-exceeded", "transfers beyond the link's credit")
+    NOT_FOUND = ("amqp:not-found", "there is no such thing")
+    NOT_ALLOWED = ("amqp:not-allowed", "what cannot be done with this kind of thing, or in its state")
+    NOT_IMPLEMENTED = ("amqp:not-implemented", "what the gateway does not do")
+    INVALID_FIELD = ("amqp:invalid-field", "a value that means nothing here")
+    PRECONDITION_FAILED = ("amqp:precondition-failed", "it contradicts what is there")
+    ALREADY_EXISTS = ("amqp:precondition-failed", "what is to be made is there already")
+    RESOURCE_LIMIT = ("amqp:resource-limit-exceeded", "a quota or another bound is reached")
+    RESOURCE_DELETED = ("amqp:resource-deleted", "it was deleted meanwhile")
+    DECODE_ERROR = ("amqp:decode-error", "bytes that are not what they have to be")
+    UNATTACHED_HANDLE = ("amqp:session:unattached-handle", "a frame for a handle that no link is attached at")
+    HANDLE_IN_USE = ("amqp:session:handle-in-use", "an attach that takes a handle in use")
+    WINDOW_VIOLATION = ("amqp:session:window-violation", "a session's transfer-ids that go back")
     FRAMING_ERROR = (
         "amqp:connection:framing-error",
-        None,
-        None,
         "frames that are none, a channel or a handle past the largest",
     )
-    CONNECTION_FORCED = ("amqp:connection:forced", None, None, "the gateway ends the connection")
+    CONNECTION_FORCED = ("amqp:connection:forced", "the gateway ends the connection")
     REDIRECT = (
         "amqp:connection:redirect",
-        None,
-        None,
         "another gateway is active; clients that are not known to follow are told otherwise",
     )
     ONE_MACHINE = (
         "amqp:precondition-failed",
-        None,
-        None,
         "no synchronous standby would have the message, and the Message VPN's `require_standby` asks for one",
     )
-    INTERNAL = ("amqp:internal-error", None, None, "a mistake of the gateway, or the store could not write")
+    INTERNAL = ("amqp:internal-error", "a mistake of the gateway, or the store could not write")
 
-    UNKNOWN_TRANSACTION = (
-        "amqp:transaction:unknown-id",
-        None,
-        None,
-        "there is no such transaction, or it has ended",
-    )
-    ROLLED_BACK = ("amqp:transaction:rollback", None, None, "the transaction was rolled back")
-    TRANSACTION_TIMEOUT = ("amqp:transaction:timeout", None, None, "the transaction was open too long")
+    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", "there is no such transaction, or it has ended")
+    ROLLED_BACK = ("amqp:transaction:rollback", "the transaction was rolled back")
+    TRANSACTION_TIMEOUT = ("amqp:transaction:timeout", "the transaction was open too long")
 
-    def __init__(self, condition: str, replay_error: str | None, subcode: int | None, case: str) -> None:
+    def __init__(
+        self, condition: str, case: str, replay_error: str | None = None, subcode: int | None = None
+    ) -> None:
         self.condition = condition
         self.replay_error = replay_error
         self.subcode = subcode

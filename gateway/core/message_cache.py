@@ -11,69 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, Row
-
-
-class BudgetedCache(Protocol):
-    """A cache that gives back what it is asked for."""
-
-    @property
-    def size_bytes(self) -> int:
-        """What it holds."""
-
-    def shrink_by(self, size_bytes: int) -> int:
-        """Give up its oldest, ``size_bytes`` or a few more, or all that it has; the bytes that were freed."""
-
-
-class CacheBudget:
-    """
-    Args:
-        limit_bytes: What all caches may hold together.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._used_bytes = 0
-        self._caches: dict[BudgetedCache, None] = {}
-
-    @property
-    def used_bytes(self) -> int:
-        """What all caches hold."""
-        return self._used_bytes
-
-    def join(self, cache: BudgetedCache) -> None:
-        """One more cache, with nothing in it."""
-        self._caches[cache] = None
-
-    def leave(self, cache: BudgetedCache) -> None:
-        """A cache is gone, with all that it holds. Twice does no harm."""
-        if cache in self._caches:
-            del self._caches[cache]
-            self._used_bytes -= cache.size_bytes
-
-    def took(self, size_bytes: int) -> None:
-        """A cache has taken so many bytes; it may have to give them up at once."""
-        self._used_bytes += size_bytes
-        if self._used_bytes > self._limit_bytes:
-            self._make_room()
-
-    def gave_back(self, size_bytes: int) -> None:
-        """A cache has so many bytes less, of its own accord."""
-        self._used_bytes -= size_bytes
-
-    def _make_room(self) -> None:
-        # An eighth more than needed goes, so that lists are moved once for many publications.
-        target = self._limit_bytes - self._limit_bytes // 8
-        while self._used_bytes > target:
-            largest = max(self._caches, key=_size_of)
-            self._used_bytes -= largest.shrink_by(self._used_bytes - target)
-
-
-def _size_of(cache: BudgetedCache) -> int:
-    return cache.size_bytes
-
+from gateway.core.model import CONTENT, ID, Row, with_content
 
 ROW_OVERHEAD_BYTES = 220
 """What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds
@@ -91,7 +30,8 @@ class MessageCache:
         self._budget = budget
         self._rows: list[Row] = []
         self._runs: deque[tuple[int, int]] = deque()
-        self._size_bytes = 0
+        self.size_bytes = 0
+        """What it holds, contents and rows."""
         self.first_id = next_id
         """The oldest id held; equal to ``next_id`` when nothing is."""
         self.next_id = next_id
@@ -101,25 +41,20 @@ class MessageCache:
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def size_bytes(self) -> int:
-        """What it holds, contents and rows."""
-        return self._size_bytes
-
     def extend(self, rows: list[Row], content_bytes: int) -> None:
         """Take newly committed rows; ``content_bytes`` is the sum of their contents."""
         self._rows += rows
         self.next_id = rows[-1][ID] + 1
         size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
         self._runs.append((len(rows), size))
-        self._size_bytes += size
+        self.size_bytes += size
         self._budget.took(size)
 
     def skip(self, next_id: int) -> None:
         """Ids below ``next_id`` were given out, and came to nothing."""
         self._rows.clear()
         self._runs.clear()
-        size, self._size_bytes = self._size_bytes, 0
+        size, self.size_bytes = self.size_bytes, 0
         self._budget.gave_back(size)
         self.first_id = self.next_id = next_id
 
@@ -130,13 +65,13 @@ class MessageCache:
             place = message_id - self.first_id
             if 0 <= place < len(self._rows):
                 row = self._rows[place]
-                self._rows[place] = (*row[:BARE], marker[BARE], row[ROUTE], row[HELD], marker[CONTENT])
+                self._rows[place] = with_content(row, marker)
                 change += len(marker[CONTENT]) - len(row[CONTENT])
         if change:
             # With the newest, so that runs go by sizes that are nearly theirs.
             count, size = self._runs[-1]
             self._runs[-1] = (count, size + change)
-            self._size_bytes += change
+            self.size_bytes += change
             self._budget.took(change)
 
     def close(self) -> None:
@@ -152,7 +87,7 @@ class MessageCache:
             freed += size
         del self._rows[:dropped]
         self.first_id += dropped
-        self._size_bytes -= freed
+        self.size_bytes -= freed
         return freed
 
     def drop_below(self, message_id: int) -> None:
@@ -164,7 +99,7 @@ class MessageCache:
             freed += size
         del self._rows[:dropped]
         self.first_id += dropped
-        self._size_bytes -= freed
+        self.size_bytes -= freed
         self._budget.gave_back(freed)
 
     def since(self, first_id: int, limit: int) -> Sequence[Row]:
@@ -182,3 +117,48 @@ class MessageCache:
         if ids[-1] - ids[0] == count - 1:
             return rows[ids[0] - first : ids[0] - first + count]
         return [rows[i - first] for i in ids]
+
+
+class CacheBudget:
+    """
+    The bytes that the message caches of a gateway may hold together, however many Message VPNs it has.
+
+    Invariant: once a cache has taken something, all of them hold no more than the limit; what goes is the oldest of the
+    largest one, so that a busy Message VPN takes room from nobody who has less.
+
+    Args:
+        limit_bytes: What all caches may hold together.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.used_bytes = 0
+        """What all caches hold."""
+        self._caches: dict[MessageCache, None] = {}
+
+    def join(self, cache: MessageCache) -> None:
+        """One more cache, with nothing in it."""
+        self._caches[cache] = None
+
+    def leave(self, cache: MessageCache) -> None:
+        """A cache is gone, with all that it holds. Twice does no harm."""
+        if cache in self._caches:
+            del self._caches[cache]
+            self.used_bytes -= cache.size_bytes
+
+    def took(self, size_bytes: int) -> None:
+        """A cache has taken so many bytes; it may have to give them up at once."""
+        self.used_bytes += size_bytes
+        if self.used_bytes > self._limit_bytes:
+            self._make_room()
+
+    def gave_back(self, size_bytes: int) -> None:
+        """A cache has so many bytes less, of its own accord."""
+        self.used_bytes -= size_bytes
+
+    def _make_room(self) -> None:
+        # An eighth more than needed goes, so that lists are moved once for many publications.
+        target = self._limit_bytes - self._limit_bytes // 8
+        while self.used_bytes > target:
+            largest = max(self._caches, key=lambda cache: cache.size_bytes)
+            self.used_bytes -= largest.shrink_by(self.used_bytes - target)

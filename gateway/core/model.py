@@ -43,6 +43,11 @@ WHOLE: Final = -1
 """The part of an endpoint's cursor that all its messages are in, where it does not deliver by priority."""
 
 
+def with_content(row: Row, other: Row) -> Row:
+    """A message with the content of another in the place of its own."""
+    return (*row[:BARE], other[BARE], row[ROUTE], row[HELD], other[CONTENT])
+
+
 def sizes_of(rows: Sequence[Row]) -> list[int]:
     """Of their contents, in bytes."""
     return list(map(len, map(CONTENT_OF, rows)))

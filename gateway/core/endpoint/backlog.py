@@ -106,10 +106,6 @@ class PutMessages:
         self._archived_done = 0
         """The same of those that the archive alone has."""
 
-    def resize(self, size_bytes: int) -> None:
-        """Content of one of them takes so many bytes more."""
-        self.size_bytes += size_bytes
-
     def reset(self, cursor_number: int) -> None:
         """They are gone with all that lay on the endpoint, which has another cursor."""
         self._cursor_number = cursor_number
@@ -443,7 +439,7 @@ class Backlog:
             is_saved: The store counts it so.
         """
         if part is None:
-            self.put.resize(size_bytes)
+            self.put.size_bytes += size_bytes
             return
         self.parts[part].count(0, size_bytes)
         self.parts[part].saved_bytes += size_bytes if is_saved else 0

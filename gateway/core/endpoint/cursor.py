@@ -160,7 +160,7 @@ class Cursor:
 
     def load(self, ids: Iterable[int]) -> None:
         """These are needed: the next ones above all that are open, rising."""
-        self.open.extend(ids)
+        self.open += ids
 
     def unload(self, above: int) -> None:
         """What is open above this id is no longer in memory."""

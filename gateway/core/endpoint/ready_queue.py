@@ -25,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice, repeat
+from itertools import groupby, islice, repeat
 
 from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.cursor import Cursor
@@ -437,18 +437,6 @@ class PriorityReadyQueues:
     def ready(self) -> int:
         """How many ids are ready to be peeked at, about."""
         return next((queue.ready for queue in self._queues if queue.ready), 0)
-
-    @property
-    def oldest(self) -> list[int]:
-        return list(chain.from_iterable(queue.oldest for queue in self._queues))
-
-    @property
-    def newest(self) -> list[int]:
-        return list(chain.from_iterable(queue.newest for queue in self._queues))
-
-    @property
-    def given_back(self) -> list[int]:
-        return list(chain.from_iterable(queue.given_back for queue in self._queues))
 
     @property
     def selectable(self) -> set[int] | None:

@@ -106,122 +106,101 @@ class Setting:
         return value if unit is self.unit or unit is None else -(-value // unit.size)
 
 
-def _said(
-    type: SettingType, description: str, *, unit: Unit | None = None, fixed: str = "", on_streams: str = ""
-) -> Mapping[str, Any]:
-    """Metadata of a field that is a setting: see ``Setting``."""
-    return {
-        "type": type,
-        "description": description,
-        "unit": unit,
-        "fixed": fixed,
-        "on_streams": on_streams,
-    }
+def _setting(
+    default: Any,
+    type: SettingType,
+    description: str,
+    *,
+    unit: Unit | None = None,
+    fixed: str = "",
+    on_streams: str = "",
+) -> Any:
+    """A field that is a setting: see ``Setting``."""
+    told = {"type": type, "description": description, "unit": unit, "fixed": fixed, "on_streams": on_streams}
+    return field(default=default, metadata=told)
 
 
 @dataclass(slots=True)
 class EndpointSettings:
     """What is kept of an endpoint's definition: what is said of it from outside, and then what the gateway notes."""
 
-    exclusive: Exclusivity = field(
-        default=Exclusivity.NONE,
-        metadata=_said(
-            SettingType.EXCLUSIVITY,
-            "`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused "
-            "(Qpid), or steals if its epoch is higher (Event Hubs).",
-        ),
+    exclusive: Exclusivity = _setting(  # noqa: RUF009 - it makes a field
+        Exclusivity.NONE,
+        SettingType.EXCLUSIVITY,
+        "`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused "
+        "(Qpid), or steals if its epoch is higher (Event Hubs).",
     )
-    quota_bytes: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.QUOTA,
-            "{Unit} of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected.",
-            unit=Unit.BYTES,
-            on_streams="the log has its own `quota_mb`",
-        ),
+    quota_bytes: int = _setting(
+        0,
+        SettingType.QUOTA,
+        "{Unit} of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected.",
+        unit=Unit.BYTES,
+        on_streams="the log has its own `quota_mb`",
     )
-    quota_messages: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.QUOTA,
-            "{Unit} the queue may hold; 0 is no bound.",
-            unit=Unit.MESSAGES,
-            on_streams="the log has a `quota_mb`",
-        ),
+    quota_messages: int = _setting(
+        0,
+        SettingType.QUOTA,
+        "{Unit} the queue may hold; 0 is no bound.",
+        unit=Unit.MESSAGES,
+        on_streams="the log has a `quota_mb`",
     )
-    max_message_bytes: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.NUMBER,
-            "Largest message the queue takes, in {unit}; a larger one is rejected. 0 leaves it to the gateway's own "
-            "`max_message_bytes`.",
-            unit=Unit.BYTES,
-            on_streams="the gateway has a `limits.max_message_bytes`",
-        ),
+    max_message_bytes: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "Largest message the queue takes, in {unit}; a larger one is rejected. 0 leaves it to the gateway's own "
+        "`max_message_bytes`.",
+        unit=Unit.BYTES,
+        on_streams="the gateway has a `limits.max_message_bytes`",
     )
-    max_ttl_ms: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.NUMBER,
-            "{Unit} after which a message on the queue expires, or earlier if its header's ttl says so; 0 leaves "
-            "it to the header.",
-            unit=Unit.MILLISECONDS,
-            on_streams="what is logged does not expire",
-        ),
+    max_ttl_ms: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} after which a message on the queue expires, or earlier if its header's ttl says so; 0 leaves "
+        "it to the header.",
+        unit=Unit.MILLISECONDS,
+        on_streams="what is logged does not expire",
     )
-    max_flows: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.NUMBER,
-            "{Unit} bound at once; the next attach is refused. 0 is no bound.",
-            unit=Unit.CONSUMERS,
-        ),
+    max_flows: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} bound at once; the next attach is refused. 0 is no bound.",
+        unit=Unit.CONSUMERS,
     )
-    max_unsettled: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.NUMBER,
-            "{Unit} a consumer may leave unsettled before it gets no more; 0 is the gateway's "
-            "`max_unsettled_per_flow`.",
-            unit=Unit.DELIVERIES,
-            on_streams="its readers may leave unsettled what they like",
-        ),
+    max_unsettled: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} a consumer may leave unsettled before it gets no more; 0 is the gateway's "
+        "`max_unsettled_per_flow`.",
+        unit=Unit.DELIVERIES,
+        on_streams="its readers may leave unsettled what they like",
     )
-    priorities: bool = field(
-        default=False,
-        metadata=_said(
-            SettingType.FLAG,
-            "Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, "
-            "because a queue in order is what a replay promises.",
-            fixed="is the order of what lies there",
-            on_streams="the log is read in the order of publishing",
-        ),
+    priorities: bool = _setting(
+        False,
+        SettingType.FLAG,
+        "Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, "
+        "because a queue in order is what a replay promises.",
+        fixed="is the order of what lies there",
+        on_streams="the log is read in the order of publishing",
     )
-    max_redelivery: int = field(
-        default=0,
-        metadata=_said(
-            SettingType.NUMBER,
-            "{Unit} of a message before it goes to the dead message queue; 0 is no bound.",
-            unit=Unit.REDELIVERIES,
-            on_streams="a reader that wants a message again attaches at it",
-        ),
+    max_redelivery: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} of a message before it goes to the dead message queue; 0 is no bound.",
+        unit=Unit.REDELIVERIES,
+        on_streams="a reader that wants a message again attaches at it",
     )
-    dead_message_queue: str = field(
-        default="",
-        metadata=_said(
-            SettingType.QUEUE,
-            "Queue for messages that expired, were rejected, or were redelivered too often; made if it is not "
-            "there. Empty: they are discarded; the replay log has them still.",
-            on_streams="no message dies there",
-        ),
+    dead_message_queue: str = _setting(
+        "",
+        SettingType.QUEUE,
+        "Queue for messages that expired, were rejected, or were redelivered too often; made if it is not "
+        "there. Empty: they are discarded; the replay log has them still.",
+        on_streams="no message dies there",
     )
-    default_start: str = field(
-        default="",
-        metadata=_said(
-            SettingType.START,
-            "Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because "
-            "a replay must be wanted.",
-        ),
+    default_start: str = _setting(
+        "",
+        SettingType.START,
+        "Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because "
+        "a replay must be wanted.",
     )
 
     temporary: bool = False

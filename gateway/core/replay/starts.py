@@ -14,7 +14,7 @@ from typing import Final, Protocol, assert_never
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log import NOTHING, History, TakenOut, log_is_off
+from gateway.core.log import NOTHING, TakenOut, log_is_off
 from gateway.core.model import Point
 
 
@@ -49,38 +49,6 @@ class LogFacts:
         first = max(self.log_first_id, self.first_id)
         held = f"holds ids {first} to {self.next_id - 1}" if first < self.next_id else "is empty"
         return f"{held}{self.archive}"
-
-
-def facts_of(
-    history: History,
-    points: Mapping[str, Point],
-    purged_below: int = 0,
-    purged_ms: int = 0,
-    *,
-    reads: bool,
-    taken_out: TakenOut = NOTHING,
-) -> LogFacts:
-    """
-    What is known of a log and its archive.
-
-    Args:
-        purged_below: Ids below this are out of a stream's view; what arrived before ``purged_ms``, too.
-        reads: It can be read.
-        taken_out: What retention rules took out of the topics asked for.
-    """
-    log = history.log
-    return LogFacts(
-        reads,
-        log.generation,
-        max(history.first_id, purged_below),
-        log.next_id,
-        max(history.floor_ms, purged_ms),
-        points,
-        log.first_id,
-        log.floor_ms,
-        taken_out,
-        history.says,
-    )
 
 
 class LogProbe(Protocol):

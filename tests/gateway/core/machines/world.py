@@ -448,10 +448,10 @@ class World:
         """Each message is in one place, and where it belongs."""
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
-            if endpoint.ready.selectable is None:
-                ready = [*endpoint.ready.given_back, *endpoint.ready.oldest, *endpoint.ready.newest]
-            else:
-                ready = [*endpoint.ready.selectable, *endpoint.ready.newest]
+            ready: list[int] = []
+            for queue in map(endpoint.ready.of, endpoint.backlog.parts):
+                ready += [*queue.given_back, *queue.oldest] if queue.selectable is None else queue.selectable
+                ready += queue.newest
             here = {*unsettled, *ready}
             assert len(here) == len(unsettled) + len(ready), "in one place"
             content = self.contents[endpoint.cursor_number]
