@@ -368,15 +368,13 @@ def _verb(group: click.Group, name: str) -> click.Command:
 
 
 _OF_CLIENTS: Final = frozenset({"url", "vpn", "user", "password_file", "tls_ca"})
-_OF_ADMINISTRATION: Final = frozenset(
-    {"admin", "vpn", "user", "password_file", "tls_ca", "token_file", "as_json"}
-)
+_OF_ADMINISTRATION: Final = _OF_CLIENTS | {"token_file", "as_json"}
 
 
 def _shared(command: click.Command) -> tuple[frozenset[str], str]:
     """The options of a verb that many have, and where they are described."""
     names = {parameter.name for parameter in command.params}
-    if "admin" in names:
+    if "token_file" in names:
         return _OF_ADMINISTRATION, "Also: the [options of administration](#options-of-administration)."
     if "url" in names:
         return _OF_CLIENTS, "Also: the [options of AMQP clients](#options-of-amqp-clients)."

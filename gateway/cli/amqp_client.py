@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -20,10 +19,8 @@ from proton import Handler, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from gateway.cli.options import credential_options, password_of
+from gateway.cli.options import as_one, credentials, password_of
 from gateway.core.errors import ErrorCode
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 
@@ -60,24 +57,21 @@ def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
     return url
 
 
-def gateway_options(command: F) -> F:
-    """The options of every verb that speaks AMQP; they come as one argument, ``gateway``."""
-    for option in reversed(
-        [
-            click.option(
-                "--url",
-                default=DEFAULT_URL,
-                envvar="REWIND_URL",
-                show_default=True,
-                callback=_amqp_url,
-                help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
-            ),
-            click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),
-            credential_options("Name of the user; without one, ANONYMOUS."),
-        ]
-    ):
-        command = option(command)
-    return command
+gateway_options: Final = as_one(
+    "gateway",
+    GatewayAddress,
+    click.option(
+        "--url",
+        default=DEFAULT_URL,
+        envvar="REWIND_URL",
+        show_default=True,
+        callback=_amqp_url,
+        help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
+    ),
+    click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),
+    *credentials("Name of the user; without one, ANONYMOUS."),
+)
+"""The options of every verb that speaks AMQP."""
 
 
 class Waiting(Handler):

@@ -10,35 +10,55 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, NamedTuple, TypeVar
+from typing import IO, Any, Final, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
 
-from gateway.cli.options import authorization, credential_options, token_option, trusting
+from gateway.cli.options import as_one, authorization, credentials, token_option, trusting
 from gateway.cli.words import one_line
 
-F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_URL: Final = "http://127.0.0.1:8672"
 
-DEFAULT_URL = "http://127.0.0.1:8672"
-TIMEOUT_S = 600
+TIMEOUT_S: Final = 600
 """Seconds until an answer: a start that is searched for in a long log takes its time."""
-PAGE = 200
-"""Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
+PAGE: Final = 200
+"""Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
 WHO_ASKS: Final = "say who asks: --user NAME, or --token-file FILE"
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
 _CLAMP: Final = "say missing=clamp"
 """What a refusal proposes in the words of requests; verbs have an option for it."""
+
+MOST_NAMES: Final = 1_000
+"""Names that are compared with one that does not exist."""
+
+
+class _Listed(NamedTuple):
+    tree: str
+    key: str
+    verb: str
+
+
+_LISTS: Final = {
+    "queues": _Listed("config", "queueName", "rewind queue list"),
+    "topicEndpoints": _Listed("config", "topicEndpointName", "rewind topic-endpoint list"),
+    "replayPoints": _Listed("config", "replayPointName", "rewind point list"),
+    "clients": _Listed("monitor", "clientName", "rewind client list"),
+    "replays": _Listed("monitor", "replayName", "rewind replay list"),
+}
+"""By the collection in a path."""
+
+_ABSENT: Final = re.compile(r"there is no (queue|topic-endpoint|client|point|replay)\b", re.IGNORECASE)
 
 
 class NotDone(click.ClickException):
@@ -92,38 +112,41 @@ class Api:
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
         """
-        A request about what ``names`` lead to in this Message VPN; the whole answer.
+        Send a request about what ``names`` lead to in this Message VPN; the whole answer.
 
         Raises:
             NotDone: It was refused, or there is no gateway.
         """
-        path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
         try:
-            return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
+            return self._ask(method, self._path(tree, names), body, query)
         except NotDone as refused:
-            if refused.more.get("status") == "NOT_FOUND" and not self.as_json:
-                refused.hint = where_to_look(names, refused.message, self._names_of)
+            if refused.status == "NOT_FOUND" and not self.as_json:
+                refused.hint = self._where_to_look(names, refused.message)
             raise
 
-    def _names_of(self, tree: str, collection: str, key: str) -> list[str]:
-        """What a collection has; nothing where that may not be known."""
-        try:
-            return [str(one[key]) for one in self.all(tree, collection, limit=MOST_NAMES, select=key)]
-        except (NotDone, KeyError):
-            return []
+    def look(self, *names: str, **query: Any) -> Any:
+        """The present state of what ``names`` lead to; see ``ask``."""
+        return self.ask("GET", "monitor", *names, **query)["data"]
+
+    def act(self, *names: str, body: Any = None) -> Any:
+        """Carry out the action that ``names`` lead to, and return what the gateway says of it; see ``ask``."""
+        return self.ask("PUT", "action", *names, body=body).get("data")
 
     def ask_all(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """
-        A request about what is not of one Message VPN; the whole answer.
-
-        Raises:
-            NotDone: It was refused, or there is no gateway.
-        """
+        """Send a request about more than one Message VPN; see ``ask``."""
         return self._ask(method, f"/SEMP/v2/{path}", body, {})
+
+    def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        """Every object of a list, page by page."""
+        return self._pages(self._path(tree, names), limit, query)
 
     def all_vpns(self) -> Iterator[dict[str, Any]]:
         """Every Message VPN, page by page."""
         return self._pages("/SEMP/v2/monitor/msgVpns", None, {})
+
+    def _path(self, tree: str, names: tuple[str, ...]) -> str:
+        path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
+        return f"/SEMP/v2/{tree}/{path}"
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> dict[str, Any]:
         text = urlencode({name: value for name, value in query.items() if value is not None}, doseq=True)
@@ -157,11 +180,6 @@ class Api:
             sentence = sentence.replace(_CLAMP, "say --clamp")
         return NotDone(sentence, as_json=self.as_json, more=more, hint=hint)
 
-    def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-        """Every object of a list, page by page."""
-        path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
-        return self._pages(f"/SEMP/v2/{tree}/{path}", limit, query)
-
     def _pages(self, path: str, limit: int | None, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         left = limit
         cursor: str | None = None
@@ -175,6 +193,19 @@ class Api:
             if not paging:
                 return
             cursor = paging["cursorQuery"]
+
+    def _where_to_look(self, names: tuple[str, ...], sentence: str) -> str:
+        """The verb that lists what exists, and names that look like the one that does not; empty for other refusals."""
+        listed = _LISTS.get(names[0]) if len(names) > 1 else None
+        if listed is None or not _ABSENT.match(sentence):
+            return ""
+        try:
+            found = self.all(listed.tree, names[0], limit=MOST_NAMES, select=listed.key)
+            near = difflib.get_close_matches(names[1], {str(one[listed.key]) for one in found})
+        except (NotDone, KeyError):
+            near = []  # they may not be known to this user
+        meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        return f"{meant}`{listed.verb}` shows those there are"
 
     def show(self, data: Any, *, with_names: bool = False) -> None:
         """One object, a line for each attribute; see ``print_object``."""
@@ -203,50 +234,49 @@ class Api:
             click.echo(sentence)
 
 
+def verb(
+    group: click.Group, name: str, *parameters: Callable[[Any], Any], **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """
+    Make a function a verb of a group that administers: it takes ``api``, and what ``parameters`` say.
+
+    Args:
+        settings: Of click's ``Command``.
+    """
+
+    def add(function: Callable[..., Any]) -> click.Command:
+        command = api_options(function)
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return group.command(name, **settings)(command)
+
+    return add
+
+
 def _http_url(context: click.Context, option: click.Parameter, url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(f"{url!r} is none of HTTP; write http://HOST:PORT, or https:// for TLS")
     return url
 
 
-def api_options(command: F) -> F:
-    """The options of every verb that administers; they come as one argument, ``api``."""
-
-    def with_api(
-        admin: str,
-        vpn: str,
-        user: str | None,
-        password_file: Path | None,
-        tls_ca: Path | None,
-        token_file: Path | None,
-        as_json: bool,
-        **rest: Any,
-    ) -> Any:
-        return command(api=Api(admin, vpn, user, password_file, as_json, token_file, tls_ca), **rest)
-
-    with_api.__name__, with_api.__doc__ = command.__name__, command.__doc__
-    if hasattr(command, "__click_params__"):
-        with_api.__click_params__ = command.__click_params__  # type: ignore[attr-defined]
-    wrapped: Any = with_api
-    for option in reversed(
-        [
-            click.option(
-                "--admin",
-                default=DEFAULT_URL,
-                envvar="REWIND_ADMIN",
-                show_default=True,
-                callback=_http_url,
-                help="Its address.",
-            ),
-            click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
-            credential_options("Name of a user with `administer` rules."),
-            token_option,
-            click.option("--json", "as_json", is_flag=True, help="JSON for programs; of lists one a line."),
-        ]
-    ):
-        wrapped = option(wrapped)
-    result: F = wrapped
-    return result
+api_options: Final = as_one(
+    "api",
+    Api,
+    click.option(
+        "--admin",
+        "url",
+        default=DEFAULT_URL,
+        envvar="REWIND_ADMIN",
+        show_default=True,
+        callback=_http_url,
+        help="Its address.",
+    ),
+    click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
+    *credentials("Name of a user with `administer` rules."),
+    token_option,
+    click.option("--json", "as_json", is_flag=True, help="JSON for programs; of lists one a line."),
+)
+"""The options of every verb that administers."""
 
 
 def _takes(option: str) -> bool:
@@ -262,44 +292,3 @@ def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:
         return str(more.pop("description")), more
     except (ValueError, KeyError, TypeError):
         return f"the gateway answered {error.code} {error.reason}", {}
-
-
-MOST_NAMES: Final = 1_000
-"""Names that are compared with one that is not there."""
-
-
-class _Listed(NamedTuple):
-    tree: str
-    key: str
-    verb: str
-
-
-_LISTS: Final = {
-    "queues": _Listed("config", "queueName", "rewind queue list"),
-    "topicEndpoints": _Listed("config", "topicEndpointName", "rewind topic-endpoint list"),
-    "replayPoints": _Listed("config", "replayPointName", "rewind point list"),
-    "clients": _Listed("monitor", "clientName", "rewind client list"),
-    "replays": _Listed("monitor", "replayName", "rewind replay list"),
-}
-"""By the collection in a path."""
-
-_ABSENT: Final = re.compile(r"there is no (queue|topic-endpoint|client|point|replay)\b", re.IGNORECASE)
-
-NamesOf = Callable[[str, str, str], Iterable[str]]
-"""Names in a tree's collection, by the attribute that has them."""
-
-
-def where_to_look(names: tuple[str, ...], sentence: str, names_of: NamesOf) -> str:
-    """
-    What to add to a refusal; nothing where it is about something else than a thing that is not there.
-
-    Args:
-        names: The path of the request below its Message VPN.
-        sentence: What the gateway said.
-    """
-    listed = _LISTS.get(names[0]) if len(names) > 1 else None
-    if listed is None or not _ABSENT.match(sentence):
-        return ""
-    near = difflib.get_close_matches(names[1], set(names_of(listed.tree, names[0], listed.key)))
-    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"{meant}`{listed.verb}` shows those there are"

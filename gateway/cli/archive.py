@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -61,17 +62,7 @@ def _with_the_extra() -> Iterator[None]:
 @click.option("--tell/--no-tell", default=True, show_default=True, help="Tell the gateway what it may trim.")
 @click.option("--skip-lost", is_flag=True, help="Go on behind what was trimmed before it was archived.")
 @api_options
-def archive(
-    api: Api,
-    to: str | None,
-    source: str,
-    follow: bool,
-    rows: int,
-    megabytes: int,
-    age: float,
-    tell: bool,
-    skip_lost: bool,
-) -> None:
+def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -> None:
     """Copy the replay log to Parquet files, from where the last run ended.
 
     \b
@@ -85,17 +76,7 @@ def archive(
         raise click.UsageError("Missing option '--to': the folder or URI of the archive.")
     with _with_the_extra():
         from gateway.cli.archiving import archive_log  # noqa: PLC0415 - as the module says
-    archive_log(
-        api,
-        source,
-        to,
-        follow=follow,
-        rows=rows,
-        megabytes=megabytes,
-        age=age,
-        tell=tell,
-        skip_lost=skip_lost,
-    )
+    archive_log(api, source, to, follow=follow, **asked)
 
 
 @archive.command()

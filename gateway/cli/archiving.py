@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -74,11 +75,9 @@ def archive_log(
     to: str,
     *,
     follow: bool,
-    rows: int,
-    megabytes: int,
-    age: float,
     tell: bool,
     skip_lost: bool,
+    **segment: Any,
 ) -> None:
     """
     Archive all there is, and with ``follow`` what comes, until a signal.
@@ -86,14 +85,16 @@ def archive_log(
     Args:
         source: A url of AMQP, or a data folder.
         to: The archive: a folder or a URI.
-        rows, megabytes, age: When a segment ends, see ``Limits``.
+        tell: Tell the gateway what it may trim.
+        skip_lost: Go on behind what was trimmed before it was archived.
+        segment: ``rows``, ``megabytes`` and ``age`` in seconds: when a segment ends, see ``Limits``.
 
     Raises:
         click.ClickException: It failed, or was ended by a signal before all was archived.
     """
     with told_to_the_user():
         archiver = _archiver(api, source, to, tell)
-    archiver.limits = Limits(rows, megabytes * MEGABYTE, age)
+    archiver.limits = Limits(segment["rows"], segment["megabytes"] * MEGABYTE, segment["age"])
     archiver.skip_lost = skip_lost
     progress = Progress(api.as_json)
     archiver.progress = progress.segment
@@ -132,7 +133,7 @@ def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
     def told(last_id: int, generation: int) -> None:
         body = {"msgId": last_id, "generation": generation}
         try:
-            api.ask("PUT", "action", "replayLogs", "default", "archivedUpTo", body=body)
+            api.act("replayLogs", "default", "archivedUpTo", body=body)
         except click.ClickException as error:
             raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
 

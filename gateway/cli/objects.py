@@ -1,26 +1,84 @@
 """
-What there is and changes to it: ``rewind status``, ``vpn``, ``queue``, ``topic-endpoint``, ``subscription``, ``point``,
-``client``.
+What a gateway has, and changes to it: ``rewind status``, ``alarms``, ``reload``, ``vpn``, ``queue``,
+``topic-endpoint``, ``subscription``, ``point``, ``client``.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import click
 
-from gateway.cli.api import Api, api_options
-from gateway.cli.words import counted
+from gateway.cli.api import Api, NotDone, api_options, verb
+from gateway.cli.words import arranged, counted
 
 ENDPOINT_COLUMNS = ("kind", "accessType", "bindCount", "spooledMsgCount", "msgSpoolUsage", "replayState")
 
+FIRST_OF_VPN: Final = (
+    "msgVpnName",
+    "state",
+    "activeGateway",
+    "storeProblem",
+    "replayLogUsage",
+    "oldestLoggedMsgTimeMs",
+    "clientCount",
+    "endpointCount",
+    "msgReplayInitializingCount",
+    "msgReplayActiveCount",
+    "msgReplayPendingCompleteCount",
+    "msgReplayFailedCount",
+)
+FIRST_OF_ENDPOINT: Final = (
+    "queueName",
+    "topicEndpointName",
+    "topic",
+    "spooledMsgCount",
+    "msgSpoolUsage",
+    "oldestMsgTimeMs",
+    "bindCount",
+    "txUnackedMsgCount",
+    "replayState",
+    "replayRemaining",
+    "replayEtaMs",
+    "replayOutstandingMsgCount",
+    "replayBlockedBySelector",
+)
+
+_name = click.argument("name")
+_queue = click.argument("queue_name", metavar="QUEUE")
+_topic = click.argument("topic")
+_set = click.option(
+    "--set", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute; repeat it for more."
+)
+_all = click.option("--all", "is_all", is_flag=True, help="Show also what is zero, unset or a default.")
+
+
+def _show(
+    api: Api, data: dict[str, Any], first: Sequence[str], *, is_all: bool, with_names: bool = False
+) -> None:
+    """An object: for a person the attributes that one looks for ``first``, for a program as it is."""
+    api.show(data if api.as_json else arranged(data, first, is_all=is_all), with_names=with_names)
+
 
 @click.command()
+@_all
 @api_options
-def status(api: Api) -> None:
-    """Show the Message VPN: clients, endpoints, replays under way."""
-    api.show(api.ask("GET", "monitor")["data"])
+def status(api: Api, is_all: bool) -> None:
+    """Show the state of the Message VPN: its log, clients, endpoints, replays under way."""
+    data = api.look()
+    if not api.as_json:
+        with suppress(
+            NotDone
+        ):  # a gateway that waits has no log, and a store that cannot be read none to show
+            log = api.look("replayLogs", "default")
+            data |= {
+                "replayLogUsage": log["msgSpoolUsage"],
+                "oldestLoggedMsgTimeMs": log["oldestMsgTimeMs"],
+            }
+    _show(api, data, FIRST_OF_VPN, is_all=is_all)
 
 
 @click.command()
@@ -36,45 +94,38 @@ def vpn() -> None:
     """List Message VPNs; show, make, enable, disable or delete the one of `--vpn`."""
 
 
-@vpn.command("list")
-@api_options
+@verb(vpn, "list")
 def vpn_list(api: Api) -> None:
     """List all of them."""
-    api.table(
-        api.all_vpns(), ("msgVpnName", "state", "clientCount", "endpointCount", "lastMsgId", "storeProblem")
-    )
+    columns = ("msgVpnName", "state", "clientCount", "endpointCount", "lastMsgId", "storeProblem")
+    api.table(api.all_vpns(), columns)
 
 
-@vpn.command("show")
-@api_options
+@verb(vpn, "show")
 def vpn_show(api: Api) -> None:
     """Show how it is configured."""
     api.show(api.ask("GET", "config")["data"])
 
 
-@vpn.command("enable")
-@api_options
+@verb(vpn, "enable")
 def vpn_enable(api: Api) -> None:
     """Let clients in."""
     api.done(api.ask("PATCH", "config", body={"enabled": True})["data"], f"{api.vpn} is enabled")
 
 
-@vpn.command("disable")
-@api_options
+@verb(vpn, "disable")
 def vpn_disable(api: Api) -> None:
     """Disconnect its clients and let none in."""
     api.done(api.ask("PATCH", "config", body={"enabled": False})["data"], f"{api.vpn} is disabled")
 
 
-@vpn.command("create")
-@api_options
+@verb(vpn, "create")
 def vpn_create(api: Api) -> None:
     """Make it, with a file of its own, now and at every start."""
     api.done(api.ask_all("POST", "config/msgVpns", {"msgVpnName": api.vpn})["data"], f"{api.vpn} is made")
 
 
-@vpn.command("delete")
-@api_options
+@verb(vpn, "delete")
 def vpn_delete(api: Api) -> None:
     """Delete it and its file, if it is disabled and empty."""
     api.done(api.ask("DELETE", "config").get("data"), f"{api.vpn} is deleted")
@@ -109,78 +160,59 @@ def _attributes(texts: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-_set = click.option(
-    "--set", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute; repeat it for more."
-)
-
-
-def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Group:
+def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Group:
     """The verbs that queues and topic endpoints have in common."""
-    none = f"no {verb.replace('-', ' ')}s"
 
-    @click.group(verb, help=f"Show, make, change, purge or delete a {what}.")
+    @click.group(noun, help=f"Show, make, change, purge or delete a {what}.")
     def group() -> None:
         pass
 
-    @group.command("list")
-    @click.option("--where", help="Conditions, such as `spooledMsgCount>0,bindCount==0`.")
-    @api_options
+    @verb(
+        group, "list", click.option("--where", help="Conditions, such as `spooledMsgCount>0,bindCount==0`.")
+    )
     def list_all(api: Api, where: str | None) -> None:
         """List all of them."""
-        api.table(
-            api.all("monitor", collection, where=where),
-            (key, *ENDPOINT_COLUMNS),
-            none,
-        )
+        found = api.all("monitor", collection, where=where)
+        api.table(found, (key, *ENDPOINT_COLUMNS), f"no {noun.replace('-', ' ')}s")
 
-    @group.command()
-    @click.argument("name")
-    @api_options
-    def show(api: Api, name: str) -> None:
-        """Show one, with its replay."""
-        api.show(api.ask("GET", "monitor", collection, name)["data"], with_names=True)
+    @verb(group, "show", _name, _all)
+    def show(api: Api, name: str, is_all: bool) -> None:
+        """Show one: its depth, consumers, oldest message and replay."""
+        _show(api, api.look(collection, name), FIRST_OF_ENDPOINT, is_all=is_all, with_names=is_all)
 
-    @group.command("set")
-    @click.argument("name")
-    @click.argument("attributes", nargs=-1, required=True, metavar="NAME=VALUE...")
-    @api_options
+    @verb(
+        group,
+        "set",
+        _name,
+        click.argument("attributes", nargs=-1, required=True, metavar="NAME=VALUE..."),
+    )
     def change(api: Api, name: str, attributes: tuple[str, ...]) -> None:
         """Change attributes; what lies on it stays."""
         data = api.ask("PATCH", "config", collection, name, body=_attributes(attributes))["data"]
         api.done(data, f"{name} is changed")
 
-    @group.command()
-    @click.argument("name")
-    @api_options
+    @verb(group, "delete", _name)
     def delete(api: Api, name: str) -> None:
         """Delete it with what lies on it."""
         api.done(api.ask("DELETE", "config", collection, name).get("data"), f"{name} is deleted")
 
-    @group.command()
-    @click.argument("name")
-    @api_options
+    @verb(group, "purge", _name)
     def purge(api: Api, name: str) -> None:
         """Drop what lies on it; the replay log keeps it."""
-        data = api.ask("PUT", "action", collection, name, "deleteMsgs", body={})["data"]
+        data = api.act(collection, name, "deleteMsgs", body={})
         api.done(data, f"{counted(data['deletedMsgCount'], 'message')} dropped")
 
-    @group.command()
-    @click.argument("name")
-    @api_options
+    @verb(group, "flows", _name)
     def flows(api: Api, name: str) -> None:
         """List its consumers."""
         columns = ("flowId", "clientName", "clientId", "activityState", "unackedMsgCount", "hasSelector")
         api.table(api.all("monitor", collection, name, "txFlows"), columns, "no consumers")
 
-    @group.command("copy")
-    @click.argument("name")
-    @click.argument("replay_id")
-    @api_options
+    @verb(group, "copy", _name, click.argument("replay_id"))
     def copy(api: Api, name: str, replay_id: str) -> None:
         """Put the message REPLAY_ID (rmid1:…) of the log on it."""
         body = {"replicationGroupMsgId": replay_id}
-        answer = api.ask("PUT", "action", collection, name, "copyMsgFromReplayLog", body=body)
-        api.done(answer.get("data"), f"{replay_id} is on {name}")
+        api.done(api.act(collection, name, "copyMsgFromReplayLog", body=body), f"{replay_id} is on {name}")
 
     return group
 
@@ -189,21 +221,14 @@ queue = _endpoint_group("queue", "queues", "queueName", "queue or stream")
 topic_endpoint = _endpoint_group("topic-endpoint", "topicEndpoints", "topicEndpointName", "topic endpoint")
 
 
-@queue.command("create")
-@click.argument("name")
-@_set
-@api_options
+@verb(queue, "create", _name, _set)
 def create_queue(api: Api, name: str, attributes: tuple[str, ...]) -> None:
     """Make a queue; `--set kind=stream` makes a stream."""
     body = {"queueName": name, **_attributes(attributes)}
     api.done(api.ask("POST", "config", "queues", body=body)["data"], f"{name} is made")
 
 
-@topic_endpoint.command("create")
-@click.argument("name")
-@click.argument("topic")
-@_set
-@api_options
+@verb(topic_endpoint, "create", _name, _topic, _set)
 def create_topic_endpoint(api: Api, name: str, topic: str, attributes: tuple[str, ...]) -> None:
     """Make a durable topic endpoint for TOPIC, which a link of this NAME takes."""
     body = {"topicEndpointName": name, "topic": topic, **_attributes(attributes)}
@@ -215,20 +240,14 @@ def subscription() -> None:
     """Topic subscriptions of a queue; `!` in front makes an exception."""
 
 
-@subscription.command("list")
-@click.argument("queue_name", metavar="QUEUE")
-@api_options
+@verb(subscription, "list", _queue)
 def list_subscriptions(api: Api, queue_name: str) -> None:
     """List those of QUEUE."""
-    api.table(
-        api.all("config", "queues", queue_name, "subscriptions"), ("subscriptionTopic",), "no subscriptions"
-    )
+    found = api.all("config", "queues", queue_name, "subscriptions")
+    api.table(found, ("subscriptionTopic",), "no subscriptions")
 
 
-@subscription.command("add")
-@click.argument("queue_name", metavar="QUEUE")
-@click.argument("topic")
-@api_options
+@verb(subscription, "add", _queue, _topic)
 def add_subscription(api: Api, queue_name: str, topic: str) -> None:
     """Have QUEUE attract TOPIC."""
     body = {"subscriptionTopic": topic}
@@ -236,10 +255,7 @@ def add_subscription(api: Api, queue_name: str, topic: str) -> None:
     api.done(data, f"{queue_name} subscribes to {topic}")
 
 
-@subscription.command("remove")
-@click.argument("queue_name", metavar="QUEUE")
-@click.argument("topic")
-@api_options
+@verb(subscription, "remove", _queue, _topic)
 def remove_subscription(api: Api, queue_name: str, topic: str) -> None:
     """Have QUEUE attract TOPIC no longer; what came stays."""
     answer = api.ask("DELETE", "config", "queues", queue_name, "subscriptions", topic)
@@ -251,19 +267,19 @@ def point() -> None:
     """Named places in the replay log, for starts as `point:NAME`."""
 
 
-@point.command("list")
-@api_options
+@verb(point, "list")
 def list_points(api: Api) -> None:
     """List them."""
-    api.table(
-        api.all("config", "replayPoints"), ("replayPointName", "msgId", "timeMs", "trimmed"), "no points"
-    )
+    columns = ("replayPointName", "msgId", "timeMs", "trimmed")
+    api.table(api.all("config", "replayPoints"), columns, "no points")
 
 
-@point.command("create")
-@click.argument("name")
-@click.option("--start", default="live", show_default=True, help="The place, as a replay start says one.")
-@api_options
+@verb(
+    point,
+    "create",
+    _name,
+    click.option("--start", default="live", show_default=True, help="The place, as a replay start says one."),
+)
 def create_point(api: Api, name: str, start: str) -> None:
     """Name a place in the log."""
     body = {"replayPointName": name, "start": start}
@@ -271,9 +287,7 @@ def create_point(api: Api, name: str, start: str) -> None:
     api.done(data, f"{name} is before message {data['msgId']}")
 
 
-@point.command("delete")
-@click.argument("name")
-@api_options
+@verb(point, "delete", _name)
 def delete_point(api: Api, name: str) -> None:
     """Take a name away."""
     api.done(api.ask("DELETE", "config", "replayPoints", name).get("data"), f"{name} is deleted")
@@ -284,18 +298,15 @@ def client() -> None:
     """Connected clients."""
 
 
-@client.command("list")
-@api_options
+@verb(client, "list")
 def list_clients(api: Api) -> None:
     """List them."""
     columns = ("clientId", "clientName", "clientUsername", "clientAddress", "linkCount", "heldBytes")
     api.table(api.all("monitor", "clients"), columns, "no clients")
 
 
-@client.command()
-@click.argument("name")
-@api_options
+@verb(client, "disconnect", _name)
 def disconnect(api: Api, name: str) -> None:
     """Close the connections of the client NAME, or of one by its id (`#5`)."""
-    data = api.ask("PUT", "action", "clients", name, "disconnect", body={})["data"]
+    data = api.act("clients", name, "disconnect", body={})
     api.done(data, f"{counted(data['disconnectedCount'], 'connection')} closed")

@@ -11,23 +11,27 @@ import base64
 import os
 import ssl
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-_TAKES_VALUE: Final = {
-    "--admin": True,
-    "--url": True,
-    "--vpn": True,
-    "--user": True,
-    "--password-file": True,
-    "--token-file": True,
-    "--tls-ca": True,
-    "--ca": True,
-    "--json": False,
+F = TypeVar("F", bound=Callable[..., Any])
+
+_GLOBAL: Final = {
+    "--admin": "The gateway's administration.",
+    "--url": "The gateway, for verbs that speak AMQP.",
+    "--vpn": "The Message VPN.",
+    "--user": "Who asks.",
+    "--password-file": "File with the user's password.",
+    "--token-file": "File with a token in place of a user.",
+    "--tls-ca": "Certificates of authorities to be trusted.",
+    "--json": "JSON for programs.",
 }
+"""What they are for, in the help of the command itself."""
+
+_FLAG: Final = "--json"
 _SAME: Final = {"--ca": "--tls-ca"}
 
 
@@ -40,28 +44,16 @@ class _Said(NamedTuple):
 
 def global_options() -> list[click.Parameter]:
     """For the help of the command itself; they are read where the verb is."""
-    shown = {
-        "--admin": "The gateway's administration.",
-        "--url": "The gateway, for verbs that speak AMQP.",
-        "--vpn": "The Message VPN.",
-        "--user": "Who asks.",
-        "--password-file": "File with the user's password.",
-        "--token-file": "File with a token in place of a user.",
-        "--tls-ca": "Certificates of authorities to be trusted.",
-    }
-    options: list[click.Parameter] = [
-        click.Option([name], metavar="…", expose_value=False, help=f"{text} Before or after the verb.")
-        for name, text in shown.items()
-    ]
-    options.append(
+    return [
         click.Option(
-            ["--json"],
-            is_flag=True,
+            [name],
+            metavar=None if name == _FLAG else "…",
+            is_flag=name == _FLAG or None,
             expose_value=False,
-            help="JSON for programs. Before or after the verb.",
+            help=f"{text} Before or after the verb.",
         )
-    )
-    return options
+        for name, text in _GLOBAL.items()
+    ]
 
 
 def behind_the_verb(root: click.Group, context: click.Context, arguments: Sequence[str]) -> list[str]:
@@ -97,12 +89,12 @@ def behind_the_verb(root: click.Group, context: click.Context, arguments: Sequen
 def _said_first(words: Sequence[str]) -> _Said | None:
     """The global option that these words begin with, if they do."""
     option, equals, value = words[0].partition("=")
-    takes_value = _TAKES_VALUE.get(option)
-    if takes_value is None:
+    option = _SAME.get(option, option)
+    if option not in _GLOBAL:
         return None
-    if not takes_value or equals:
-        return _Said(_SAME.get(option, option), value, [words[0]])
-    return _Said(_SAME.get(option, option), words[1], list(words[:2])) if len(words) > 1 else None
+    if option == _FLAG or equals:
+        return _Said(option, value, [words[0]])
+    return _Said(option, words[1], list(words[:2])) if len(words) > 1 else None
 
 
 def _check(verb: str, command: click.Command, before: Sequence[_Said], rest: Sequence[str]) -> None:
@@ -126,38 +118,52 @@ def _said_in(words: Sequence[str], taken: set[str]) -> list[_Said]:
     return [said for said in found if said is not None]
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-def credential_options(user_help: str) -> Callable[[F], F]:
-    """The options ``user``, ``password_file`` and ``tls_ca``; what a user is for is said by who takes them."""
+def as_one(argument: str, kind: Callable[..., Any], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """
+    Options that a verb takes as one argument.
+
+    Args:
+        kind: Makes it of their values, by their names.
+    """
 
     def add(command: F) -> F:
-        for option in reversed(
-            [
-                click.option("--user", envvar="REWIND_USER", help=user_help),
-                click.option(
-                    "--password-file",
-                    type=_FILE,
-                    envvar="REWIND_PASSWORD_FILE",
-                    help="File with the user's password on its first line; else REWIND_PASSWORD, or a question.",
-                ),
-                click.option(
-                    "--tls-ca",
-                    "--ca",
-                    "tls_ca",
-                    type=_FILE,
-                    envvar="REWIND_TLS_CA",
-                    help="Certificates of authorities to be trusted, PEM; without, the system's.",
-                ),
-            ]
-        ):
-            command = option(command)
-        return command
+        def with_one(*arguments: Any, **given: Any) -> Any:
+            one = kind(**{name: given.pop(name) for name in names})
+            return command(*arguments, **{argument: one}, **given)
+
+        wrapped: Any = update_wrapper(with_one, command)
+        before = len(getattr(wrapped, "__click_params__", ()))
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        names = [parameter.name for parameter in wrapped.__click_params__[before:]]
+        result: F = wrapped
+        return result
 
     return add
+
+
+def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
+    """``--user``, ``--password-file`` and ``--tls-ca``; what a user is for is said by who takes them."""
+    return (
+        click.option("--user", envvar="REWIND_USER", help=user_help),
+        click.option(
+            "--password-file",
+            type=_FILE,
+            envvar="REWIND_PASSWORD_FILE",
+            help="File with the user's password on its first line; else REWIND_PASSWORD, or a question.",
+        ),
+        click.option(
+            "--tls-ca",
+            "--ca",
+            "tls_ca",
+            type=_FILE,
+            envvar="REWIND_TLS_CA",
+            help="Certificates of authorities to be trusted, PEM; without, the system's.",
+        ),
+    )
 
 
 token_option = click.option(

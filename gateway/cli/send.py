@@ -162,21 +162,15 @@ def _properties(context: click.Context, option: click.Parameter, given: Sequence
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
 @click.option("--quiet", is_flag=True, help="Do not say how many were accepted.")
 @gateway_options
-@click.pass_context
 def send(
-    context: click.Context,
-    /,
+    gateway: GatewayAddress,
     address: str | None,
     file: IO[bytes],
     topic: str | None,
     whole: bool,
-    as_json: bool,
-    properties: dict[str, str],
-    subject: str | None,
-    content_type: str | None,
     rate: float | None,
     quiet: bool,
-    **gateway: Any,
+    **message: Any,
 ) -> None:
     """Publish FILE (standard input without one) to ADDRESS, a message a line, and wait until all are accepted.
 
@@ -187,11 +181,13 @@ def send(
     rewind send --topic flights/JFK/AA departures.jsonl --rate 100
     rewind tail log://a --from 1h --until now --json | rewind send b --json
     """
-    if as_json and (whole or properties or subject or content_type):
+    as_json = message.pop("as_json")
+    if as_json and (whole or any(message.values())):
         raise click.UsageError(
             "--json has all that a message says: leave --whole, --property, --subject … out"
         )
     if topic is not None:
+        context = click.get_current_context()
         if address is not None and context.get_parameter_source("file") is ParameterSource.DEFAULT:
             # With a topic, the one argument is the file.
             file = click.File("rb").convert(address, None, context)
@@ -200,20 +196,22 @@ def send(
         address = f"topic://{topic}"
     if not address:
         raise click.UsageError("say where to: an ADDRESS, or --topic")
+    lines = _lines(file, whole)
+    client = Send(gateway, address, _written(lines) if as_json else _with_bodies(lines, **message), rate)
+    status = client.run()
+    if not quiet and (client.sent or not status):
+        click.echo(f"{client.accepted} of {client.sent} accepted", err=True)
+    raise click.exceptions.Exit(status or int(client.accepted < client.sent))
+
+
+def _with_bodies(
+    bodies: Iterable[bytes], *, subject: str | None, content_type: str | None, properties: dict[str, str]
+) -> Iterator[bytes | str]:
+    """Messages that differ in their bodies alone."""
     template = Message(
         durable=True, subject=subject, content_type=content_type, properties=properties or None
     )
     template.inferred = True
-    lines = _lines(file, whole)
-    messages = _written(lines) if as_json else _with_bodies(template, lines)
-    client = Send(GatewayAddress(**gateway), address, messages, rate)
-    status = client.run()
-    if not quiet and (client.sent or not status):
-        click.echo(f"{client.accepted} of {client.sent} accepted", err=True)
-    context.exit(status or int(client.accepted < client.sent))
-
-
-def _with_bodies(template: Message, bodies: Iterable[bytes]) -> Iterator[bytes | str]:
     for body in bodies:
         template.body = body
         yield template.encode()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count as numbers
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 from rich.console import Group, RenderableType
@@ -25,7 +25,7 @@ from gateway.cli.words import style_of
 from gateway.core.model import ENDED
 
 ANSWER_S = 10.0
-"""Seconds until an answer: a gateway that does not give one is shown as away."""
+"""Seconds until an answer: a gateway that does not give one is shown as unavailable."""
 
 MOST_QUEUES: Final = 100
 """Queues that a look asks for."""
@@ -44,10 +44,26 @@ _COUNTERS: Final = {
     "settledMsgsPerSecond": "settledMsgCount",
 }
 
+_LINES_ABOVE: Final = 8
+"""What else stands on a screen than the list of queues."""
+
+_QUEUE_COLUMNS: Final = (
+    "queueName",
+    "spooledMsgCount",
+    "msgsPerSecond",
+    "msgSpoolUsage",
+    "bindCount",
+    "txUnackedMsgCount",
+    "replayState",
+    "replayRemaining",
+)
+_REPLAY_COLUMNS: Final = ("replayName", "kind", "state", "target", "sentMsgCount", "outcome")
+_ALARM_COLUMNS: Final = ("raisedTime", "alarm", "description")
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a Message VPN was like at a moment; of a gateway that is away, what was known before, and ``problem``."""
+    """What a Message VPN was like at a moment; of an unavailable gateway, what was known before, and ``problem``."""
 
     at: float
     """Seconds of a clock that only goes forward."""
@@ -107,7 +123,7 @@ class Watch:
         try:
             found = self._look()
         except NotDone as error:
-            if not error.is_absent and error.more.get("status") != "FAIL":
+            if not error.is_absent and error.status != "FAIL":
                 raise
             # The next look that succeeds has nothing to be compared with: the counters may have begun anew.
             known = self._before or Look(self._seconds(), 0)
@@ -118,19 +134,19 @@ class Watch:
 
     def _look(self) -> Look:
         api, before = self._api, self._before
-        vpn = api.ask("GET", "monitor")["data"]
+        vpn = api.look()
         at = self._seconds()
         log: dict[str, Any] = {}
         alarms: list[dict[str, Any]] = []
         replays: list[dict[str, Any]] = []
         queues, queue_count = (before.queues, before.queue_count) if before is not None else ([], 0)
         if vpn["state"] != "standby":
-            log = api.ask("GET", "monitor", "replayLogs", "default")["data"]
+            log = api.look("replayLogs", "default")
             if at >= self._list_again:
                 queues, queue_count = self._queues(at)
                 self._list_again = at + LIST_SHARE * (self._seconds() - at)
             replays = self._replays()
-        alarms = api.ask("GET", "monitor", "alarms", count=MOST_SHOWN)["data"]
+        alarms = api.look("alarms", count=MOST_SHOWN)
         rates = _rates(before, at, vpn)
         return Look(at, _now_ms(), vpn, log, queues, queue_count, replays, alarms, rates)
 
@@ -153,17 +169,16 @@ class Watch:
 
     def _replays(self) -> list[dict[str, Any]]:
         try:
-            answer = self._api.ask("GET", "monitor", "replays", where=_UNDER_WAY, count=MOST_SHOWN)
+            found: list[dict[str, Any]] = self._api.look("replays", where=_UNDER_WAY, count=MOST_SHOWN)
         except NotDone as error:
             if error.is_absent:
                 raise
             return []  # an older gateway keeps no records of them
-        found: list[dict[str, Any]] = answer["data"]
         return found
 
 
 def _rates(before: Look | None, at: float, vpn: dict[str, Any]) -> dict[str, float | None]:
-    """What the counters rose by a second; unknown of a gateway that was away, as they may have begun anew."""
+    """What the counters rose by a second; unknown of a gateway that was unavailable, as they may have begun anew."""
     if before is None or before.problem is not None or at <= before.at:
         return dict.fromkeys(_COUNTERS)
     rose = {rate: vpn.get(counter, 0) - before.vpn.get(counter, 0) for rate, counter in _COUNTERS.items()}
@@ -176,83 +191,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@click.command()
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.5, max=3_600),
-    default=1.0,
-    show_default=True,
-    help="Seconds from one look to the next.",
-)
-@click.option("--count", type=click.IntRange(min=1), help="End after so many looks.")
-@api_options
-def top(api: Api, interval: float, count: int | None) -> None:
-    """Show what goes on: rates, queues by depth, replays, alarms, the log's use. Ctrl-C ends it.
-
-    On a terminal one view is kept up to date; elsewhere each look is printed, with `--json` as an object a line. A
-    gateway that goes away is waited for.
-    """
-    looks = _looks(Watch(api), interval, count)
-    try:
-        if api.as_json:
-            for look in looks:
-                click.echo(look.to_json())
-        else:
-            show_looks(looks)
-    except KeyboardInterrupt:
-        # How one leaves it.
-        return
-
-
-def _looks(watch: Watch, interval: float, count: int | None) -> Iterator[Look]:
-    """So many looks, each an interval after the one before; one that took long is not made up for."""
-    for number in numbers() if count is None else range(count):
-        if number:
-            time.sleep(interval)
-        yield watch.look()
-
-
-_LINES_ABOVE: Final = 8
-"""What else stands on a screen than the list of queues."""
-
-_QUEUE_COLUMNS: Final = (
-    "queueName",
-    "spooledMsgCount",
-    "msgsPerSecond",
-    "msgSpoolUsage",
-    "bindCount",
-    "txUnackedMsgCount",
-    "replayState",
-    "replayRemaining",
-)
-_REPLAY_COLUMNS: Final = ("replayName", "kind", "state", "target", "sentMsgCount", "outcome")
-_ALARM_COLUMNS: Final = ("raisedTime", "alarm", "description")
-
-
-class Shown(Protocol):
-    """A look at a Message VPN, as ``gateway.cli.top`` makes it."""
-
-    @property
-    def vpn(self) -> dict[str, Any]: ...
-    @property
-    def log(self) -> dict[str, Any]: ...
-    @property
-    def queues(self) -> list[dict[str, Any]]: ...
-    @property
-    def queue_count(self) -> int: ...
-    @property
-    def replays(self) -> list[dict[str, Any]]: ...
-    @property
-    def alarms(self) -> list[dict[str, Any]]: ...
-    @property
-    def rates(self) -> dict[str, float | None]: ...
-    @property
-    def problem(self) -> str | None: ...
-    @property
-    def time_ms(self) -> int: ...
-
-
-def show_looks(looks: Iterable[Shown]) -> None:
+def show_looks(looks: Iterable[Look]) -> None:
     """On a terminal one view that changes, elsewhere one below the other."""
     screen = console()
     if not screen.is_terminal:
@@ -260,7 +199,7 @@ def show_looks(looks: Iterable[Shown]) -> None:
             show(view(look))
         return
     with Live(console=screen, screen=True, auto_refresh=False) as live:
-        last: Shown | None = None
+        last: Look | None = None
         for last in looks:
             live.update(view(last, screen.height), refresh=True)
     if last is not None:
@@ -268,7 +207,7 @@ def show_looks(looks: Iterable[Shown]) -> None:
         screen.print(view(last, screen.height))
 
 
-def view(look: Shown, height: int | None = None) -> RenderableType:
+def view(look: Look, height: int | None = None) -> RenderableType:
     """
     A look for a person.
 
@@ -278,7 +217,7 @@ def view(look: Shown, height: int | None = None) -> RenderableType:
     return Group(*_parts(look, height))
 
 
-def _parts(look: Shown, height: int | None) -> Iterator[RenderableType]:
+def _parts(look: Look, height: int | None) -> Iterator[RenderableType]:
     if look.problem is not None:
         yield Text(f"{words.moment(look.time_ms)}: {words.one_line(look.problem)}", style="red")
     if not look.vpn:
@@ -301,7 +240,7 @@ def _parts(look: Shown, height: int | None) -> Iterator[RenderableType]:
             yield table_of(things, columns)
 
 
-def _state(look: Shown) -> Text:
+def _state(look: Look) -> Text:
     vpn = look.vpn
     text = Text(f"{words.one_line(vpn['msgVpnName'])}  ", style="bold")
     text.append(vpn["state"], style=style_of(vpn["state"]))
@@ -315,7 +254,7 @@ def _state(look: Shown) -> Text:
     return text
 
 
-def _traffic(look: Shown) -> Text:
+def _traffic(look: Look) -> Text:
     rates, vpn = look.rates, look.vpn
     came, size, settled = (
         rates.get(name)
@@ -336,3 +275,39 @@ def _log(log: dict[str, Any]) -> Text:
     if log["maxSpoolUsage"]:
         text += f", {log['usagePercent']:g} % of {words.size(log['maxSpoolUsage'] * words.MEGABYTE)}"
     return Text(f"{text}; messages {log['firstMsgId']} to {log['lastMsgId']}")
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.5, max=3_600),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one look to the next.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many looks.")
+@api_options
+def top(api: Api, interval: float, count: int | None) -> None:
+    """Show what goes on: rates, queues by depth, replays, alarms, the log's use. Ctrl-C ends it.
+
+    On a terminal one view is kept up to date; elsewhere each look is printed, with `--json` as an object a line. A
+    gateway that becomes unavailable is waited for.
+    """
+    looks = _looks(Watch(api), interval, count)
+    try:
+        if api.as_json:
+            for look in looks:
+                click.echo(look.to_json())
+        else:
+            show_looks(looks)
+    except KeyboardInterrupt:
+        # How one leaves it.
+        return
+
+
+def _looks(watch: Watch, interval: float, count: int | None) -> Iterator[Look]:
+    """So many looks, each an interval after the one before; one that took long is not made up for."""
+    for number in numbers() if count is None else range(count):
+        if number:
+            time.sleep(interval)
+        yield watch.look()

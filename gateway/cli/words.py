@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Final
@@ -265,77 +266,77 @@ _LABELS: Final = {
     "storeEngine": "store",
     "storeProblem": "problem with the store",
     "storeDurability": "durable on",
-    "storeConfirmedAge": "since the store answered",
-    "msgReplayInitializingCount": "replays that begin",
+    "storeConfirmedAge": "age of the newest commit",
+    "msgReplayInitializingCount": "replays initializing",
     "msgReplayActiveCount": "replays under way",
-    "msgReplayPendingCompleteCount": "replays to be acknowledged",
-    "msgReplayFailedCount": "replays that failed",
+    "msgReplayPendingCompleteCount": "replays pending acknowledgement",
+    "msgReplayFailedCount": "replays failed",
     "publishedMsgCount": "messages published",
-    "publishedBytes": "size of these",
+    "publishedBytes": "size of messages published",
     "settledMsgCount": "messages settled",
-    "pendingBytes": "waits to be stored",
+    "pendingBytes": "not stored yet",
     "directDroppedMsgCount": "direct messages dropped",
-    "createQueuesEnabled": "clients may make queues",
-    "maxTopicBytes": "longest topic",
-    "maxTopicLevels": "most levels of a topic",
+    "createQueuesEnabled": "clients may create queues",
+    "maxTopicBytes": "maximum topic size",
+    "maxTopicLevels": "maximum topic levels",
     # An endpoint.
-    "ingressEnabled": "takes messages",
-    "egressEnabled": "gives messages",
-    "maxMsgSpoolUsage": "largest size",
-    "maxMsgCount": "most messages",
-    "maxMsgSize": "largest message",
-    "maxTtl": "longest time to live",
-    "maxBindCount": "most consumers",
-    "maxDeliveredUnackedMsgsPerFlow": "most unacknowledged of a consumer",
-    "respectMsgPriorityEnabled": "by priority",
-    "maxRedeliveryCount": "most redeliveries",
+    "ingressEnabled": "accepts messages",
+    "egressEnabled": "delivers messages",
+    "maxMsgSpoolUsage": "maximum size",
+    "maxMsgCount": "maximum messages",
+    "maxMsgSize": "maximum message size",
+    "maxTtl": "maximum time to live",
+    "maxBindCount": "maximum consumers",
+    "maxDeliveredUnackedMsgsPerFlow": "maximum unacknowledged per consumer",
+    "respectMsgPriorityEnabled": "priorities",
+    "maxRedeliveryCount": "maximum redeliveries",
     "topicSubscriptionCount": "subscriptions",
     "replayStartCount": "replays started",
     "replaySuccessCount": "replays completed",
     "replayFailureCount": "replays failed",
     "replayedTxMsgCount": "messages replayed",
-    "replayedAckedMsgCount": "of these acknowledged",
+    "replayedAckedMsgCount": "replayed and acknowledged",
     "lastReplayStartTime": "last replay started",
     "lastReplayCompleteTime": "last replay completed",
     "lastReplayFailureTime": "last replay failed",
-    "lastReplayFailureReason": "why it failed",
+    "lastReplayFailureReason": "reason of the failure",
     "lastReplayedMsgTxTime": "last message replayed",
     "replayRemaining": "ids to replay",
     "replayOutstandingMsgCount": "messages not acknowledged",
     "replayEtaMs": "time left",
-    "replayBlockedBySelector": "held up by a selector",
+    "replayBlockedBySelector": "blocked by a selector",
     # The record of a replay.
     "replayNumber": "number",
     "sourceQueueName": "source queue",
-    "replayTarget": "gateway of the target",
-    "limit": "most messages, 0 for all",
+    "replayTarget": "target gateway",
+    "limit": "maximum messages, 0 for all",
     "endMsgId": "up to message",
     "msgRate": "messages a second",
     "positionMsgId": "next message",
     "readMsgCount": "messages looked at",
     "sentMsgCount": "messages sent",
-    "sentByteCount": "size of what was sent",
+    "sentByteCount": "size of messages sent",
     # The log, and what a replay would bring.
     "replayLogName": "replay log",
     "maxSpoolUsage": "quota",
-    "usagePercent": "of the quota",
-    "topicFilterEnabled": "of some topics only",
-    "keepUntilArchivedEnabled": "waits for the archive",
+    "usagePercent": "quota used",
+    "topicFilterEnabled": "topic filter on",
+    "keepUntilArchivedEnabled": "kept until archived",
     "archivedMsgId": "archived up to",
     "archiveFirstMsgId": "archive's first message",
     "archiveLastMsgId": "archive's last message",
-    "oldestMsgTimeMs": "oldest came",
-    "newestMsgTimeMs": "newest came",
+    "oldestMsgTimeMs": "oldest message",
+    "newestMsgTimeMs": "newest message",
     "firstMsgId": "first message",
-    "firstMsgTimeMs": "first came",
-    "lastMsgTimeMs": "last came",
+    "firstMsgTimeMs": "first message from",
+    "lastMsgTimeMs": "last message from",
     "droppedMsgCount": "messages dropped",
     "lossMsgCount": "of these lost for good",
-    "lossMsgSpoolUsage": "size of what is lost",
+    "lossMsgSpoolUsage": "size of messages lost",
     "keptMsgCount": "messages kept",
-    "keptMsgSpoolUsage": "size of what is kept",
+    "keptMsgSpoolUsage": "size of messages kept",
     "detachedClientCount": "clients detached",
-    "detachedClients": "who is detached",
+    "detachedClients": "detached clients",
 }
 
 _WORDS: Final = {
@@ -356,3 +357,44 @@ def label_of(name: str) -> str:
     if label is not None:
         return label
     return " ".join(_WORDS.get(word, word) for word in _UNIT.sub("", heading_of(name)).split(" "))
+
+
+_ALWAYS: Final = frozenset(
+    {"msgVpnName", "state", "queueName", "topicEndpointName", "spooledMsgCount", "bindCount"}
+    | {"clientCount", "endpointCount"}
+)
+"""Shown of what is looked for first, whatever the value."""
+
+_DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "msgVpnName": ("default",),
+    "enabled": (True,),
+    "durable": (True,),
+    "ingressEnabled": (True,),
+    "egressEnabled": (True,),
+    "kind": ("queue", "topic-endpoint"),
+    "accessType": ("non-exclusive",),
+    "exclusivity": ("none",),
+    "defaultStart": ("live",),
+    "replayState": ("n/a",),
+    "storeDurability": ("disk",),
+    "wireLoops": ("native",),
+}
+"""Values of attributes of which there is nothing to be said, beside zero and what is unset."""
+
+
+def arranged(data: Mapping[str, Any], first: Sequence[str], *, is_all: bool) -> dict[str, Any]:
+    """
+    An object's attributes in the order of interest.
+
+    Args:
+        first: The attributes that one looks for first.
+        is_all: Keep the attributes that are zero, unset or have their default, too.
+    """
+    ordered = [name for name in first if name in data] + [name for name in data if name not in first]
+    return {name: data[name] for name in ordered if is_all or _says_something(name, data[name], first)}
+
+
+def _says_something(name: str, value: Any, first: Sequence[str]) -> bool:
+    if name in _ALWAYS and name in first:
+        return True
+    return bool(value) and value not in _DEFAULTS.get(name, ())

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.cli.api import Api
 from gateway.cli.words import label_of
 from tests.support.client import Client, texts
 from tests.support.messages import data
@@ -56,9 +57,52 @@ def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
         labels = [label_of(name) for name in names]
         assert len(set(labels)) == len(labels)
         assert not any(re.search("[a-z][A-Z]", label) for label in labels)
-        lines = rewind(*words).splitlines()
-        assert all(map(str.startswith, lines, labels))
-        assert all(map(str.endswith, lines, names)) == (words[0] == "queue")
+        has_all = ("--all",) if words[0] in ("status", "queue") else ()
+        lines = rewind(*words, *has_all).splitlines()
+        shown = {re.split(r"  +", line)[0] for line in lines}
+        assert set(labels) <= shown
+        assert len(shown) == len(lines)
+        assert {line.split()[-1] for line in lines}.issuperset(names) == (words[0] == "queue")
+
+
+def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
+    """State, depth, consumers, oldest message and replay; what is zero, unset or a default is behind `--all`."""
+    rewind("queue", "create", "q", "--set", "maxBindCount=2")
+    assert _labels(rewind("queue", "show", "q")) == ["queue", "messages", "consumers", "maximum consumers"]
+    client.sender("q").send_all([data(0), data(1)])
+    first = ["queue", "messages", "size", "oldest message", "consumers"]
+    assert _labels(rewind("queue", "show", "q")) == [*first, "maximum consumers"]
+    rewind("replay", "start", "q", "--yes")
+    shown = rewind("queue", "show", "q")
+    assert _labels(shown)[:6] == [*first, "replay"]
+    assert "replays failed" not in shown
+    assert re.search(r"^maximum consumers +2$", shown, re.MULTILINE)
+    state = rewind("status")
+    assert _labels(state)[:6] == [
+        "message VPN", "state", "replay log usage", "oldest logged message", "clients", "endpoints",
+    ]  # fmt: skip
+    assert "replays failed" not in state
+    assert "replays failed" in rewind("status", "--all")
+    # A program is told all, as ever.
+    assert {"replayFailureCount", "maxMsgCount", "oldestMsgTimeMs"} <= set(rewind.json("queue", "show", "q"))
+    assert "msgReplayFailedCount" in rewind.json("status")
+
+
+def test_a_status_without_a_log_to_be_read(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot be read is when a status is wanted most: it comes without the log's part."""
+    look = Api.look
+
+    def without_log(self: Api, *names: str, **query: Any) -> Any:
+        if names:
+            raise self.not_done("the store cannot be read")
+        return look(self)
+
+    monkeypatch.setattr(Api, "look", without_log)
+    assert _labels(rewind("status"))[:3] == ["message VPN", "state", "clients"]
+
+
+def _labels(shown: str) -> list[str]:
+    return [re.split(r"  +", line)[0] for line in shown.splitlines()]
 
 
 def test_a_queue_is_made_filled_replayed_and_purged(rewind: Rewind, client: Client) -> None:

@@ -50,7 +50,7 @@ def test_every_verb_can_have_its_options_before(monkeypatch: pytest.MonkeyPatch)
         raise self.not_done("enough")
 
     monkeypatch.setattr(Api, "_ask", ask)
-    verbs = [words for words, command in leaves(main) if {"admin", "as_json"} <= names(command)]
+    verbs = [words for words, command in leaves(main) if {"--admin", "--json"} <= options(command)]
     assert len(verbs) > 40
     for words, values in verbs:
         asked.clear()
@@ -60,9 +60,9 @@ def test_every_verb_can_have_its_options_before(monkeypatch: pytest.MonkeyPatch)
         assert "enough" in ran.stderr
 
 
-def names(command: click.Command) -> set[str]:
-    """Of its options and arguments, as its function is given them."""
-    return {parameter.name or "" for parameter in command.params}
+def options(command: click.Command) -> set[str]:
+    """As they are typed."""
+    return {name for parameter in command.params for name in parameter.opts}
 
 
 def leaves(

@@ -112,7 +112,7 @@ def test_a_heading_is_words() -> None:
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("maxBindCount", "most consumers"),
+        ("maxBindCount", "maximum consumers"),
         ("spooledMsgCount", "messages"),
         ("wholeFromTimeMs", "whole from"),
         ("deadMsgQueue", "dead message queue"),
