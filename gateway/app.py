@@ -45,7 +45,7 @@ from gateway.ledger import Ledger
 from gateway.logging import lines, log_keys
 from gateway.tls import TlsError
 from gateway.users import Users
-from gateway.vpn.hosted import MessageVpns, OpenArchive
+from gateway.vpn.hosted import MessageVpns, OpenArchive, VpnPorts
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.runtime import Clock, Tuning
 from gateway.vpn.tracing import SpanExport
@@ -180,18 +180,21 @@ class Gateway:
         try:
             self._spans = open_telemetry(settings.telemetry)
             self._users = Users(settings)
+            ports = VpnPorts(
+                stores.of,
+                self._open_archive,
+                stores.follow,
+                None if self._spans is None else self._spans.add,
+                JobPorts(CopyPublisher, self._users.permissions_in),
+                self._clock,
+                self._tuning,
+            )
             self._vpns = MessageVpns(
                 self._configuration,
                 self._folder.path,
-                stores.of,
                 advertised_by(settings.listeners),
                 lambda: self.connections,
-                clock=self._clock,
-                tuning=self._tuning,
-                open_archive=self._open_archive,
-                spans=self._spans,
-                follow=stores.follow,
-                job_ports=JobPorts(CopyPublisher, self._users.permissions_in),
+                ports,
             )
             self._vpns.start()
             self._container = Container(settings, self._users, self._vpns)

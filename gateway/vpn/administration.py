@@ -190,11 +190,11 @@ class Administration:
             vpn.broker.check_copy(endpoint)
             await vpn.committer.committed()
             number, reader = endpoint.cursor_number, vpn.reader
-            rows = await asyncio.wrap_future(reader.submit(lambda: reader.messages([message_id])))
+            rows = await vpn.state.read(reader.messages, [message_id])
             if not rows or rows[0][HELD] is not None:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
-                    f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
+                    f"message {message_id} is not in the replay log, which {vpn.broker.log_facts().holds}",
                 )
             check(rows[0][TOPIC])
             if endpoint.backlog.has(rows[0]) or endpoint.cursor_number != number:
@@ -209,7 +209,7 @@ class Administration:
                 left = endpoint.end_copy(effect, row, priority, is_committed=error is None)
                 if left:
                     vpn.committer.commit(left)
-                vpn.consumers.deliver(endpoint)
+                vpn.feeds.deliver(endpoint)
 
             vpn.committer.commit([effect], committed)
             await vpn.committer.committed()
@@ -247,10 +247,12 @@ class Administration:
         kept = None
         for _ in range(START_TRIES):
             resolved = await vpn.log.resolve_start_on(endpoint, start)
-            await check_guard(vpn, endpoint, resolved, expected, None if keep_unlogged else loss_at_most)
+            await check_guard(
+                vpn.state, endpoint, resolved, expected, None if keep_unlogged else loss_at_most
+            )
             if keep_unlogged:
-                kept = await unlogged_on(vpn, endpoint)
-            if resolved.first >= vpn.broker.trimming.below or vpn.history.is_archived(resolved.first):
+                kept = await unlogged_on(vpn.state, endpoint)
+            if resolved.first >= vpn.broker.trimming.below or vpn.broker.history.is_archived(resolved.first):
                 break
         # Nothing is awaited from when it was known what is kept until the replay has begun.
         if not vpn.endpoints.is_there(endpoint):
@@ -288,7 +290,7 @@ class Administration:
         if endpoint.kind is not EndpointKind.STREAM:
             vpn.replays.check(endpoint, by_client=False)
         resolved = await vpn.log.resolve_start_on(endpoint, start)
-        return await preview(vpn, endpoint, resolved, keep_unlogged=keep_unlogged)
+        return await preview(vpn.state, endpoint, resolved, keep_unlogged=keep_unlogged)
 
     # --- the log ----------------------------------------------------------------------------------------------
 
@@ -332,7 +334,7 @@ class Administration:
             await vpn.committer.committed([effect])
             vpn.broker.trimming.archive_saved(effect)
             vpn.trimmer.run()
-            vpn.archive_watch.archived()
+            vpn.archive_watch.is_due.set()
         return vpn.broker.log.archived_id
 
     async def logged_messages(
@@ -367,7 +369,7 @@ class Administration:
 
         if log.next_id <= log.first_id:
             return None, None
-        return await asyncio.wrap_future(reader.submit(ask))
+        return await self.vpn.state.read(ask)
 
 
 def _check_unbounded(start: ReplayStart) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, Publication, SaveArchived
@@ -35,30 +35,9 @@ LINGERING_EFFECTS: Final = 256
 """Of so many the first waits no longer."""
 
 
-class CommitListener(Protocol):
-    """Who goes on when something was committed."""
-
-    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """
-        What is told here is durable.
-
-        Args:
-            endpoints: The names of those on which messages became ready.
-            news: Topics that messages were published to, each with the id of its first one.
-        """
-
-    def not_committed(self) -> None:
-        """Nothing of a transaction was written: whoever waited for its ids waits no longer."""
-
-
-class StoreListener(Protocol):
-    """Who watches whether the store can be written."""
-
-    def store_failed(self, reason: str) -> None:
-        """A write failed."""
-
-    def store_works(self) -> None:
-        """A write succeeded, after one that failed."""
+Committed: TypeAlias = "Callable[[Collection[str], Mapping[str, int]], None]"
+"""Told that something is durable: the names of endpoints on which messages became ready, and topics that messages were
+published to, each with the id of its first one."""
 
 
 class Committer:
@@ -90,25 +69,18 @@ class Committer:
         self._in_flight = 0
         """Batches handed to the writer and not reported yet."""
         self._waiting_for_room: list[Callable[[], None]] = []
-        self._listeners: list[CommitListener] = []
-        self._store_listeners: list[StoreListener] = []
-        self._when_deposed: Callable[[], None] | None = None
+        self.when_committed: list[Committed] = []
+        """Called when something is durable, in this order."""
+        self.when_not_committed: list[Callable[[], None]] = []
+        """Called when nothing of a transaction was written: whoever waited for its ids waits no longer."""
+        self.when_store_changes: Callable[[str | None], None] | None = None
+        """Called with the reason when a write failed, and with None when one succeeded after that."""
+        self.when_deposed: Callable[[], None] | None = None
+        """Called, once, when another gateway has taken the store over."""
         self.is_deposed = False
         """Another gateway has the store: nobody is told anything any more, and nothing is written."""
         self._store = store
         self._writer = store.start_writer(self._on_commit)
-
-    def tell(self, *listeners: CommitListener) -> None:
-        """Tell these, too, from now on; in the order in which they came."""
-        self._listeners += listeners
-
-    def tell_of_store(self, listener: StoreListener) -> None:
-        """Tell this one, too, whether the store can be written."""
-        self._store_listeners.append(listener)
-
-    def tell_when_deposed(self, deposed: Callable[[], None]) -> None:
-        """Call this, once, when another gateway has taken the store over."""
-        self._when_deposed = deposed
 
     @property
     def confirmed_at(self) -> float | None:
@@ -253,8 +225,8 @@ class Committer:
             return
         if self.problem is not None and any(batch.effects for batch in batches):
             self.problem = None
-            for watcher in self._store_listeners:
-                watcher.store_works()
+            if self.when_store_changes is not None:
+                self.when_store_changes(None)
         cache, broker, counters = self._cache, self._broker, self._counters
         counters.commits += 1
         counters.batches += len(batches)
@@ -277,8 +249,8 @@ class Committer:
                         self._accept(effect)
             self._tell_then(batch, None)
         counters.commit_messages.add(counters.published_messages - published)
-        for listener in self._listeners:
-            listener.committed(touched, news)
+        for tell in self.when_committed:
+            tell(touched, news)
         self._offer_room()
 
     def _accept(self, publication: Publication, *, at_once: bool = False) -> None:
@@ -306,13 +278,13 @@ class Committer:
         self.is_deposed = True
         self.problem = str(error)
         self._runtime.log.warning("store_taken_over", **{log_keys.REASON: str(error)})
-        if self._when_deposed is not None:
-            self._when_deposed()
+        if self.when_deposed is not None:
+            self.when_deposed()
 
     def _not_committed(self, batches: list[Batch], error: WriteFailed) -> None:
         self.problem = f"the last write failed: {error}"
-        for watcher in self._store_listeners:
-            watcher.store_failed(str(error))
+        if self.when_store_changes is not None:
+            self.when_store_changes(str(error))
         self._counters.failed_commits += 1
         self._runtime.log.error("store_write_failed", **{log_keys.REASON: str(error)})
         refused = Refused(ErrorCode.INTERNAL, f"the store could not write: {error}; nothing was stored")
@@ -327,8 +299,8 @@ class Committer:
                     except Exception as mistake:
                         self._runtime.report("commit_not_told", mistake)
             self._tell_then(batch, error)
-        for listener in self._listeners:
-            listener.not_committed()
+        for tell in self.when_not_committed:
+            tell()
         self._offer_room()
 
     def _offer_room(self) -> None:

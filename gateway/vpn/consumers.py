@@ -9,12 +9,9 @@ written.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from gateway.core.broker import Broker
 from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import Exclusivity
@@ -24,55 +21,18 @@ from gateway.core.replay.reading import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.core.settlements import PendingSettlement
 from gateway.vpn.clients import ConsumerLink
-from gateway.vpn.committer import Committer
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
-from gateway.vpn.runtime import Counters
-from gateway.vpn.tracing import MessageTracing
-
-
-class ReplayListener(Protocol):
-    """Replays onto endpoints, as far as consumers concern them."""
-
-    def consumer_bound(self, endpoint: Endpoint) -> None:
-        """A consumer came: more may lie ahead of it than of nobody."""
-
-    def acknowledged(self, endpoint: Endpoint) -> None:
-        """Messages left an endpoint whose replay was under way."""
-
-
-class RejectedMessages(Protocol):
-    """Where messages go that a consumer rejected."""
-
-    def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = ...) -> None:
-        """They leave the endpoint for good; ``done`` is called once none of them is the flow's any more."""
+from gateway.vpn.state import VpnState
 
 
 class Consumers:
-    def __init__(
-        self,
-        broker: Broker,
-        feeds: Feeds,
-        committer: Committer,
-        counters: Counters,
-        tracing: MessageTracing | None = None,
-    ) -> None:
-        """
-        Args:
-            tracing: Is told what becomes of deliveries; None where nothing is traced.
-        """
-        self._broker = broker
+    def __init__(self, state: VpnState, feeds: Feeds) -> None:
+        self._broker = state.broker
+        self._committer = state.committer
+        self._counters = state.counters
+        self._tracing = state.tracing
         self._feeds = feeds
-        self._committer = committer
-        self._counters = counters
-        self._tracing = tracing
-        self._replays: ReplayListener
-        self._dead_letters: RejectedMessages
-
-    def connect(self, dead_letters: RejectedMessages, replays: ReplayListener) -> None:
-        """Name those that consumers speak to and that speak to consumers; once, before the first of these."""
-        self._dead_letters = dead_letters
-        self._replays = replays
 
     # --- who consumes ---------------------------------------------------------------------------------------------
 
@@ -104,7 +64,7 @@ class Consumers:
                     suspended, Refused(ErrorCode.STOLEN, f"a consumer took {endpoint.name!r} over")
                 )
         self._feeds.of(endpoint)
-        self._replays.consumer_bound(endpoint)
+        self._feeds.replays.consumer_bound(endpoint)
         if displaced is not None:
             who = "a consumer" if epoch is None else f"a consumer of epoch {epoch}"
             self._displace(displaced, Refused(ErrorCode.STOLEN, f"{who} took {endpoint.name!r} over"))
@@ -129,7 +89,7 @@ class Consumers:
     def unbind_rejecting(self, flow: Flow) -> None:
         """The consumer is gone; what it had not settled is rejected, and nobody is given it meanwhile."""
         flow.endpoint.suspend(flow)
-        self._dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
+        self._feeds.dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
 
     def suspend(self, flow: Flow) -> None:
         """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
@@ -178,7 +138,7 @@ class Consumers:
         for effect in effects:
             self._committer.commit_when_convenient(effect)
         if is_replaying:
-            self._replays.acknowledged(endpoint)
+            self._feeds.replays.acknowledged(endpoint)
 
     def settled_by_transaction(self, settlement: PendingSettlement) -> None:
         """Messages that a transaction took off an endpoint are gone for good: it is durable."""
@@ -190,7 +150,7 @@ class Consumers:
         if self._tracing is not None:
             self._tracing.settled(endpoint.name, settlement.messages, "accepted")
         if is_replaying:
-            self._replays.acknowledged(endpoint)
+            self._feeds.replays.acknowledged(endpoint)
 
     def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
         """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
@@ -212,15 +172,11 @@ class Consumers:
         """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
         if self._tracing is not None:
             self._tracing.settled(flow.endpoint.name, ids, "rejected")
-        self._dead_letters.reject(flow, ids)
+        self._feeds.dead_letters.reject(flow, ids)
 
     def exclude(self, flow: Flow, ids: Sequence[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
         flow.endpoint.select(flow, flow.exclude(ids))
-
-    def deliver(self, endpoint: Endpoint) -> None:
-        """Something of the endpoint's changed: perhaps a consumer can be given more."""
-        self._feeds.deliver(endpoint)
 
 
 class StreamFeed:
@@ -283,19 +239,12 @@ class StreamFeed:
 
 
 class Streams:
-    def __init__(
-        self,
-        broker: Broker,
-        consumers: Consumers,
-        readers: Readers,
-        committer: Committer,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._broker = broker
+    def __init__(self, state: VpnState, consumers: Consumers, readers: Readers) -> None:
+        self._broker = state.broker
+        self._committer = state.committer
+        self._loop = state.runtime.loop
         self._consumers = consumers
         self._readers = readers
-        self._committer = committer
-        self._loop = loop
         self._feeds: dict[Flow, StreamFeed] = {}
 
     def read(
@@ -325,10 +274,8 @@ class Streams:
             raise _purged(endpoint)
 
         def begin(resolved: Resolved) -> LogFeed:
-            patterns, matches = endpoint.topics.patterns, endpoint.topics.matches
-            return readers.read_log(
-                resolved, patterns, client, selects, pacer, matches=matches, stream=endpoint.name
-            )
+            patterns = endpoint.topics.patterns
+            return readers.read_log(resolved, patterns, client, selects, pacer, stream=endpoint)
 
         flow = self._consumers.bind(endpoint, client, epoch)
         feed = self._feeds[flow] = StreamFeed(flow, resolved, begin, self._left)

@@ -9,14 +9,12 @@ none: the gateway does not start. A stream may become a queue: its messages are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from gateway.config import Difference, Queue
 from gateway.config.toml import dotted, literal
 from gateway.config.vpn import QUEUE_KEYS
-from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
@@ -30,15 +28,14 @@ from gateway.core.endpoint.settings import (
     way_of,
 )
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers, Streams
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.replays import ReplayRunner
-from gateway.vpn.runtime import CurrentSettings
+from gateway.vpn.state import VpnState
 from store.errors import StoreError
 
 
-def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
+def _dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
     """Where the dead messages of endpoints go, by name, for those whose messages can die."""
     return {
         endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
@@ -47,33 +44,21 @@ def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
     }
 
 
-class SenderLink(Protocol):
-    """A link that sends to a queue."""
-
-    def refuse(self, refused: Refused) -> None:
-        """Detach with an error."""
-
-
 class Endpoints:
     def __init__(
-        self,
-        settings: CurrentSettings,
-        broker: Broker,
-        committer: Committer,
-        feeds: Feeds,
-        consumers: Consumers,
-        streams: Streams,
-        replays: ReplayRunner,
+        self, state: VpnState, feeds: Feeds, consumers: Consumers, streams: Streams, replays: ReplayRunner
     ) -> None:
-        self._settings = settings
-        self._broker = broker
-        self._committer = committer
+        self._vpn = state.name
+        self._place = state.store.place
+        self._settings = state.settings
+        self._broker = state.broker
+        self._committer = state.committer
         self._feeds = feeds
         self._consumers = consumers
         self._streams = streams
         self._replays = replays
-        self._senders: dict[str, dict[SenderLink, None]] = {}
-        """Who sends to queues, by their names."""
+        self._senders: dict[str, dict[Callable[[Refused], None], None]] = {}
+        """What detaches the links that send to queues, by their names."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._broker.endpoints.values())
@@ -238,21 +223,21 @@ class Endpoints:
             told: What those that consume from it, or send to it, are told.
         """
         self._consumers.displace_all(endpoint, told)
-        for sender in self._senders.pop(endpoint.name, ()):
-            sender.refuse(told)
+        for refuse in self._senders.pop(endpoint.name, ()):
+            refuse(told)
         self._feeds.forget(endpoint)
         self._replays.forget(endpoint)
         return self._broker.delete(endpoint)
 
-    def sender_came(self, queue: str, sender: SenderLink) -> None:
-        """A link sends to a queue from now on: it is detached when that is deleted."""
-        self._senders.setdefault(queue, {})[sender] = None
+    def sender_came(self, queue: str, refuse: Callable[[Refused], None]) -> None:
+        """A link sends to a queue from now on: ``refuse`` detaches it when that is deleted."""
+        self._senders.setdefault(queue, {})[refuse] = None
 
-    def sender_left(self, queue: str, sender: SenderLink) -> None:
+    def sender_left(self, queue: str, refuse: Callable[[Refused], None]) -> None:
         """It is gone. Twice does no harm."""
         senders = self._senders.get(queue)
         if senders is not None:
-            senders.pop(sender, None)
+            senders.pop(refuse, None)
             if not senders:
                 del self._senders[queue]
 
@@ -268,7 +253,7 @@ class Endpoints:
             Refused: PRECONDITION_FAILED, a replay is under way.
         """
         count, effects = self._broker.purge(endpoint)
-        self._feeds.of(endpoint).clear()
+        self._feeds.of(endpoint).kept.clear()
         self._committer.commit(effects)
         return count
 
@@ -284,138 +269,126 @@ class Endpoints:
         way = way_of(name, kind, queue, subscriptions)
         if way is None:
             return
-        circle = circle_of(name, {**dead_letter_ways(self), name: way})
+        circle = circle_of(name, {**_dead_letter_ways(self), name: way})
         if circle:
             raise Refused(
                 ErrorCode.INVALID_FIELD,
                 f"dead messages of {name!r} would come back to it, from {told(circle)}; have them end somewhere",
             )
 
+    # --- declared by the configuration ---------------------------------------------------------------------------
 
-def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) -> None:
-    """
-    Whether what is there can become what is declared.
+    def check_declared(self, queues: Mapping[str, Queue]) -> None:
+        """
+        Whether what is there can become what the configuration declares.
 
-    Args:
-        file: Where it is kept, for the error.
-
-    Raises:
-        StoreError: It would cost messages, or bring dead ones back for ever.
-    """
-    for name, queue in queues.items():
-        found = broker.endpoints.get(name)
-        if found is None or found.kind.value == queue.kind:
-            continue
-        if found.kind is EndpointKind.TOPIC_ENDPOINT:
-            cause = f"it keeps {name!r} as a durable topic endpoint, and the configuration makes it a {queue.kind}"
-            hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
-        elif found.depth:
-            cause = (
-                f"it keeps {name!r} as a {found.kind.value} with messages on it ({found.depth}), "
-                f"and the configuration makes it a {queue.kind}, which holds none"
-            )
-            hint = f'Start with kind = "{found.kind.value}" and have them consumed first, or give it another name'
-        else:
-            continue
-        raise StoreError("cannot declare the queues of", file, cause, hint)
-    for name, circle in _circles(broker, queues):
-        cause = f"dead messages of {name!r} would come back to it, from {told(circle)}"
-        hint = "Take `dead_message_queue` from one of them that the configuration names"
-        raise StoreError("cannot declare the queues of", file, cause, hint)
-
-
-def _circles(broker: Broker, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
-    """Declared queues whose dead messages would come back to them, by way of what administrators made, too."""
-    there = dead_letter_ways(broker.endpoints.values())
-    ways = {name: way for name, way in there.items() if name not in queues}
-    for name, queue in queues.items():
-        kind = EndpointKind(queue.kind)
-        way = way_of(name, kind, queue.settings.dead_message_queue, queue.subscriptions)
-        if way is not None:
-            ways[name] = way
-    for name in queues:
-        circle = circle_of(name, ways)
-        if circle:
-            yield name, circle
-
-
-def redeclare(
-    vpn: str,
-    broker: Broker,
-    committer: Committer,
-    endpoints: Endpoints,
-    before: Mapping[str, Queue],
-    queues: Mapping[str, Queue],
-    refused: list[Difference],
-) -> dict[str, Queue]:
-    """
-    Bring queues to what is declared of them now; one that is declared no longer stays, and is the administrators'.
-
-    Args:
-        vpn: The Message VPN's name, for what is refused.
-        before: The queues that were declared until now.
-        refused: Gets what cannot be as long as the gateway runs.
-
-    Returns:
-        The queues that are as they are declared.
-    """
-    fitting = dict(queues)
-    for name, queue in queues.items():
-        found = broker.endpoints.get(name)
-        if found is None:
-            continue
-        path = dotted(["vpn", vpn, "queue", name])
-        if found.kind.value != queue.kind:
-            del fitting[name]
-            refused.append(
-                Difference(
-                    path, f"a {found.kind.value}", f"a {queue.kind}", "is the name of another endpoint"
+        Raises:
+            StoreError: It would cost messages, or bring dead ones back for ever.
+        """
+        for name, queue in queues.items():
+            found = self.find(name)
+            if found is None or found.kind.value == queue.kind:
+                continue
+            if found.kind is EndpointKind.TOPIC_ENDPOINT:
+                cause = f"it keeps {name!r} as a durable topic endpoint, and the configuration makes it a {queue.kind}"
+                hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
+            elif found.depth:
+                cause = (
+                    f"it keeps {name!r} as a {found.kind.value} with messages on it ({found.depth}), "
+                    f"and the configuration makes it a {queue.kind}, which holds none"
                 )
-            )
-            continue
-        for key in QUEUE_KEYS:
-            there, asked = key.value_of(found.settings), key.value_of(queue.settings)
-            if key.setting.fixed and there != asked:
-                fitting.pop(name, None)
-                reason = key.setting.fixed
-                refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
-    for name, circle in list(_circles(broker, fitting)):
-        path = dotted(["vpn", vpn, "queue", name, "dead_message_queue"])
-        found, asked = broker.endpoints.get(name), fitting[name].settings.dead_message_queue
-        was = "not there" if found is None else literal(found.settings.dead_message_queue)
-        reason = f"would bring dead messages back, from {told(circle)}"
-        refused.append(Difference(path, was, literal(asked), reason))
-        del fitting[name]
-    changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
-    committer.commit(declare(broker, changed))
-    for name in before.keys() - queues.keys():
-        found = broker.endpoints.get(name)
-        if found is not None:
-            committer.commit(broker.change_settings(found, replace(found.settings, declared=False)))
-    for name in changed:
-        endpoints.redeclared(broker.endpoints[name])
-    return fitting
+                hint = f'Start with kind = "{found.kind.value}" and have them consumed first, or give it another name'
+            else:
+                continue
+            raise StoreError("cannot declare the queues of", self._place, cause, hint)
+        for name, circle in self._circles(queues):
+            cause = f"dead messages of {name!r} would come back to it, from {told(circle)}"
+            hint = "Take `dead_message_queue` from one of them that the configuration names"
+            raise StoreError("cannot declare the queues of", self._place, cause, hint)
 
+    def _circles(self, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
+        """Declared queues whose dead messages would come back to them, by way of what administrators made, too."""
+        ways = {name: way for name, way in _dead_letter_ways(self).items() if name not in queues}
+        for name, queue in queues.items():
+            kind = EndpointKind(queue.kind)
+            way = way_of(name, kind, queue.settings.dead_message_queue, queue.subscriptions)
+            if way is not None:
+                ways[name] = way
+        for name in queues:
+            circle = circle_of(name, ways)
+            if circle:
+                yield name, circle
 
-def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
-    """Make what is declared and not there, and bring what is there to what is declared; it was checked."""
-    effects: list[Effect] = []
-    for name, queue in queues.items():
-        settings, kind = replace(queue.settings, declared=True), EndpointKind(queue.kind)
-        found: Endpoint | None = broker.endpoints.get(name)
-        if found is not None and found.kind is not kind:
-            effects += broker.delete(found)
-            found = None
-        if found is None:
-            effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
-        else:
-            # The store has seen to it: what lies on it was arranged before it was read.
-            assert found.settings.priorities == settings.priorities
-            purged = found.settings
-            settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
-            effects += broker.change_settings(found, settings)
-            effects += broker.set_subscriptions(found, queue.subscriptions)
-    for name in {queue.settings.dead_message_queue for queue in queues.values()} - {""}:
-        if broker.endpoints.get(name) is None:
-            effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
-    return effects
+    def redeclare(
+        self, before: Mapping[str, Queue], queues: Mapping[str, Queue], refused: list[Difference]
+    ) -> dict[str, Queue]:
+        """
+        Bring queues to what is declared of them now; one that is declared no longer stays, and is the administrators'.
+
+        Args:
+            before: The queues that were declared until now.
+            refused: Gets what cannot be as long as the gateway runs.
+
+        Returns:
+            The queues that are as they are declared.
+        """
+        fitting, broker = dict(queues), self._broker
+        for name, queue in queues.items():
+            found = broker.endpoints.get(name)
+            if found is None:
+                continue
+            path = dotted(["vpn", self._vpn, "queue", name])
+            if found.kind.value != queue.kind:
+                del fitting[name]
+                refused.append(
+                    Difference(
+                        path, f"a {found.kind.value}", f"a {queue.kind}", "is the name of another endpoint"
+                    )
+                )
+                continue
+            for key in QUEUE_KEYS:
+                there, asked = key.value_of(found.settings), key.value_of(queue.settings)
+                if key.setting.fixed and there != asked:
+                    fitting.pop(name, None)
+                    reason = key.setting.fixed
+                    refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
+        for name, circle in list(self._circles(fitting)):
+            path = dotted(["vpn", self._vpn, "queue", name, "dead_message_queue"])
+            found, asked = broker.endpoints.get(name), fitting[name].settings.dead_message_queue
+            was = "not there" if found is None else literal(found.settings.dead_message_queue)
+            reason = f"would bring dead messages back, from {told(circle)}"
+            refused.append(Difference(path, was, literal(asked), reason))
+            del fitting[name]
+        changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
+        self.declare(changed)
+        for name in before.keys() - queues.keys():
+            found = broker.endpoints.get(name)
+            if found is not None:
+                self._committer.commit(broker.change_settings(found, replace(found.settings, declared=False)))
+        for name in changed:
+            self.redeclared(broker.endpoints[name])
+        return fitting
+
+    def declare(self, queues: Mapping[str, Queue]) -> None:
+        """Make what is declared and not there, and bring what is there to what is declared; it was checked."""
+        broker = self._broker
+        effects: list[Effect] = []
+        for name, queue in queues.items():
+            settings, kind = replace(queue.settings, declared=True), EndpointKind(queue.kind)
+            found: Endpoint | None = broker.endpoints.get(name)
+            if found is not None and found.kind is not kind:
+                effects += broker.delete(found)
+                found = None
+            if found is None:
+                effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
+            else:
+                # The store has seen to it: what lies on it was arranged before it was read.
+                assert found.settings.priorities == settings.priorities
+                purged = found.settings
+                settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
+                effects += broker.change_settings(found, settings)
+                effects += broker.set_subscriptions(found, queue.subscriptions)
+        for name in {queue.settings.dead_message_queue for queue in queues.values()} - {""}:
+            if broker.endpoints.get(name) is None:
+                effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
+        self._committer.commit(effects)

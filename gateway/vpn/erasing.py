@@ -21,7 +21,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Symbol, encode
@@ -31,34 +31,25 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
 from gateway.core.erasing import Erasure, erased_row
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord, Row
 from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import Search, search_for
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
-from gateway.vpn.history import LogHistory
 from gateway.vpn.log import MessageLog
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.turns import ADMINISTRATION, UserTurns
+from gateway.vpn.runtime import Service
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import BegunErasure, Reader, Store
+from store.ports import BegunErasure
 
 
 class StoredMessages:
-    """
-    Args:
-        turns: Of searches.
-    """
+    """Messages by their ids, or by what a search takes, whether the store has them or the log's archive."""
 
-    def __init__(
-        self, broker: Broker, history: LogHistory, reader: Reader, turns: UserTurns, runtime: Runtime
-    ) -> None:
-        self._broker = broker
-        self._history = history
-        self._reader = reader
-        self._turns = turns
-        self._runtime = runtime
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._history = state.history
+        self._turns = state.search_turns
 
     @property
     def first_id(self) -> int:
@@ -68,7 +59,7 @@ class StoredMessages:
     @property
     def next_id(self) -> int:
         """One past the newest id."""
-        return self._broker.log.next_id
+        return self._state.broker.log.next_id
 
     async def matching(
         self, search: Search, patterns: Sequence[str], first: int, stop: int, most: int
@@ -108,7 +99,7 @@ class StoredMessages:
         Raises:
             Refused: As ``matching`` has it.
         """
-        reader, history = self._reader, self._history
+        reader, history = self._state.reader, self._history
         first_id, next_id = history.first_id, self.next_id
         # What the log begins behind may lie on an endpoint still.
         held = [i for i in ids if i < first_id]
@@ -129,7 +120,7 @@ class StoredMessages:
                 rest = [i for i in rest if i > last]
 
     def _not_read(self, error: ReadFailed) -> Refused:
-        self._runtime.report("log_read_failed", error)
+        self._state.runtime.report("log_read_failed", error)
         return Refused(
             ErrorCode.INTERNAL,
             "the replay log could not be read; the gateway's log says why; nothing was erased",
@@ -352,13 +343,6 @@ NOTED_IDS: Final = 50
 """Ids that go into a line of the gateway's log; of more, the first and the last are named."""
 
 
-class Holder(Protocol):
-    """Who has messages in memory that were read and not sent yet."""
-
-    def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these are no more: what is held of them is exchanged for the markers."""
-
-
 class Erased(NamedTuple):
     """What came of it."""
 
@@ -370,45 +354,35 @@ class Erased(NamedTuple):
     """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
 
 
-class Erasing:
+class Erasing(Service):
+    """
+    Args:
+        is_moving: Whether one of these messages is on its way to a dead message queue.
+        holders: Hold messages in memory that were read and not sent yet; told which of them are no more, each with the
+            marker that it is to be exchanged for.
+    """
+
     def __init__(
         self,
-        broker: Broker,
+        state: VpnState,
         log: MessageLog,
-        committer: Committer,
-        cache: MessageCache,
-        history: LogHistory,
-        reader: Reader,
-        store: Store,
-        turns: UserTurns,
-        runtime: Runtime,
         is_moving: Callable[[Collection[int]], bool],
+        holders: Sequence[Callable[[Mapping[int, Row]], None]],
     ) -> None:
-        """
-        Args:
-            turns: Of searches.
-            is_moving: Whether one of these messages is on its way to a dead message queue.
-        """
-        self._broker = broker
+        super().__init__(state.runtime)
+        self._state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self._history = state.history
         self._log = log
-        self._committer = committer
-        self._cache = cache
-        self._history = history
-        self._store = store
-        self._runtime = runtime
         self._is_moving = is_moving
-        self._messages = messages = StoredMessages(broker, history, reader, turns, runtime)
-        self.copies = CopySearch(broker, messages)
-        self._holders: list[Holder] = []
+        self._holders = holders
+        self._messages = StoredMessages(state)
+        self.copies = CopySearch(state.broker, self._messages)
         self._lock = asyncio.Lock()
-        self._ending: asyncio.Task[None] | None = None
         self._unended: dict[str, tuple[BegunErasure, bool]] = {}
         """What is begun in the archive, and whether it is to be carried out; by its name."""
         self._tasks: set[asyncio.Task[Erased]] = set()
-
-    def tell(self, *holders: Holder) -> None:
-        """These have messages in memory."""
-        self._holders += holders
 
     # --- what is to be erased -------------------------------------------------------------------------------------
 
@@ -494,8 +468,8 @@ class Erasing:
                 unwritten = error
             is_scrubbed = await self._scrubbed()
         finally:
-            for holder in self._holders:
-                holder.erased(markers)
+            for erased in self._holders:
+                erased(markers)
             erasure.end()
         done = sorted(markers)
         self._runtime.log.info(
@@ -551,13 +525,8 @@ class Erasing:
 
     def start(self) -> None:
         """End what is begun in the log's archive, now, or as soon as that can be read and written."""
-        if self._history.archive is not None and (self._ending is None or self._ending.done()):
-            self._ending = self._runtime.loop.create_task(self._end_begun())
-
-    def close(self) -> None:
-        """Leave what is begun to the next start."""
-        if self._ending is not None:
-            self._ending.cancel()
+        if self._history.archive is not None:
+            self._begin(self._end_begun)
 
     def _end_later(self, begun: BegunErasure, *, is_wanted: bool) -> None:
         self._unended[begun.name] = begun, is_wanted
@@ -607,7 +576,7 @@ class Erasing:
             erasure.failed()
             raise
         erasure.committed()
-        self._cache.erased(markers)
+        self._state.cache.erased(markers)
         return erasure
 
     async def _scrubbed(self) -> bool:
@@ -615,7 +584,7 @@ class Erasing:
         Wait until nothing is left in the store's own files, and whoever was reading has what was read; whether nothing
         is left.
         """
-        is_scrubbed = await self._runtime.loop.run_in_executor(None, self._store.scrub, SCRUB_SECONDS)
+        is_scrubbed = await self._runtime.loop.run_in_executor(None, self._state.store.scrub, SCRUB_SECONDS)
         await self._history.drained()
         # Whoever had asked for it has had a turn of the loop.
         await self._committer.committed()

@@ -20,10 +20,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from gateway.core.broker import Broker
 from gateway.core.erasing import with_markers
-from gateway.core.log import History, Retention
 from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, Columns, Row
 from gateway.core.replay.search import Search
@@ -81,45 +81,40 @@ class HistoryProbe:
         return self.last
 
 
+def off_loop(reader: Reader | Archive, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    """Have something done on one of the threads that read the store, or the archive; awaited on the loop."""
+    return asyncio.wrap_future(reader.submit(partial(work, *args)))
+
+
 class LogHistory:
     """
     Args:
-        history: Which ids lie where; it is told here what the archive has.
-        below: The id below which everything is trimmed, or is about to be.
-        retention: Knows what rules have taken out of the log, or are about to.
-        archive: None where the log has none.
+        broker: Knows which ids lie where, what is or is about to be trimmed, and what rules have taken out; it is told
+            here what the archive has.
+        cache: The newest messages.
+        archive: None where the log has none; closed by ``close``.
     """
 
     def __init__(
-        self,
-        history: History,
-        below: Callable[[], int],
-        store: Reader,
-        archive: Archive | None,
-        runtime: Runtime,
-        retention: Retention | None = None,
+        self, broker: Broker, cache: MessageCache, store: Reader, archive: Archive | None, runtime: Runtime
     ) -> None:
-        retention = retention or Retention(history.log)
-        self.left = retention.left
+        self.left = broker.retention.left
         """Those of some rows that were read which the log still has, and those that it never had."""
-        self.taken_from = retention.taken_from
+        self.taken_from = broker.retention.taken_from
         """What rules of retention took out of the topics of some subscriptions."""
         self.archive_reads = ArchiveReads()
         """What was read out of the archive since the start."""
-        self._history = history
-        self._below = below
+        self.cache = cache
+        self.runtime = runtime
+        self.archive = archive
+        """The log's archive, where it has one."""
+        self._history = broker.history
+        self._trimming = broker.trimming
         self._store = store
-        self._archive = archive
-        self._runtime = runtime
         self._turns = UserTurns(PAGES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked: float | None = None
-        history.has_archive = archive is not None
-
-    @property
-    def archive(self) -> Archive | None:
-        """The log's archive, where it has one."""
-        return self._archive
+        self._history.has_archive = archive is not None
 
     @property
     def first_id(self) -> int:
@@ -128,11 +123,7 @@ class LogHistory:
 
     def _is_stored(self, message_id: int) -> bool:
         """Whether the log may still have an id, itself."""
-        return message_id >= max(self._history.log.first_id, self._below())
-
-    def is_archived(self, message_id: int) -> bool:
-        """Whether the archive is known to have an id."""
-        return self._history.is_archived(message_id)
+        return message_id >= max(self._history.log.first_id, self._trimming.below)
 
     async def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure | None:
         """
@@ -142,10 +133,10 @@ class LogHistory:
         Raises:
             WriteFailed, ReadFailed: It cannot be written, or read.
         """
-        archive = self._archive
+        archive = self.archive
         if archive is None:
             return None
-        return await asyncio.wrap_future(archive.submit(partial(archive.begin_erasure, ids, time_ms, reason)))
+        return await off_loop(archive, archive.begin_erasure, ids, time_ms, reason)
 
     async def end_erasure(self, begun: BegunErasure | None, *, is_done: bool) -> None:
         """
@@ -155,9 +146,9 @@ class LogHistory:
         Raises:
             WriteFailed, ReadFailed: It cannot be written, or read: it is begun still.
         """
-        archive = self._archive
+        archive = self.archive
         if archive is not None and begun is not None:
-            await asyncio.wrap_future(archive.submit(partial(archive.end_erasure, begun, is_done=is_done)))
+            await off_loop(archive, partial(archive.end_erasure, begun, is_done=is_done))
 
     async def begun_erasures(self) -> Sequence[BegunErasure]:
         """
@@ -166,13 +157,13 @@ class LogHistory:
         Raises:
             ReadFailed: It cannot be read.
         """
-        archive = self._archive
-        return [] if archive is None else await asyncio.wrap_future(archive.submit(archive.begun_erasures))
+        archive = self.archive
+        return [] if archive is None else await off_loop(archive, archive.begun_erasures)
 
     async def drained(self) -> None:
         """Wait until all that was being read when this was asked was given to whoever had asked for it."""
         reading = list(self._tasks)
-        archive, executor = self._archive, self._runtime.loop.run_in_executor
+        archive, executor = self.archive, self.runtime.loop.run_in_executor
         await executor(None, self._store.drain)
         if archive is not None:
             await executor(None, archive.drain)
@@ -183,8 +174,8 @@ class LogHistory:
         """Read no more."""
         for task in list(self._tasks):
             task.cancel()
-        if self._archive is not None:
-            self._archive.close()
+        if self.archive is not None:
+            self.archive.close()
 
     # --- pages ------------------------------------------------------------------------------------------------
 
@@ -208,51 +199,47 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        stored = partial(self._stored_page, position, end, patterns, held is not None)
-        if self._archive is None:
-            return self._store.submit(stored)
-        return self._begun(partial(self._page, stored, self._archive, position, end, patterns, user, held))
+        store, processor_seconds = self._store, self.runtime.clock.processor_seconds
 
-    def _stored_page(self, position: int, end: int, patterns: Sequence[str], held: bool) -> TimedPage:
-        processor_seconds = self._runtime.clock.processor_seconds
-        started = processor_seconds()
-        page = self._store.log_page(position, end, patterns, held=held)
-        return page, processor_seconds() - started
+        def stored() -> TimedPage:
+            started = processor_seconds()
+            page = store.log_page(position, end, patterns, held=held is not None)
+            return page, processor_seconds() - started
 
-    async def _page(
-        self,
-        stored: Callable[[], TimedPage],
-        archive: Archive,
-        position: int,
-        end: int,
-        patterns: Sequence[str],
-        user: str,
-        held: HeldMessages | None,
-    ) -> TimedPage:
-        if self._is_stored(position):
-            try:
-                return await asyncio.wrap_future(self._store.submit(stored))
-            except LogTrimmed:
-                pass  # It was archived before, or is lost.
-        processor_seconds = self._runtime.clock.processor_seconds
+        archive = self.archive
+        if archive is None:
+            return store.submit(stored)
 
-        def read() -> TimedPage:
+        def archived() -> TimedPage:
             started = processor_seconds()
             page = archive.log_page(position, end, patterns)
             return page, processor_seconds() - started
 
-        page, taken = await self._from_archive(position, user, read)
+        return self._begun(partial(self._page, stored, archived, position, user, held))
+
+    async def _page(
+        self,
+        stored: Callable[[], TimedPage],
+        archived: Callable[[], TimedPage],
+        position: int,
+        user: str,
+        held: HeldMessages | None,
+    ) -> TimedPage:
+        store = self._store
+        if self._is_stored(position):
+            try:
+                return await off_loop(store, stored)
+            except LogTrimmed:
+                pass  # It was archived before, or is lost.
+        page, taken = await self._from_archive(position, user, archived)
         self.archive_reads.messages += len(page.rows)
         if held is not None:
-            numbers = held.routes()
-            found = await asyncio.wrap_future(
-                self._store.submit(partial(self._store.routed_page, numbers, position - 1, page.position))
-            )
+            found = await off_loop(store, store.routed_page, held.routes(), position - 1, page.position)
             page = _with_held(page, filter(held.has, found.rows), min(page.position, found.position))
         return page, taken
 
     async def _from_archive(self, position: int, user: str, read: Callable[[], T]) -> T:
-        archive = self._archive
+        archive = self.archive
         assert archive is not None
         try:
             async with self._turns.turn(user):
@@ -264,10 +251,10 @@ class LogHistory:
 
     async def _read(self, archive: Archive, read: Callable[[], T]) -> T:
         """One read of the archive, in its turn: for as many as have one, it has threads."""
-        reads, seconds = self.archive_reads, self._runtime.clock.seconds
+        reads, seconds = self.archive_reads, self.runtime.clock.seconds
         started = seconds()
         try:
-            return await asyncio.wrap_future(archive.submit(read))
+            return await off_loop(archive, read)
         except ReadFailed:
             reads.failures += 1
             raise
@@ -276,12 +263,12 @@ class LogHistory:
 
     def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
         """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
-        if self._archive is None:
+        if self.archive is None:
             return self._store.submit(partial(self._store.messages, ids))
-        return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self._archive, user))
+        return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self.archive, user))
 
     async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
-        rows = await asyncio.wrap_future(self._store.submit(partial(self._store.messages, ids)))
+        rows = await off_loop(self._store, self._store.messages, ids)
         there = {row[ID] for row in rows}
         # Behind the last one the store may have left some out for want of room.
         last = rows[-1][ID] if rows else ids[-1]
@@ -308,11 +295,9 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        store, archive = self._store, self._archive
+        store, archive = self._store, self.archive
         if archive is None or self._is_stored(position):
-            page = await asyncio.wrap_future(
-                store.submit(partial(store.search_page, search, patterns, position, end))
-            )
+            page = await off_loop(store, store.search_page, search, patterns, position, end)
             if archive is None or self._is_stored(position):
                 return page
             # Some of it was trimmed before it was looked at, perhaps.
@@ -328,12 +313,10 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has anything below ``before``.
             ReadFailed: It cannot be read.
         """
-        store, archive = self._store, self._archive
+        store, archive = self._store, self.archive
         if archive is None or self._is_stored(before - 1):
             try:
-                return await asyncio.wrap_future(
-                    store.submit(partial(store.topics_below, before, first, patterns))
-                )
+                return await off_loop(store, store.topics_below, before, first, patterns)
             except LogTrimmed:
                 if archive is None:
                     raise
@@ -352,9 +335,9 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        store, archive = self._store, self._archive
+        store, archive = self._store, self.archive
         if archive is None or self._is_stored(position):
-            found = await asyncio.wrap_future(store.submit(partial(store.tally, position, end, patterns)))
+            found = await off_loop(store, store.tally, position, end, patterns)
             if archive is None or self._is_stored(position):
                 return TallyPage(found, end)
         return await self._from_archive(position, user, partial(archive.tally, position, end))
@@ -366,12 +349,12 @@ class LogHistory:
         Raises:
             ReadFailed: It cannot be read.
         """
-        archive = self._archive
+        archive = self.archive
         found: set[int] = set()
         if archive is None or not ids:
             return found
         await self.look(user)
-        rest = [i for i in ids if self.is_archived(i)]
+        rest = [i for i in ids if self._history.is_archived(i)]
         while rest:
             read = partial(archive.topics_below, rest[-1] + 1, rest[0], ())
             try:
@@ -391,10 +374,10 @@ class LogHistory:
         Raises:
             ReadFailed: It cannot be read: until it can, nothing of it is part of the history.
         """
-        archive = self._archive
+        archive = self.archive
         if archive is None:
             return
-        now = self._runtime.clock.seconds()
+        now = self.runtime.clock.seconds()
         is_recent = self._looked is not None and now - self._looked < LOOK_SECONDS
         if is_recent and self._history.is_joined and not anew:
             return
@@ -421,7 +404,7 @@ class LogHistory:
             matches: The topics of whose last message is asked; None for all.
             last: That is asked at all.
         """
-        archive, store = self._archive, self._store
+        archive, store = self.archive, self._store
         assert archive is not None
         found = await self.last_matching(matches, user) if last else None
         probe: LogProbe = HistoryProbe(archive, store, found)
@@ -434,12 +417,12 @@ class LogHistory:
         Raises:
             LogTrimmed, ReadFailed: The archive cannot be read.
         """
-        store, history, archive = self._store, self._history, self._archive
-        found = await asyncio.wrap_future(store.submit(partial(store.last_matching, matches)))
+        store, history, archive = self._store, self._history, self.archive
+        found = await off_loop(store, store.last_matching, matches)
         if archive is None or (found is not None and found >= history.log.first_id):
             return found
         # The store has dropped no more than that.
-        below = max(history.log.first_id, self._below())
+        below = max(history.log.first_id, self._trimming.below)
         if archive.run is None or archive.run.last_id + 1 < below:
             await self.look(user, anew=True)
         run = archive.run
@@ -456,10 +439,9 @@ class LogHistory:
         Where times lie: for each the lowest id from which on all arrived then or later. Exact in the log, and evenly
         within each file of the archive, where that has what was before; raises as ``last_matching``.
         """
-        store, archive, first_id = self._store, self._archive, self._history.first_id
+        store, archive, first_id = self._store, self.archive, self._history.first_id
         # With where the store itself begins: what is known of that here may be older.
-        looked = partial(store.positions_since, [0, *times_ms])
-        stored_from, *stored = await asyncio.wrap_future(store.submit(looked))
+        stored_from, *stored = await off_loop(store, store.positions_since, [0, *times_ms])
         early = [time_ms for time_ms, found in zip(times_ms, stored, strict=True) if found <= stored_from]
         if archive is None or first_id >= stored_from or not early:
             return stored
@@ -468,8 +450,8 @@ class LogHistory:
 
     async def time_of(self, message_id: int, user: str) -> int | None:
         """When a message arrived, if log or archive has it; raises as ``last_matching``."""
-        store, archive = self._store, self._archive
-        found = await asyncio.wrap_future(store.submit(partial(store.time_of, message_id)))
+        store, archive = self._store, self.archive
+        found = await off_loop(store, store.time_of, message_id)
         if found is not None or archive is None or self._is_stored(message_id):
             return found
         return await self._from_archive(message_id, user, partial(archive.time_of, message_id))
@@ -479,7 +461,7 @@ class LogHistory:
     def _begun(self, reading: Callable[[], Awaitable[T]]) -> Future[T]:
         """A read that takes several steps, as what whoever reads the store alone is given."""
         done: Future[T] = Future()
-        task = self._runtime.loop.create_task(_fulfil(done, reading))
+        task = self.runtime.loop.create_task(_fulfil(done, reading))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Nobody waits for it any more: nor does it wait for its turn.
@@ -514,17 +496,15 @@ class LogSource:
 
     Args:
         patterns: Topics of interest; rows of others may come along all the same. Empty: all.
-        user: Who reads.
-        held: With what an endpoint alone holds (``LogHistory.page``).
         wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
+        user: Who reads.
+        held: With what an endpoint alone holds (``LogHistory.page``).
     """
 
     def __init__(
         self,
-        cache: MessageCache,
         history: LogHistory,
-        runtime: Runtime,
         position: int,
         patterns: Sequence[str],
         wake: Callable[[BaseException | None], None],
@@ -538,14 +518,13 @@ class LogSource:
         self._columns: Columns | None = None
         """Of the page that ``read`` gave some of last."""
         self._given = 0, 0
-        self._cache = cache
+        self._cache = history.cache
         self._history = history
-        self._runtime = runtime
         self._patterns = patterns
         self._wake: Callable[[BaseException | None], None] | None = wake
         self._page: LogPage | None = None
         self._index = 0
-        self._next: Future[tuple[LogPage, float]] | None = None
+        self._next: Future[TimedPage] | None = None
         self._read_seconds = 0.0
         self._waits = False
 
@@ -658,7 +637,7 @@ class LogSource:
         if not self._next.done():
             if not self._waits:
                 self._waits = True
-                loop = self._runtime.loop
+                loop = self._history.runtime.loop
                 self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
             return None
         arrived, self._next = self._next, None
@@ -673,10 +652,10 @@ class LogSource:
             self._next = self._ask(page.position)
         return page
 
-    def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
+    def _ask(self, position: int) -> Future[TimedPage]:
         return self._history.page(position, self._cache.next_id, self._patterns, self._user, self._held)
 
-    def _done(self, future: Future[tuple[LogPage, float]]) -> None:
+    def _done(self, future: Future[TimedPage]) -> None:
         self._waits = False
         if future.cancelled():
             return

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -37,13 +37,12 @@ from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import CacheBudget
 from gateway.logging import log_keys
-from gateway.vpn.endpoints import redeclare
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import EndableLoop, OpenedStore, WaitingVpn
 from gateway.vpn.runtime import MEGABYTE, Clock, Runtime, SteadyClock, SystemClock, Tuning
 from gateway.vpn.standby import Following, StandbyReads
-from gateway.vpn.tracing import SpanSink
+from gateway.vpn.tracing import Span
 from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
 from store.following import Followed, FollowedStore
 from store.ports import Archive, StoreOptions, Stores
@@ -117,31 +116,39 @@ StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
 """The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
 
 
+Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
+"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VpnPorts:
+    """What a gateway gives to its Message VPNs."""
+
+    stores_of: StoresOf
+    """Where messages are kept."""
+    open_archive: OpenArchive | None = None
+    """Opens the archive of a log; where there is none, an archive in the settings is an error."""
+    follow: Follow | None = None
+    """Reads a store on a standby while another gateway has it; where there is none, nobody reads then."""
+    add_span: Callable[[Span], None] | None = None
+    """Takes spans of messages; None where nothing is traced."""
+    jobs: JobPorts | None = None
+    clock: Clock | None = None
+    """The machine's, made steady, if none is given."""
+    tuning: Tuning | None = None
+
+
 class VpnFactory:
-    def __init__(
-        self,
-        settings: Settings,
-        stores_of: StoresOf,
-        advertised: str,
-        clock: Clock | None,
-        tuning: Tuning | None,
-        open_archive: OpenArchive | None,
-        spans: SpanSink | None,
-        job_ports: JobPorts | None,
-    ) -> None:
-        """
-        Args:
-            settings: The gateway's; others are given to ``configure``. The rest is as ``MessageVpns`` has it.
-        """
-        self.stores_of = stores_of
-        """Where messages are kept."""
+    """
+    Args:
+        settings: The gateway's; others are given to ``configure``.
+        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
+    """
+
+    def __init__(self, settings: Settings, advertised: str, ports: VpnPorts) -> None:
+        self.ports = ports
         self._settings = settings
         self._advertised = advertised
-        self._clock = clock
-        self._tuning = tuning or Tuning()
-        self._open_archive = open_archive
-        self._spans = spans
-        self._job_ports = job_ports
         self._loop = asyncio.get_running_loop()
         self._cache_budget = CacheBudget(settings.limits.tail_bytes)
 
@@ -166,8 +173,8 @@ class VpnFactory:
 
     def open(self, name: str, vpn: Vpn) -> OpenedStore:
         """Open the store, and ask what its commits survive. Blocks; from any thread."""
-        now_ms = (self._clock or SystemClock()).now_ms()
-        store = self.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
+        now_ms = (self.ports.clock or SystemClock()).now_ms()
+        store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
         durability = None
         with suppress(ReadFailed):
             durability = store.durability()
@@ -177,8 +184,8 @@ class VpnFactory:
         """The archive of a log, if it has one."""
         if vpn.archive is None:
             return None
-        assert self._open_archive is not None
-        return self._open_archive(vpn.archive.place, generation, self.store_options(vpn))
+        assert self.ports.open_archive is not None
+        return self.ports.open_archive(vpn.archive.place, generation, self.store_options(vpn))
 
     def make(
         self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
@@ -189,22 +196,11 @@ class VpnFactory:
         Args:
             deposed: Called once another gateway has taken the store.
         """
-        settings, store = self._settings, opened.store
+        settings, log = self._settings, opened.store.recovered.log
         endable = None if vpn.store is None else EndableLoop(self._loop)
-        loop = self._loop if endable is None else cast("asyncio.AbstractEventLoop", endable)
-        made = MessageVpn(
-            name,
-            vpn,
-            settings.limits,
-            store,
-            self._runtime(name, loop, store.recovered.log.last_time_ms),
-            self._cache_budget,
-            opened.durability,
-            self.archive(vpn, store.recovered.log.generation),
-            self._spans,
-            0.0 if settings.telemetry is None else settings.telemetry.sample_ratio,
-            job_ports=self._job_ports,
-        )
+        runtime = self.runtime(name, endable, log.last_time_ms)
+        opened = opened._replace(archive=self.archive(vpn, log.generation))
+        made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:
             made.tell_when_deposed(partial(deposed, made, endable))
@@ -220,89 +216,59 @@ class VpnFactory:
             elsewhere: What a client is told that wants more than that.
         """
         endable, log = EndableLoop(self._loop), store.recovered.log
-        made = MessageVpn(
-            name,
-            vpn,
-            self._settings.limits,
-            store,
-            self._runtime(name, cast("asyncio.AbstractEventLoop", endable), log.last_time_ms),
+        runtime = replace(self.runtime(name, endable, log.last_time_ms), add_span=None)
+        opened = OpenedStore(store, archive=self.archive(vpn, log.generation))
+        return MessageVpn(name, vpn, self._settings.limits, opened, runtime, elsewhere=elsewhere), endable
+
+    def runtime(self, name: str, loop: EndableLoop | None = None, last_time_ms: int = 0) -> Runtime:
+        """
+        What a Message VPN of this name runs on.
+
+        Args:
+            loop: The gateway's, if none is given.
+            last_time_ms: The newest time that was given out in it.
+        """
+        ports, telemetry = self.ports, self._settings.telemetry
+        return Runtime(
+            self._loop if loop is None else cast("asyncio.AbstractEventLoop", loop),
+            structlog.get_logger(**{log_keys.VPN: name}),
+            ports.clock or SteadyClock(last_time_ms),
+            ports.tuning or Tuning(),
             self._cache_budget,
-            archive=self.archive(vpn, log.generation),
-            elsewhere=elsewhere,
+            ports.add_span,
+            0.0 if telemetry is None else telemetry.sample_ratio,
         )
-        return made, endable
-
-    def candidate(
-        self,
-        name: str,
-        vpn: Vpn,
-        active: str | None,
-        taken_over: Callable[[str, OpenedStore], None],
-        problem: str | None = None,
-    ) -> WaitingVpn:
-        """One that waits for its store; see ``WaitingVpn``."""
-        return WaitingVpn(
-            name,
-            vpn,
-            active,
-            problem,
-            partial(self.open, name),
-            partial(taken_over, name),
-            self._loop,
-            logger_of(name),
-        )
-
-    def _runtime(self, name: str, loop: asyncio.AbstractEventLoop, last_time_ms: int) -> Runtime:
-        clock = self._clock or SteadyClock(last_time_ms)
-        return Runtime(loop, logger_of(name), clock, self._tuning)
-
-
-def logger_of(name: str) -> Any:
-    """A logger whose lines name the Message VPN."""
-    return structlog.get_logger(**{log_keys.VPN: name})
-
-
-Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
-"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
 
 
 class StandbyReaders:
     """
     Args:
         waiting: Message VPNs that wait for their stores, by name.
-        follow: Reads a store on a standby while another gateway has it; None where nobody reads then.
     """
 
     def __init__(
-        self,
-        factory: VpnFactory,
-        departures: Departures,
-        waiting: Mapping[str, WaitingVpn],
-        follow: Follow | None,
+        self, factory: VpnFactory, departures: Departures, waiting: Mapping[str, WaitingVpn]
     ) -> None:
         self.vpns: dict[str, MessageVpn] = {}
         """Those whose logs are read here, by name."""
         self._factory = factory
         self._departures = departures
         self._waiting = waiting
-        self._follow = follow
-        self._loop = asyncio.get_running_loop()
         self._loops: dict[str, EndableLoop] = {}
         self._reads: dict[str, StandbyReads] = {}
 
     def start(self, name: str) -> None:
         """Have readers served here, if the Message VPN's settings say so, while it waits."""
-        settings, follow = self._waiting[name].settings, self._follow
+        settings, follow = self._waiting[name].settings, self._factory.ports.follow
         store = settings.store
         if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
             return
         reads = self._reads[name] = StandbyReads(
             name,
+            self._factory.runtime(name),
             partial(follow, name, store, self._factory.store_options(settings)),
             partial(self._begin, name),
             partial(self._end, name),
-            self._loop,
-            logger_of(name),
         )
         reads.start()
 
@@ -323,7 +289,7 @@ class StandbyReaders:
         made, loop = self._factory.make_reading(name, waiting.settings, store, waiting.refusal)
         self.vpns[name] = made
         self._loops[name] = loop
-        return Following(made.broker, made.cache, made.readers, made.endpoints, store.recovered.endpoints)
+        return Following(made, store.recovered.endpoints)
 
     def _end(self, name: str, why: str) -> None:
         """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
@@ -346,51 +312,37 @@ _NAME: TypeAdapter[str] = TypeAdapter(VpnName)
 
 
 class MessageVpns(Mapping[str, MessageVpn]):
+    """
+    Opens all that are configured, and all that administrators made.
+
+    Args:
+        folder: Where it is kept what administrators made.
+        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
+        connections: Those that are open now.
+
+    Raises:
+        store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
+            version. One on other machines that cannot be reached is waited for.
+        gateway.config.ConfigError: What administrators changed cannot be read.
+    """
+
     def __init__(
         self,
         configuration: Configuration,
         folder: Path,
-        stores_of: StoresOf,
         advertised: str,
         connections: Callable[[], Iterable[Connected]],
-        *,
-        clock: Clock | None = None,
-        tuning: Tuning | None = None,
-        open_archive: OpenArchive | None = None,
-        spans: SpanSink | None = None,
-        follow: Follow | None = None,
-        job_ports: JobPorts | None = None,
+        ports: VpnPorts,
     ) -> None:
-        """
-        Open all that are configured, and all that administrators made.
-
-        Args:
-            folder: Where it is kept what administrators made.
-            stores_of: Where messages are kept.
-            advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
-            connections: Those that are open now.
-            clock: The machine's, made steady, if none is given.
-            spans: Takes spans of messages; None where nothing is traced.
-            open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
-            follow: Reads a store on a standby while another gateway has it; where there is none, nobody reads then.
-            job_ports: Of all of them; nobody publishes at other gateways where there are none.
-
-        Raises:
-            store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
-                version. One on other machines that cannot be reached is waited for.
-            gateway.config.ConfigError: What administrators changed cannot be read.
-        """
         self._configuration = configuration
         self._folder = folder
-        self._factory = VpnFactory(
-            configuration.settings, stores_of, advertised, clock, tuning, open_archive, spans, job_ports
-        )
+        self._factory = VpnFactory(configuration.settings, advertised, ports)
         self._departures = Departures(connections)
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
         self._waiting: dict[str, WaitingVpn] = {}
-        self._readers = StandbyReaders(self._factory, self._departures, self._waiting, follow)
+        self._readers = StandbyReaders(self._factory, self._departures, self._waiting)
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         for vpn in settings.vpns.values():
@@ -399,7 +351,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             if archive is not None:
                 archive.close()
         for name, vpn in settings.vpns.items():
-            stores_of(vpn.store)
+            ports.stores_of(vpn.store)
             try:
                 self._make(name, vpn, self._factory.open(name, vpn))
             except StoreHeld as held:
@@ -463,7 +415,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
         return made
 
     def _wait(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
-        waiting = self._factory.candidate(name, vpn, active, self._taken_over, problem)
+        factory = self._factory
+        waiting = WaitingVpn(
+            name,
+            vpn,
+            factory.runtime(name),
+            partial(factory.open, name),
+            partial(self._taken_over, name),
+            active,
+            problem,
+        )
         self._waiting[name] = waiting
         return waiting
 
@@ -605,7 +566,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             await self._keep({other: changes for other, changes in self._kept.items() if other != name})
             del self._vpns[name]
             await vpn.close()
-            self._factory.stores_of(vpn.settings.store).remove(name)
+            self._factory.ports.stores_of(vpn.settings.store).remove(name)
             log.info("vpn_deleted", **{log_keys.VPN: name})
 
     def _why_not_delete(self, vpn: MessageVpn) -> str | None:
@@ -679,15 +640,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                     if setting_path(name) in named or name in self._kept:
                         self._begin(name, settings)
                 elif found.settings != settings:
-                    queues = redeclare(
-                        name,
-                        found.broker,
-                        found.committer,
-                        found.endpoints,
-                        found.settings.queues,
-                        settings.queues,
-                        refused,
-                    )
+                    queues = found.endpoints.redeclare(found.settings.queues, settings.queues, refused)
                     self._reconfigure(found, replace(settings, queues=queues))
             return refused
 

@@ -23,10 +23,8 @@ from amqp_ext.message.fields import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.fields import priority_of
 from amqp_ext.message.json_rows import brief, is_erased
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log import History
 from gateway.core.model import HELD, ID, ListedPoint, Point, Row
 from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import PageWork, Search, search_for
@@ -41,24 +39,9 @@ from gateway.core.replay.starts import (
     resolve,
 )
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
-from gateway.vpn.history import LogHistory
-from gateway.vpn.runtime import Counters, Runtime
-from gateway.vpn.turns import ADMINISTRATION, UserTurns
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import Reader
-
-
-@dataclass(frozen=True, slots=True)
-class SearchShared:
-    """What all searches of a Message VPN's log have in common."""
-
-    reader: Reader
-    history: LogHistory
-    counters: Counters
-    runtime: Runtime
-    turns: UserTurns
-    """Held by the one search that reads a page of the log."""
 
 
 class PagedSearch(ABC):
@@ -66,33 +49,29 @@ class PagedSearch(ABC):
     A search of the log as it is now: what is published meanwhile is not looked at.
 
     Args:
-        user: Whose it is.
-        patterns: The topics that are looked at.
         facts: The log, or the part of it that is looked at.
     """
 
-    def __init__(
-        self, shared: SearchShared, user: str, start: ReplayStart, patterns: Sequence[str], facts: LogFacts
-    ) -> None:
-        self._shared = shared
-        self._user = user
+    def __init__(self, asked: StartSearch, facts: LogFacts) -> None:
+        self._state = asked.state
+        self._user = asked.user
+        self._patterns = asked.patterns
         self._unknown = 0
-        self._patterns = patterns
         self._first, self._end = facts.first_id, facts.next_id
-        self._log = shared.runtime.log.bind(**{log_keys.START: str(start)})
+        self._log = asked.state.runtime.log.bind(**{log_keys.START: str(asked.start)})
 
     async def run(self) -> int | None:
         """The id of the message that is looked for."""
-        counters, clock = self._shared.counters, self._shared.runtime.loop.time
+        counters, clock = self._state.counters, self._state.runtime.loop.time
         began = reported = clock()
         found: int | None = None
         while found is None and self._first < self._end:
             activity = counters.activity
-            async with self._shared.turns.turn(self._user):
+            async with self._state.search_turns.turn(self._user):
                 page_began = clock()
                 found = await self._read_page()
                 now = clock()
-            if now - reported >= self._shared.runtime.tuning.search_progress_seconds and found is None:
+            if now - reported >= self._state.runtime.tuning.search_progress_seconds and found is None:
                 reported = now
                 self._report("replay_search_progress", now - began)
             if found is None and counters.activity != activity:
@@ -127,20 +106,12 @@ class PagedSearch(ABC):
 class LogSearch(PagedSearch):
     """Looks for the first message that a search takes, from the beginning on."""
 
-    def __init__(
-        self,
-        shared: SearchShared,
-        user: str,
-        start: ReplayStart,
-        search: Search,
-        patterns: Sequence[str],
-        facts: LogFacts,
-    ) -> None:
-        super().__init__(shared, user, start, patterns, facts)
+    def __init__(self, asked: StartSearch, facts: LogFacts, search: Search) -> None:
+        super().__init__(asked, facts)
         self._search = search
 
     async def _read_page(self) -> int | None:
-        history = self._shared.history
+        history = self._state.history
         try:
             page = await history.search_page(self._search, self._patterns, self._first, self._end, self._user)
         except LogTrimmed as trimmed:
@@ -158,28 +129,18 @@ class CountBack(PagedSearch):
 
     Args:
         count: So many.
-        matches: Whether a topic counts; None when every topic does.
     """
 
-    def __init__(
-        self,
-        shared: SearchShared,
-        user: str,
-        start: ReplayStart,
-        count: int,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        facts: LogFacts,
-    ) -> None:
-        super().__init__(shared, user, start, patterns, facts)
+    def __init__(self, asked: StartSearch, facts: LogFacts, count: int) -> None:
+        super().__init__(asked, facts)
         self._count = count
-        self._matches = matches
+        self._matches = asked.matches
         self._oldest: int | None = None
         """Of those that were counted."""
 
     async def _read_page(self) -> int | None:
         try:
-            page = await self._shared.history.topics_below(self._end, self._first, self._patterns, self._user)
+            page = await self._state.history.topics_below(self._end, self._first, self._patterns, self._user)
         except LogTrimmed:
             # What is left of the count is gone.
             self._end = self._first
@@ -249,10 +210,10 @@ class Wanted:
 class LogListing:
     """Lists of one Message VPN's log."""
 
-    def __init__(self, shared: SearchShared) -> None:
-        self._history = shared.history
-        self._reader = shared.reader
-        self._turns = shared.turns
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._history = state.history
+        self._turns = state.search_turns
 
     async def one(self, message_id: int) -> Row | None:
         """
@@ -267,7 +228,7 @@ class LogListing:
         if message_id < self._history.first_id:
             return None
         rows = await asyncio.wrap_future(self._history.messages([message_id]))
-        if not rows or (rows[0][HELD] is not None and not self._history.is_archived(message_id)):
+        if not rows or (rows[0][HELD] is not None and not self._state.broker.history.is_archived(message_id)):
             return None
         return rows[0]
 
@@ -342,7 +303,7 @@ class LogListing:
         selecting = partial(_select, wanted, rows)
         if wanted.accepts is None:
             return selecting()
-        return await asyncio.wrap_future(self._reader.submit(selecting))
+        return await self._state.read(selecting)
 
 
 def _as_logged(row: Row) -> Row:
@@ -434,12 +395,9 @@ class Histogram:
 class LogHistogram:
     """Of one Message VPN's log, with its archive."""
 
-    def __init__(self, shared: SearchShared, history: History) -> None:
-        self._log_history = shared.history
-        self._reader = shared.reader
-        self._turns = shared.turns
-        self._history = history
-        self._now_ms = shared.runtime.clock.now_ms
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._history = state.broker.history
 
     async def between(self, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
         """
@@ -454,12 +412,12 @@ class LogHistogram:
             store.errors.LogTrimmed, store.errors.ReadFailed: It cannot be read.
         """
         with suppress(ReadFailed):  # without the archive, then
-            await self._log_history.look()
-        async with self._turns.turn(ADMINISTRATION):
-            oldest, newest = await asyncio.wrap_future(self._reader.submit(self._ends))
+            await self._state.history.look()
+        async with self._state.search_turns.turn(ADMINISTRATION):
+            oldest, newest = await self._state.read(self._ends)
             archived = self._archived()
-            start = archived or oldest
-            until = until_ms if until_ms is not None else (newest.time_ms if newest else self._now_ms()) + 1
+            start, now_ms = archived or oldest, self._state.runtime.clock.now_ms()
+            until = until_ms if until_ms is not None else (newest.time_ms if newest else now_ms) + 1
             since = from_ms if from_ms is not None else start.time_ms if start else until - 1
             if from_ms is None:
                 since = min(since, until - 1)
@@ -468,7 +426,7 @@ class LogHistogram:
             number = min(most, until - since)
             edges = [since + (until - since) * k // number for k in range(number + 1)]
             next_id = self._history.log.next_id
-            places = [min(found, next_id) for found in await self._log_history.positions_since(edges)]
+            places = [min(found, next_id) for found in await self._state.history.positions_since(edges)]
         buckets = [
             Bucket(time_ms, first, behind - first)
             for time_ms, (first, behind) in zip(edges, pairwise(places), strict=False)
@@ -476,7 +434,7 @@ class LogHistogram:
         return Histogram(buckets, until, oldest, newest, archived)
 
     def _ends(self) -> tuple[Moment | None, Moment | None]:
-        reader = self._reader
+        reader = self._state.reader
         oldest, newest = reader.first_since(0), reader.last_matching(None)
         if oldest is None or newest is None:
             return None, None
@@ -495,18 +453,119 @@ class LogHistogram:
 T = TypeVar("T")
 
 
-class MessageLog:
-    def __init__(self, broker: Broker, committer: Committer, search: SearchShared) -> None:
-        self._broker = broker
-        self._committer = committer
-        self._search = search
-        self.listing = LogListing(search)
-        """Lists of it, for people."""
-        self.histogram = LogHistogram(search, broker.history)
-        """When what is in it came, for people."""
-        self._now_ms = search.runtime.clock.now_ms
+class StartSearch:
+    """
+    Looks for the place where a replay starts.
 
-    # --- what it holds --------------------------------------------------------------------------------------------
+    A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at that
+    moment.
+
+    Args:
+        patterns: The topics to be replayed.
+        matches: Whether a topic is one of them; None when every topic is.
+        user: Who asks: of searches, users take turns.
+        endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
+    """
+
+    def __init__(
+        self,
+        state: VpnState,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        endpoint: Endpoint | None = None,
+    ) -> None:
+        self.state = state
+        self.start = start
+        self.patterns = patterns
+        self.matches = matches
+        self.user = user
+        self._endpoint = endpoint
+        self._now_ms = state.runtime.clock.now_ms()
+
+    async def run(self, *, with_archive: bool = True) -> Resolved:
+        """
+        Args:
+            with_archive: Whether what lies before the log is looked for in its archive.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        # What can be refused at once is refused before a search that may take minutes.
+        facts = self._facts()
+        check_start(self.start, facts)
+        with_archive = with_archive and self.state.history.archive is not None
+        if with_archive and is_before_log(self.start, facts, self._now_ms):
+            resolved = await self._before_log()
+        else:
+            found = await self._look_for(facts)
+            resolved = await self.state.read(self._resolve, self._facts(), found, self.state.reader)
+            if with_archive and self.state.broker.trimming.below > facts.log_first_id:
+                # Some of it may have been trimmed before it was looked at.
+                resolved = await self._before_log()
+        # By what rules of retention have taken out of the log while it was looked at.
+        taken_out = self._facts().taken_out
+        check_is_whole(self.start, resolved.first, taken_out)
+        return replace(resolved, without_below=taken_out.below)
+
+    def _facts(self) -> LogFacts:
+        return self.state.broker.log_facts(self._endpoint, self.patterns)
+
+    def _resolve(self, facts: LogFacts, found: int | None, probe: LogProbe) -> Resolved:
+        return resolve(self.start, facts, probe, self._now_ms, self.matches, found)
+
+    async def _before_log(self) -> Resolved:
+        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
+        history, is_last = self.state.history, self.start.kind is StartKind.LAST
+        try:
+            await history.look(self.user)
+            found = await self._look_for(self._facts())
+            question = partial(self._resolve, self._facts(), found)
+            return await history.ask(question, self.matches, self.user, last=is_last)
+        except (LogTrimmed, ReadFailed) as error:
+            self.state.runtime.report("archive_read_failed", error)
+            raise Refused(
+                ErrorCode.INTERNAL,
+                f"the start may lie before the replay log, which {self._facts().holds}, and its archive cannot be read "
+                "now; the gateway's log says why; try again later",
+            ) from None
+
+    async def _look_for(self, facts: LogFacts) -> int | None:
+        """The message of a start that has to be looked for; None where there is none, and for any other start."""
+        search = search_for(self.start, self.matches)
+        if search is not None:
+            return await LogSearch(self, facts, search).run()
+        if self.start.kind is not StartKind.NEWEST:
+            return None
+        last = await self._last_of(facts)
+        if last is not None:
+            facts = replace(facts, next_id=min(facts.next_id, last + 1))
+        return await CountBack(self, facts, int(self.start.value)).run()  # type: ignore[arg-type]
+
+    async def _last_of(self, facts: LogFacts) -> int | None:
+        """The end up to which the newest messages are counted."""
+        start, now_ms, history = self.start, self.state.runtime.clock.now_ms(), self.state.history
+        if start.until is None:
+            return None
+
+        def ask(probe: LogProbe) -> int | None:
+            return last_of(start, facts, probe, now_ms)
+
+        if history.archive is not None and facts.first_id < facts.log_first_id:
+            return await history.ask(ask, None, self.user, last=False)
+        return await self.state.read(ask, self.state.reader)
+
+
+class MessageLog:
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self.listing = LogListing(state)
+        """Lists of it, for people."""
+        self.histogram = LogHistogram(state)
+        """When what is in it came, for people."""
 
     @property
     def generation(self) -> int:
@@ -522,42 +581,6 @@ class MessageLog:
     def next_id(self) -> int:
         """One past the last committed id."""
         return self._broker.log.next_id
-
-    @property
-    def reader(self) -> Reader:
-        """Reads it, off the loop."""
-        return self._search.reader
-
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """What is done with something that was read, on a thread that reads."""
-        return await asyncio.wrap_future(self._search.reader.submit(work))
-
-    def check_reads(self, without: str) -> None:
-        """
-        That what is logged can be read; ``without`` says what is not there as long as it cannot.
-
-        Raises:
-            Refused: REPLAY_DISABLED.
-        """
-        self._broker.policy.check_reads(without)
-
-    def facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
-        """
-        What is known of log and archive without reading them.
-
-        Args:
-            endpoint: Of the part that it shows, where it is a stream.
-            patterns: Of the topics that are asked for; none for all.
-        """
-        return self._broker.log_facts(endpoint, patterns)
-
-    def patterns_of(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """The topics of an endpoint as patterns, to look for in the store."""
-        return endpoint.topics.patterns
-
-    def matcher_of(self, endpoint: Endpoint) -> Callable[[str], bool]:
-        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""
-        return endpoint.topics.matches
 
     # --- where a replay starts ------------------------------------------------------------------------------------
 
@@ -579,130 +602,15 @@ class MessageLog:
         Raises:
             Refused: It cannot start there.
         """
-        resolved = await self._resolve(
-            start, patterns, topic_matcher(patterns), user, with_archive=with_archive
-        )
-        return self._checked(start, resolved, None, patterns)
+        search = StartSearch(self._state, start, patterns, topic_matcher(patterns), user)
+        return await search.run(with_archive=with_archive)
 
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
     ) -> Resolved:
         """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
-        patterns = self.patterns_of(endpoint)
-        resolved = await self._resolve(start, patterns, self.matcher_of(endpoint), user, endpoint)
-        return self._checked(start, resolved, endpoint, patterns)
-
-    def _checked(
-        self, start: ReplayStart, resolved: Resolved, endpoint: Endpoint | None, patterns: Sequence[str]
-    ) -> Resolved:
-        """
-        By what rules of retention have taken out of the log while it was looked at.
-
-        Raises:
-            Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
-        """
-        taken_out = self.facts(endpoint, patterns).taken_out
-        check_is_whole(start, resolved.first, taken_out)
-        return replace(resolved, without_below=taken_out.below)
-
-    async def _resolve(
-        self,
-        start: ReplayStart,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        user: str,
-        endpoint: Endpoint | None = None,
-        *,
-        with_archive: bool = True,
-    ) -> Resolved:
-        """
-        A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at
-        this moment.
-
-        Args:
-            patterns: The topics to be replayed.
-            matches: Whether a topic is one of them; None when every topic is.
-            endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
-            with_archive: Whether what lies before the log is looked for in its archive.
-        """
-        now_ms = self._now_ms()
-        # What can be refused at once is refused before a search that may take minutes.
-        facts = self.facts(endpoint, patterns)
-        check_start(start, facts)
-        with_archive = with_archive and self._search.history.archive is not None
-        if with_archive and is_before_log(start, facts, now_ms):
-            return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
-        found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
-        facts, reader = self.facts(endpoint, patterns), self.reader
-        probe: LogProbe = reader
-        resolved = await asyncio.wrap_future(
-            reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))
-        )
-        if with_archive and self._broker.trimming.below > facts.log_first_id:
-            # Some of it may have been trimmed before it was looked at.
-            return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
-        return resolved
-
-    async def _resolve_before_log(
-        self,
-        start: ReplayStart,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        user: str,
-        endpoint: Endpoint | None,
-        now_ms: int,
-    ) -> Resolved:
-        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
-        history = self._search.history
-        try:
-            await history.look(user)
-            facts = self.facts(endpoint, patterns)
-            found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
-            facts = self.facts(endpoint, patterns)
-            return await history.ask(
-                lambda probe: resolve(start, facts, probe, now_ms, matches, found),
-                matches,
-                user,
-                last=start.kind is StartKind.LAST,
-            )
-        except (LogTrimmed, ReadFailed) as error:
-            self._search.runtime.report("archive_read_failed", error)
-            raise Refused(
-                ErrorCode.INTERNAL,
-                f"the start may lie before the replay log, which {self.facts(endpoint, patterns).holds}, and its "
-                "archive cannot be read now; the gateway's log says why; try again later",
-            ) from None
-
-    async def _look_for(
-        self,
-        start: ReplayStart,
-        search: Search | None,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        user: str,
-        facts: LogFacts,
-    ) -> int | None:
-        """The message of a start that has to be looked for; None where there is none, and for any other start."""
-        if search is not None:
-            return await LogSearch(self._search, user, start, search, patterns, facts).run()
-        if start.kind is StartKind.NEWEST:
-            count = int(start.value)  # type: ignore[arg-type]
-            last = await self._last_of(start, facts, user)
-            if last is not None:
-                facts = replace(facts, next_id=min(facts.next_id, last + 1))
-            return await CountBack(self._search, user, start, count, patterns, matches, facts).run()
-        return None
-
-    async def _last_of(self, start: ReplayStart, facts: LogFacts, user: str) -> int | None:
-        """The end up to which the newest messages are counted."""
-        now_ms, history, reader = self._now_ms(), self._search.history, self.reader
-        if start.until is None:
-            return None
-        if history.archive is not None and facts.first_id < facts.log_first_id:
-            return await history.ask(
-                lambda probe: last_of(start, facts, probe, now_ms), None, user, last=False
-            )
-        return await asyncio.wrap_future(reader.submit(lambda: last_of(start, facts, reader, now_ms)))
+        topics = endpoint.topics
+        return await StartSearch(self._state, start, topics.patterns, topics.matches, user, endpoint).run()
 
     # --- points ---------------------------------------------------------------------------------------------------
 
@@ -716,7 +624,7 @@ class MessageLog:
         Raises:
             Refused: The name is taken or bad, the log has no such place, or the store could not write.
         """
-        broker, now_ms = self._broker, self._now_ms()
+        broker, now_ms = self._broker, self._state.runtime.clock.now_ms()
         broker.points.check(name)
         position = time_ms = None
         if start is not None and start.kind is not StartKind.LIVE:

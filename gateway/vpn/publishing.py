@@ -11,18 +11,16 @@ read from publishers. Where no room comes for some seconds, the first message th
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from amqp_ext.addresses.address import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
-from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -31,21 +29,11 @@ from gateway.core.publications import Origins, TooLarge
 from gateway.core.settlements import PendingSettlement
 from gateway.core.trimming import LogFull
 from gateway.vpn.clients import PublisherLink
-from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
-from gateway.vpn.runtime import Clock, Counters, CurrentSettings
-from gateway.vpn.tracing import MessageTracing
+from gateway.vpn.feeds.endpoint_feed import Feeds
+from gateway.vpn.runtime import Service
+from gateway.vpn.state import VpnState
 from store.errors import WriteFailed
-
-
-class RoomMaker(Protocol):
-    """What trims the log."""
-
-    def tell_of_room(self, made: Callable[[], None]) -> None:
-        """Call this, too, whenever there is more room in the log."""
-
-    def make_room(self, size_bytes: int) -> None:
-        """A message of so many bytes waits for room in the log; 0: none does."""
 
 
 @dataclass(slots=True)
@@ -59,7 +47,7 @@ class WaitingMessages:
     deliveries: list[Any]
     is_direct: bool
     origin: str
-    since: float
+    since: float = 0.0
     """When they came, by the loop's clock."""
 
     def only_last(self, count: int) -> None:
@@ -70,27 +58,25 @@ class WaitingMessages:
         self.deliveries = self.deliveries[done:]
 
 
-class LogRoom:
+class LogRoom(Service):
     """
     Args:
+        make_room: Has the log trimmed, for a message of so many bytes; 0: no message waits.
         offer: Publishes what waited, as far as there is room: how many of the messages, from the last one on, are
             still to wait, and for how many bytes the first of these does.
     """
 
     def __init__(
         self,
-        broker: Broker,
-        committer: Committer,
-        trimmer: RoomMaker,
-        settings: CurrentSettings,
-        loop: asyncio.AbstractEventLoop,
+        state: VpnState,
+        make_room: Callable[[int], None],
         offer: Callable[[WaitingMessages], tuple[int, LogFull | None]],
     ) -> None:
-        self._broker = broker
-        self._committer = committer
-        self._trimmer = trimmer
-        self._settings = settings
-        self._loop = loop
+        super().__init__(state.runtime)
+        self._broker = state.broker
+        self._committer = state.committer
+        self._settings = state.settings
+        self._make_room = make_room
         self._offer = offer
         self._line: deque[WaitingMessages] = deque()
         self._by_client: dict[PublisherLink, int] = {}
@@ -99,9 +85,7 @@ class LogRoom:
         """Why the first one waits."""
         self._moved = 0.0
         """When the first one last became another, by the loop's clock."""
-        self._timer: asyncio.Handle | None = None
         self._is_offering = False
-        trimmer.tell_of_room(self.go_on)
 
     def __bool__(self) -> bool:
         """Whether somebody waits."""
@@ -119,29 +103,17 @@ class LogRoom:
         """Whether what a link brings is to wait behind what waits: it is the link's, or the log is to take it, too."""
         return client in self._by_client or self._broker.policy.takes(topic)
 
-    def add(
-        self,
-        client: PublisherLink,
-        topic: str,
-        contents: list[bytes],
-        bares: list[int],
-        deliveries: list[Any],
-        full: LogFull | None,
-        *,
-        is_direct: bool,
-        origin: str,
-    ) -> None:
+    def add(self, waiting: WaitingMessages, full: LogFull | None) -> None:
         """
         Messages are to wait, behind all others.
 
         Args:
             full: Why, where nobody waits before them.
         """
-        now = self._loop.time()
-        waiting = WaitingMessages(client, topic, contents, bares, deliveries, is_direct, origin, now)
+        waiting.since = now = self._loop.time()
         self._line.append(waiting)
-        self._by_client[client] = self._by_client.get(client, 0) + 1
-        self._hold(sum(map(len, contents)))
+        self._by_client[waiting.client] = self._by_client.get(waiting.client, 0) + 1
+        self._hold(sum(map(len, waiting.contents)))
         if len(self._line) == 1:
             self._moved, self._full = now, full
             self._wait()
@@ -170,12 +142,6 @@ class LogRoom:
             self._is_offering = False
         self._wait()
 
-    def close(self) -> None:
-        """Nobody is told any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _hold(self, size_bytes: int) -> None:
         self._size_bytes += size_bytes
         if size_bytes > 0:
@@ -193,17 +159,15 @@ class LogRoom:
         """Have room made for the first one."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if not self._line or self._full is None:
-            self._trimmer.make_room(0)
+            self._make_room(0)
             return
         due = max(self._moved, self._line[0].since) + self.seconds
-        self._timer = self._loop.call_later(max(due - self._loop.time(), 0.0), self._over)
-        self._trimmer.make_room(self._full.size_bytes)
+        self._after(max(due - self._loop.time(), 0.0), self._over)
+        self._make_room(self._full.size_bytes)
 
     def _over(self) -> None:
         """No room has come for as long as one waits for it."""
-        self._timer = None
         now, full = self._loop.time(), self._full
         while self._line and full is not None and self.seconds <= now - max(self._moved, self._line[0].since):
             waiting = self._line[0]
@@ -255,36 +219,32 @@ NOBODY: Final = _Nobody()
 
 
 class Publishing:
+    """
+    Args:
+        make_room: Has the log trimmed, while publishers wait for it (``LogRoom``).
+        refusal: Why no client's message is taken now; None when it is.
+    """
+
     def __init__(
         self,
-        broker: Broker,
-        committer: Committer,
+        state: VpnState,
         consumers: Consumers,
-        origins: Origins,
-        counters: Counters,
-        settings: CurrentSettings,
-        clock: Clock,
+        feeds: Feeds,
+        make_room: Callable[[int], None],
         refusal: Callable[[], Refused | None],
-        trimmer: RoomMaker,
-        loop: asyncio.AbstractEventLoop,
-        tracing: MessageTracing | None = None,
     ) -> None:
-        """
-        Args:
-            trimmer: Makes room in the log, while publishers wait for it.
-            refusal: Why no client's message is taken now; None when it is.
-            tracing: Is told of messages; None where nothing is traced.
-        """
-        self._broker = broker
-        self._committer = committer
+        self._broker = state.broker
+        self._committer = state.committer
+        self._counters = state.counters
+        self._settings = state.settings
+        self._now_ms = state.runtime.clock.now_ms
+        self._tracing = state.tracing
         self._consumers = consumers
-        self._origins = origins
-        self._counters = counters
-        self._settings = settings
-        self._now_ms = clock.now_ms
+        self._feeds = feeds
         self._refusal = refusal
-        self._tracing = tracing
-        self._room = LogRoom(broker, committer, trimmer, settings, loop, self._offer)
+        self.origins = Origins()
+        self.room = LogRoom(state, make_room, self._offer)
+        """Publishers that wait for room in the log."""
 
     def check_topic(self, topic: str) -> str:
         """
@@ -335,44 +295,16 @@ class Publishing:
             self._not_taken(client, contents, deliveries, refused, is_direct=is_direct)
             return
         left, full = len(contents), None
-        if not (self._room and self._room.is_behind(client, topic)):
-            left, full = self._take(
+        if not (self.room and self.room.is_behind(client, topic)):
+            left, full = self.take(
                 client, topic, contents, bares, deliveries, is_direct=is_direct, origin=origin
             )
         if left:
             done = len(contents) - left
-            self._room.add(
-                client,
-                topic,
-                contents[done:],
-                bares[done:],
-                deliveries[done:],
-                full,
-                is_direct=is_direct,
-                origin=origin,
+            waiting = WaitingMessages(
+                client, topic, contents[done:], bares[done:], deliveries[done:], is_direct, origin
             )
-
-    def put(
-        self,
-        client: PublisherLink,
-        topic: str,
-        contents: list[bytes],
-        bares: list[int],
-        deliveries: list[Any],
-    ) -> None:
-        """
-        The same for messages that are here already, such as dead ones, whatever is thought of new ones; none waits for
-        room in the log.
-        """
-        self._take(client, topic, contents, bares, deliveries, waits=False)
-
-    def room_may_have_come(self) -> None:
-        """Whoever waits for room in the log, be it that its quota is another: it is tried again."""
-        self._room.go_on()
-
-    def close(self) -> None:
-        """Whoever waits for room is told nothing more."""
-        self._room.close()
+            self.room.add(waiting, full)
 
     def _offer(self, waiting: WaitingMessages) -> tuple[int, LogFull | None]:
         refused = self._refusal()
@@ -381,7 +313,7 @@ class Publishing:
                 waiting.client, waiting.contents, waiting.deliveries, refused, is_direct=waiting.is_direct
             )
             return 0, None
-        return self._take(
+        return self.take(
             waiting.client,
             waiting.topic,
             waiting.contents,
@@ -391,7 +323,7 @@ class Publishing:
             origin=waiting.origin,
         )
 
-    def _take(
+    def take(
         self,
         client: PublisherLink,
         topic: str,
@@ -403,7 +335,15 @@ class Publishing:
         origin: str = "",
         waits: bool = True,
     ) -> tuple[int, LogFull | None]:
-        """How many of these messages, the last ones, are to wait for room in the log, and why."""
+        """
+        The same for messages that are here already, such as dead ones, whatever is thought of new ones.
+
+        Args:
+            waits: Whether they may wait for room in the log; else what finds none is not taken.
+
+        Returns:
+            How many of them, the last ones, are to wait, and why.
+        """
         while contents:
             publication, taken, refused = self._broker.publications.publish(
                 self._now_ms(),
@@ -421,7 +361,7 @@ class Publishing:
                 return 0, None
             if publication is not None:
                 publication.receipt = (client, deliveries[:taken])
-            if waits and isinstance(refused, LogFull) and refused.is_passing and self._room.seconds:
+            if waits and isinstance(refused, LogFull) and refused.is_passing and self.room.seconds:
                 return len(contents) - taken, refused
             behind = taken + (_refused_count(refused) or len(contents) - taken)
             self._not_taken(
@@ -454,7 +394,7 @@ class Publishing:
             How many that is, and why no more; None there: nobody takes messages of this topic.
         """
         refused = self._refusal()
-        if refused is None and self._room:
+        if refused is None and self.room:
             refused = Refused(ErrorCode.RESOURCE_LIMIT, "others wait for room in the replay log")
         if refused is not None:
             return 0, refused
@@ -469,9 +409,9 @@ class Publishing:
         self._committer.add(publication)
         if self._tracing is not None:
             self._tracing.received(publication.rows)
-        if self._origins.watchers:
+        if self.origins.watchers:
             rows = publication.rows
-            self._origins.add(rows[0][ID], rows[-1][ID] + 1, origin)
+            self.origins.add(rows[0][ID], rows[-1][ID] + 1, origin)
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
@@ -542,7 +482,7 @@ class Publishing:
                 self._committer.commit(self._broker.settlements.failed(settlement))
         then(error)
         for settlement in settlements:
-            self._consumers.deliver(settlement.endpoint)
+            self._feeds.deliver(settlement.endpoint)
 
 
 def _refused_count(refused: Refused | None) -> int:

@@ -12,26 +12,22 @@ More than the log lacks may be found: it does no harm, as the replay does not pu
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
-from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, Row
 from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.committer import Committer
-from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.turns import ADMINISTRATION, UserTurns
+from gateway.vpn.feeds.endpoint_feed import floor_of, routes_of
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Reader, RoutedPage
+from store.ports import RoutedPage
 
 MOST_MESSAGES: Final = 10_000
 """Each may become a range of two cursors, which are written in one commit and held in memory."""
@@ -43,35 +39,7 @@ PIECE: Final = 1_000
 """References looked up at once."""
 
 
-class ReadVpn(Protocol):
-    """What is asked of a Message VPN."""
-
-    @property
-    def broker(self) -> Broker:
-        """Its broker."""
-
-    @property
-    def committer(self) -> Committer:
-        """Waited for where something is in doubt."""
-
-    @property
-    def reader(self) -> Reader:
-        """Its store's."""
-
-    @property
-    def cache(self) -> MessageCache:
-        """The newest messages."""
-
-    @property
-    def search_turns(self) -> UserTurns:
-        """Administrators' turns at the store."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """Told of what cannot be read."""
-
-
-async def unlogged_on(vpn: ReadVpn, endpoint: Endpoint) -> list[KeptMessage]:
+async def unlogged_on(state: VpnState, endpoint: Endpoint) -> list[KeptMessage]:
     """
     What lies on an endpoint by routes and the log does not have, rising. It is so until whoever awaits this awaits
     anything else; what is not committed yet is not in it.
@@ -81,14 +49,14 @@ async def unlogged_on(vpn: ReadVpn, endpoint: Endpoint) -> list[KeptMessage]:
             something of it is there by a reference; NOT_FOUND, the endpoint was deleted; INTERNAL, the store cannot be
             read.
     """
-    search = _Search(vpn, endpoint)
+    search = _Search(state, endpoint)
     try:
         for _ in range(TRIES):
             found = await search.go_on()
             if found is not None:
                 return found
     except ReadFailed as error:
-        vpn.runtime.report("endpoint_read_failed", error)
+        state.runtime.report("endpoint_read_failed", error)
         raise Refused(ErrorCode.INTERNAL, "the store could not be read; the gateway's log says why") from None
     raise Refused(
         ErrorCode.PRECONDITION_FAILED,
@@ -100,18 +68,18 @@ async def unlogged_on(vpn: ReadVpn, endpoint: Endpoint) -> list[KeptMessage]:
 class _Search:
     """Contents are not held."""
 
-    def __init__(self, vpn: ReadVpn, endpoint: Endpoint) -> None:
-        self._vpn = vpn
+    def __init__(self, state: VpnState, endpoint: Endpoint) -> None:
+        self._state = state
         self._endpoint = endpoint
         self._cursor_number = endpoint.cursor_number
         self._begin()
 
     def _begin(self) -> None:
         """Nothing is known."""
-        broker, backlog = self._vpn.broker, self._endpoint.backlog
+        broker, backlog = self._state.broker, self._endpoint.backlog
         self._erasures = broker.erasing.erasures
         self._found: dict[int, KeptMessage] = {}
-        self._read_below = min(cursor.floor for cursor in backlog.parts.values()) + 1
+        self._read_below = floor_of(backlog) + 1
         self._trimmed_below = broker.trimming.below
         self._topic_pieces = broker.trimming.topic_pieces_made
         self._has_read_references = False
@@ -123,8 +91,8 @@ class _Search:
         Returns:
             All of it; None where something has changed since it was read.
         """
-        vpn, endpoint = self._vpn, self._endpoint
-        broker, backlog = vpn.broker, endpoint.backlog
+        state, endpoint = self._state, self._endpoint
+        broker, backlog = state.broker, endpoint.backlog
         if broker.endpoints.get(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         if endpoint.cursor_number != self._cursor_number:
@@ -149,24 +117,24 @@ class _Search:
                 await self._read(first, end)
             return None
         if self._read_below < broker.log.next_id:
-            self._take(vpn.cache.since(self._read_below, broker.log.next_id - self._read_below), {})
+            self._take(state.cache.since(self._read_below, broker.log.next_id - self._read_below), {})
             self._read_below = broker.log.next_id
         found = [one for _, one in sorted(self._found.items()) if self._lies_there(one)]
         in_doubt = endpoint.withdrawn | broker.erasing.markers.keys()
         if in_doubt and any(one.message_id in in_doubt for one in found):
-            await vpn.committer.committed()
+            await state.committer.committed()
             return None
         return found
 
     @property
     def _below(self) -> int:
         """The log has nothing below this id, or is about not to have it."""
-        broker = self._vpn.broker
+        broker = self._state.broker
         return max(broker.trimming.below, broker.log.first_id)
 
     def _unknown_spans(self) -> list[tuple[int, int]]:
         """Between which ids, (first, one past the last), to read; from now on they count as read."""
-        log, trimming = self._vpn.broker.log, self._vpn.broker.trimming
+        log, trimming = self._state.broker.log, self._state.broker.trimming
         spans: list[tuple[int, int]] = []
         if trimming.below > self._trimmed_below:
             spans.append((self._trimmed_below, trimming.below))
@@ -181,30 +149,28 @@ class _Search:
             spans += [(piece.start, piece.stop) for piece in newest]
         self._topic_pieces = trimming.topic_pieces_made
         spans = [(first, min(end, self._read_below)) for first, end in spans if first < self._read_below]
-        if self._read_below < min(self._vpn.cache.first_id, log.next_id):
+        if self._read_below < min(self._state.cache.first_id, log.next_id):
             spans.append((self._read_below, log.next_id))
             self._read_below = log.next_id
         return spans
 
     async def _read(self, first: int, end: int) -> None:
-        backlog, reader, number = self._endpoint.backlog, self._vpn.reader, self._cursor_number
-        after = max(first - 1, min(cursor.floor for cursor in backlog.parts.values()))
+        backlog, number = self._endpoint.backlog, self._cursor_number
+        after = max(first - 1, floor_of(backlog))
         while after + 1 < end and self._endpoint.cursor_number == number:
-            routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
+            routes = routes_of(backlog)
             if not routes:
                 return
 
-            def read(
-                routes: list[int] = routes, after: int = after
-            ) -> tuple[RoutedPage, list[tuple[int, int]]]:
-                page = reader.routed_page(routes, after, end)
-                rows = page.rows
-                return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
-
-            async with self._vpn.search_turns.turn(ADMINISTRATION):
-                page, attempts = await asyncio.wrap_future(reader.submit(read))
+            page, attempts = await self._state.read_in_turn(self._page, routes, after, end)
             self._take(page.rows, dict(attempts))
             after = page.position - 1
+
+    def _page(self, routes: list[int], after: int, end: int) -> tuple[RoutedPage, list[tuple[int, int]]]:
+        reader = self._state.reader
+        page = reader.routed_page(routes, after, end)
+        rows = page.rows
+        return page, reader.attempts(self._cursor_number, rows[0][ID], rows[-1][ID]) if rows else []
 
     def _take(self, rows: Iterable[Row], attempts: Mapping[int, int]) -> None:
         """
@@ -217,7 +183,7 @@ class _Search:
         Raises:
             Refused: RESOURCE_LIMIT, they are too many.
         """
-        broker, backlog = self._vpn.broker, self._endpoint.backlog
+        broker, backlog = self._state.broker, self._endpoint.backlog
         below, is_gone = self._below, broker.retention.is_gone
         # What was about to be trimmed when they were read may have failed since, and may be tried again.
         self._trimmed_below = min(self._trimmed_below, broker.trimming.below)
@@ -252,14 +218,11 @@ class _Search:
         Raises:
             Refused: PRECONDITION_FAILED, the log does not have what references lead to.
         """
-        reader, references = self._vpn.reader, sorted(self._endpoint.backlog.put.references)
+        reader, references = self._state.reader, sorted(self._endpoint.backlog.put.references)
         for at in range(0, len(references), PIECE):
             ids: Sequence[int] = references[at : at + PIECE]
             while ids:
-                async with self._vpn.search_turns.turn(ADMINISTRATION):
-                    rows = await asyncio.wrap_future(
-                        reader.submit(lambda ids=ids: reader.messages(ids))  # type: ignore[misc]
-                    )
+                rows = await self._state.read_in_turn(reader.messages, ids)
                 if any(row[HELD] is not None for row in rows):
                     raise self._refused_references()
                 ids = [i for i in ids if i > rows[-1][ID]] if rows else ()
@@ -282,17 +245,8 @@ SHOWN_TOPICS: Final = 20
 SHOWN_CLIENTS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What lies on an endpoint and is in neither log nor archive: a replay drops it for good."""
-
-    messages: int = 0
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The same that a replay is to keep there."""
+class Amount(NamedTuple):
+    """Of messages that lie on an endpoint."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -316,8 +270,10 @@ class Preview:
 
     resolved: Resolved
     brought: Brought
-    loss: Loss
-    kept: Kept
+    loss: Amount
+    """What is in neither log nor archive: a replay drops it for good."""
+    kept: Amount
+    """The same that a replay is to keep there."""
     dropped: int
     """Messages that lie on the endpoint, and leave it."""
     clients: tuple[str, ...]
@@ -326,7 +282,7 @@ class Preview:
 
 
 async def preview(
-    vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved, *, keep_unlogged: bool = False
+    state: VpnState, endpoint: Endpoint, resolved: Resolved, *, keep_unlogged: bool = False
 ) -> Preview:
     """
     Count it.
@@ -338,13 +294,13 @@ async def preview(
         Refused: REPLAY_MESSAGE_UNAVAILABLE, it was trimmed meanwhile; INTERNAL, the store cannot be read; and as
             ``unlogged_on`` has it.
     """
-    brought = await count_brought(vpn, endpoint, resolved)
-    loss, kept = Loss(), Kept()
+    brought = await count_brought(state, endpoint, resolved)
+    loss, kept = Amount(), Amount()
     if not keep_unlogged:
-        loss = await count_loss(vpn, endpoint)
+        loss = await count_loss(state, endpoint)
     elif endpoint.kind is not EndpointKind.STREAM:
-        found = await unlogged_on(vpn, endpoint)
-        kept = Kept(len(found), sum(one.size_bytes for one in found))
+        found = await unlogged_on(state, endpoint)
+        kept = Amount(len(found), sum(one.size_bytes for one in found))
     is_stream = endpoint.kind is EndpointKind.STREAM
     flows = [] if is_stream else list(endpoint.flows)
     return Preview(
@@ -358,28 +314,28 @@ async def preview(
     )
 
 
-async def count_brought(vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved) -> Brought:
+async def count_brought(state: VpnState, endpoint: Endpoint, resolved: Resolved) -> Brought:
     """
     Count what of the log is for the endpoint.
 
     Raises:
         Refused: As ``preview`` has it.
     """
-    matches, patterns = vpn.log.matcher_of(endpoint), vpn.log.patterns_of(endpoint)
+    matches, patterns = endpoint.topics.matches, endpoint.topics.patterns
     messages = size_bytes = 0
     by_topic: dict[str, tuple[int, int]] = {}
-    position, end = resolved.first, vpn.broker.log.next_id
+    position, end = resolved.first, state.broker.log.next_id
     while position < end:
         stop = min(position + TALLY_IDS, end)
         try:
-            async with vpn.search_turns.turn(ADMINISTRATION):
-                found, position = await vpn.history.tally(position, stop, patterns, ADMINISTRATION)
+            async with state.search_turns.turn(ADMINISTRATION):
+                found, position = await state.history.tally(position, stop, patterns, ADMINISTRATION)
         except LogTrimmed as trimmed:
             raise Refused(
                 ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the preview: {trimmed}"
             ) from None
         except ReadFailed as error:
-            vpn.runtime.report("archive_read_failed", error)
+            state.runtime.report("archive_read_failed", error)
             raise Refused(
                 ErrorCode.INTERNAL, "the history could not be read; the gateway's log says why"
             ) from None
@@ -393,25 +349,24 @@ async def count_brought(vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved)
                 by_topic[topic] = known + count, known_bytes + size
     most = sorted(by_topic.items(), key=lambda item: (-item[1][0], item[0]))[:SHOWN_TOPICS]
     return Brought(
-        messages, size_bytes, dict(most), await _last_ms(vpn, endpoint, resolved) if messages else None
+        messages, size_bytes, dict(most), await _last_ms(state, endpoint, resolved) if messages else None
     )
 
 
-async def _last_ms(vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved) -> int | None:
-    reader, matches = vpn.reader, vpn.log.matcher_of(endpoint)
+async def _last_ms(state: VpnState, endpoint: Endpoint, resolved: Resolved) -> int | None:
+    reader, matches = state.reader, endpoint.topics.matches
 
     def ask() -> int | None:
         last = reader.last_matching(matches)
         return None if last is None or last < resolved.first else reader.time_of(last)
 
     try:
-        async with vpn.search_turns.turn(ADMINISTRATION):
-            return await asyncio.wrap_future(reader.submit(ask))
+        return await state.read_in_turn(ask)
     except ReadFailed as error:
-        raise _unreadable(vpn, error) from None
+        raise _unreadable(state, error) from None
 
 
-async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
+async def count_loss(state: VpnState, endpoint: Endpoint) -> Amount:
     """
     Count what lies on the endpoint and is in neither the log nor its archive: what the log did not take, and what left
     it unarchived.
@@ -420,51 +375,44 @@ async def count_loss(vpn: MessageVpn, endpoint: Endpoint) -> Loss:
         Refused: INTERNAL, the store cannot be read, or the archive.
     """
     if endpoint.kind is EndpointKind.STREAM:
-        return Loss()
-    reader, backlog = vpn.reader, endpoint.backlog
+        return Amount()
+    reader, backlog = state.reader, endpoint.backlog
     messages = size_bytes = 0
 
     async def count(rows: list[Row]) -> None:
         nonlocal messages, size_bytes
         found = [row for row in rows if row[HELD] is not None and backlog.has(row)]
-        archived = await vpn.history.archived([row[ID] for row in found])
+        archived = await state.history.archived([row[ID] for row in found])
         for row in found:
             if row[ID] not in archived:
                 messages += 1
                 size_bytes += len(row[CONTENT])
 
-    number, end = endpoint.cursor_number, vpn.broker.log.next_id
-    routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
-    after = min(cursor.floor for cursor in backlog.parts.values())
+    number, end = endpoint.cursor_number, state.broker.log.next_id
+    routes = routes_of(backlog)
+    after = floor_of(backlog)
     references = sorted(backlog.put.references)
     try:
         while routes and after + 1 < end and endpoint.cursor_number == number:
-            async with vpn.search_turns.turn(ADMINISTRATION):
-                page = await asyncio.wrap_future(
-                    reader.submit(lambda after=after: reader.routed_page(routes, after, end))  # type: ignore[misc]
-                )
+            page = await state.read_in_turn(reader.routed_page, routes, after, end)
             # What references lead to is counted below, whatever route it came by.
             await count([row for row in page.rows if row[ID] not in backlog.put.references])
             after = page.position - 1
         for first in range(0, len(references), PIECE):
             ids = references[first : first + PIECE]
-            async with vpn.search_turns.turn(ADMINISTRATION):
-                rows = await asyncio.wrap_future(
-                    reader.submit(lambda ids=ids: reader.messages(ids))  # type: ignore[misc]
-                )
-            await count(rows)
+            await count(await state.read_in_turn(reader.messages, ids))
     except ReadFailed as error:
-        raise _unreadable(vpn, error) from None
-    return Loss(messages, size_bytes)
+        raise _unreadable(state, error) from None
+    return Amount(messages, size_bytes)
 
 
-def _unreadable(vpn: MessageVpn, error: ReadFailed) -> Refused:
-    vpn.runtime.report("endpoint_read_failed", error)
+def _unreadable(state: VpnState, error: ReadFailed) -> Refused:
+    state.runtime.report("endpoint_read_failed", error)
     return Refused(ErrorCode.INTERNAL, "the store could not be read; the gateway's log says why")
 
 
 async def check_guard(
-    vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved, expected: int | None, loss_at_most: int | None
+    state: VpnState, endpoint: Endpoint, resolved: Resolved, expected: int | None, loss_at_most: int | None
 ) -> None:
     """
     That a replay is what whoever asks for it takes it to be.
@@ -477,7 +425,7 @@ async def check_guard(
         Refused: PRECONDITION_FAILED, it is not, with what it is; and as ``preview`` has it.
     """
     if expected is not None:
-        brought = await count_brought(vpn, endpoint, resolved)
+        brought = await count_brought(state, endpoint, resolved)
         if brought.messages != expected:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
@@ -485,7 +433,7 @@ async def check_guard(
                 "expected: nothing was done; look at the preview again",
             )
     if loss_at_most is not None:
-        loss = await count_loss(vpn, endpoint)
+        loss = await count_loss(state, endpoint)
         if loss.messages > loss_at_most:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,

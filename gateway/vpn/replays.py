@@ -10,19 +10,14 @@ what was on its way into the store at that moment is read as it is committed, an
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import (
     BY_NOBODY,
     CANCELLED,
@@ -41,15 +36,12 @@ from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.reading import LogCursor, logged, of_topics
 from gateway.core.replay.states import Replay, ReplayState
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
-from gateway.vpn.feeds.endpoint_feed import EndpointFeed, Feeds
-from gateway.vpn.history import HeldMessages, LogHistory, LogSource
+from gateway.vpn.feeds.endpoint_feed import EndpointFeed, Feeds, KeptRows, floor_of, routes_of
+from gateway.vpn.history import HeldMessages, LogSource
 from gateway.vpn.replay_records import DELETED, REPLACED, EndpointRecords
-from gateway.vpn.runtime import CurrentSettings, Runtime
-from gateway.vpn.tracing import MessageTracing
+from gateway.vpn.state import VpnState
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import Reader
 
 ROW_BYTES: Final = 200
 """What a message takes beside its content, about."""
@@ -58,17 +50,6 @@ ROW_BYTES: Final = 200
 def held_bytes(row: Row) -> int:
     """What a message takes while it is held."""
     return len(row[CONTENT]) + ROW_BYTES
-
-
-class Kept(Protocol):
-    """What is kept until it is handed out."""
-
-    def __len__(self) -> int:
-        """Messages."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Their content; each is looked at."""
 
 
 class ContentAhead:
@@ -81,7 +62,7 @@ class ContentAhead:
 
     __slots__ = ("_kept", "_looked_at", "_most_bytes", "_size_bytes")
 
-    def __init__(self, kept: Kept, most_bytes: Callable[[], int]) -> None:
+    def __init__(self, kept: KeptRows, most_bytes: Callable[[], int]) -> None:
         self._kept = kept
         self._most_bytes = most_bytes
         self._size_bytes = 0
@@ -113,28 +94,6 @@ STEP_ROWS = 1_000
 FEW_READY = STEP_ROWS // 2
 """With so many ready ahead of a consumer nothing is put: what lies in memory for long is no longer near the processor,
 and long lists are slow to take from."""
-
-
-class PumpOwner(Protocol):
-    """Whom a pump tells how its replay ends."""
-
-    def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
-        """The replay cannot go on."""
-
-    def reached_end(self, endpoint: Endpoint) -> None:
-        """It has reached the end of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class PumpShared:
-    """What all replays onto endpoints of a Message VPN have in common."""
-
-    broker: Broker
-    committer: Committer
-    reader: Reader
-    history: LogHistory
-    cache: MessageCache
-    runtime: Runtime
 
 
 class _ReplayCursor(LogCursor):
@@ -170,35 +129,26 @@ class _ReplayCursor(LogCursor):
 
 
 class ReplayPump:
-    def __init__(
-        self,
-        shared: PumpShared,
-        feed: EndpointFeed,
-        owner: PumpOwner,
-        *,
-        ahead: int,
-        most_bytes: Callable[[], int],
-    ) -> None:
-        """
-        Args:
-            ahead: Messages put on an endpoint ahead of a bound consumer, where the endpoint has no max_unsettled of
-                its own: its max delivered-unacked.
-            most_bytes: Content that it keeps ahead of consumers, before it waits for them.
-        """
-        endpoint = feed.endpoint
+    """
+    Args:
+        runner: Whose it is, and who is told how its replay ends.
+    """
+
+    def __init__(self, runner: ReplayRunner, feed: EndpointFeed) -> None:
+        endpoint, state = feed.endpoint, runner.state
         assert endpoint.replay is not None
-        self._shared = shared
-        self._broker = shared.broker
-        self._committer = shared.committer
-        self._cache = shared.cache
-        self._loop = shared.runtime.loop
-        self._owner = owner
+        self._runner = runner
+        self._state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self._cache = state.cache
+        self._loop = state.runtime.loop
         self._feed = feed
         self._endpoint = endpoint
         self._replay: Replay = endpoint.replay
-        self._ahead = ahead
-        self._kept = ContentAhead(feed.kept, most_bytes)
-        self._most_bytes = most_bytes
+        self._ahead = state.settings.limits.max_unsettled_per_flow
+        """Messages put ahead of a bound consumer, where the endpoint has no max_unsettled of its own."""
+        self._kept = ContentAhead(feed.kept, runner.share_bytes)
         self.waits_for_hunger = False
         """It keeps as much content as it may: consumers take of it what they can, before there is more."""
         self._is_hungry = False
@@ -208,7 +158,7 @@ class ReplayPump:
 
     def _read_from(self, position: int) -> None:
         """Read the log from here on."""
-        shared, endpoint, replay = self._shared, self._endpoint, self._replay
+        endpoint, replay = self._endpoint, self._replay
         last = replay.live_from - 1 if replay.live_from is not None else None
         self._cursor = _ReplayCursor(endpoint, position, last)
         self._routed: list[Row] = []
@@ -219,20 +169,13 @@ class ReplayPump:
             text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
         }
         self._source = LogSource(
-            shared.cache,
-            shared.history,
-            shared.runtime,
+            self._state.history,
             position,
             tuple(patterns),
             self._woken,
             user=endpoint.settings.owner,
-            held=HeldMessages(self._routes, self._is_routed),
+            held=HeldMessages(lambda: routes_of(endpoint.backlog), self._is_routed),
         )
-
-    def _routes(self) -> list[int]:
-        """By what the log does not take comes to the endpoint."""
-        backlog = self._endpoint.backlog
-        return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
 
     def _is_routed(self, row: Row) -> bool:
         """Whether a message lies on the endpoint by a route, and not by what the replay puts."""
@@ -339,7 +282,7 @@ class ReplayPump:
         if is_end and replay.end_id is None:
             # After a restart it is known already, and may have been acknowledged.
             replay.found_end(chosen[-1][0])
-        elif cursor.held_back is not None and self._routed_bytes >= self._most_bytes():
+        elif cursor.held_back is not None and self._routed_bytes >= self._runner.share_bytes():
             # What the log did not take waits behind it, and there may be any number of that.
             self._unmarked = cursor.held_back[ID]
             if cursor.last is not None and cursor.position > cursor.last and replay.end_id is None:
@@ -357,7 +300,7 @@ class ReplayPump:
             return STEP_ROWS
         endpoint = self._endpoint
         if not endpoint.flows:
-            return self._shared.runtime.tuning.replay_ahead_without_consumer - self._replay.outstanding
+            return self._state.runtime.tuning.replay_ahead_without_consumer - self._replay.outstanding
         if endpoint.ready.has_enough(FEW_READY):
             return 0
         return (endpoint.settings.max_unsettled or self._ahead) - self._replay.outstanding
@@ -376,11 +319,11 @@ class ReplayPump:
         below = max(self._broker.trimming.below, self._broker.log.first_id)
         archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
         if archived:
-            history = self._shared.history
-            if history.archive is None:
+            if self._state.history.archive is None:
                 self._woken(LogTrimmed(archived[0], below))
                 return
-            if not (history.is_archived(archived[0]) and history.is_archived(archived[-1])):
+            is_archived = self._broker.history.is_archived
+            if not (is_archived(archived[0]) and is_archived(archived[-1])):
                 # It was read before it was trimmed: whether the archive has it, is seen by reading it there.
                 self._read_from(min(archived[0], self._routed[0][ID]) if self._routed else archived[0])
                 return
@@ -401,7 +344,7 @@ class ReplayPump:
             ids, sizes = list(map(ID_OF, rows)), sizes_of(rows)
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
         if rows:
-            self._feed.keep(ids, rows, sizes)
+            self._feed.kept.keep(ids, rows, sizes)
             self._kept.added(len(rows), size + beside)
             self._feed.run()
 
@@ -413,19 +356,19 @@ class ReplayPump:
 
     def _finish(self) -> None:
         self._committer.commit(self._broker.replay_commands.finish_reading(self._endpoint, self.position))
-        self._owner.reached_end(self._endpoint)
+        self._runner.reached_end(self._endpoint)
         self._feed.run()
 
     def _woken(self, error: BaseException | None) -> None:
         if self.is_over:
             return
         if isinstance(error, LogTrimmed):
-            self._owner.fail(
+            self._runner.fail(
                 self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
             )
             return
         if error is not None:
-            self._shared.runtime.report("log_read_failed", error)
+            self._state.runtime.report("log_read_failed", error)
             self._loop.call_later(1.0, self.run)
             return
         self.run()
@@ -463,24 +406,16 @@ TRY_AGAIN_S = 1.0
 
 
 class ReplayRunner:
-    def __init__(
-        self,
-        shared: PumpShared,
-        feeds: Feeds,
-        consumers: Consumers,
-        settings: CurrentSettings,
-        tracing: MessageTracing | None = None,
-    ) -> None:
-        self._broker = shared.broker
-        self._committer = shared.committer
-        self._shared = shared
+    def __init__(self, state: VpnState, feeds: Feeds, consumers: Consumers) -> None:
+        self.state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self._tracing = state.tracing
         self._feeds = feeds
         self._consumers = consumers
-        self._settings = settings
-        self._tracing = tracing
-        self._loop = shared.runtime.loop
-        self._now_ms = shared.runtime.clock.now_ms
-        self._log = shared.runtime.log
+        self._loop = state.runtime.loop
+        self._now_ms = state.runtime.clock.now_ms
+        self._log = state.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
         self._stopped: dict[str, int] = {}
         """Below which ids all that a stop left is put, of replays that were not resumed yet, by endpoints' names."""
@@ -526,7 +461,7 @@ class ReplayRunner:
         self.records.end(endpoint, CANCELLED, REPLACED)
         effects = self._broker.replay_commands.start(endpoint, first, now_ms, name, kept)
         effects += self.records.begin(endpoint, request)
-        self._feeds.of(endpoint).clear()
+        self._feeds.of(endpoint).kept.clear()
         self._pumps.pop(endpoint.name, None)
         self._stopped.pop(endpoint.name, None)
         self._say("replay_started", endpoint, **{log_keys.FIRST: first})
@@ -587,18 +522,16 @@ class ReplayRunner:
             return endpoint.cursor_number == number and endpoint.replay is replay and replay.is_reading
 
         try:
-            failed = await self._read(partial(self._shared.reader.attempts, number))
+            failed = await self.state.read(self.state.reader.attempts, number)
             if not is_still():
                 return
             endpoint.note_attempts(failed)
             backlog = endpoint.backlog
             if after is None:
-                after = min(cursor.floor for cursor in backlog.parts.values())
-            routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
+                after = floor_of(backlog)
+            routes, read_page = routes_of(backlog), self.state.reader.routed_page
             while after + 1 < replay.position:
-                page = await self._read(
-                    partial(self._shared.reader.routed_page, routes, after, replay.position)
-                )
+                page = await self.state.read(read_page, routes, after, replay.position)
                 if not is_still():
                     return
                 after = page.position - 1
@@ -606,7 +539,7 @@ class ReplayRunner:
                 self._put_stopped(endpoint, page.rows, page.position)
             self._put_stopped(endpoint, (), replay.position)
         except ReadFailed as error:
-            self._shared.runtime.report("endpoint_read_failed", error)
+            self.state.runtime.report("endpoint_read_failed", error)
             self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
             return
         if set(endpoint.subscriptions) != set(replay.subscriptions[-1][1]):
@@ -627,29 +560,20 @@ class ReplayRunner:
         if not self._broker.replay_commands.put_again(endpoint, rows, below):
             return
         ids = [row[ID] for row in rows]
-        if rows and feed.kept.size_bytes < self._share_bytes():
+        if rows and feed.kept.size_bytes < self.share_bytes():
             # Further contents are read again when they are handed out.
-            feed.keep(ids, rows)
+            feed.kept.keep(ids, rows)
         feed.run()
-
-    async def _read(self, read: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self._shared.reader.submit(read))
 
     def resume(self, endpoint: Endpoint) -> None:
         """Go on with a replay that is active."""
         self._stopped.pop(endpoint.name, None)
-        pump = self._pumps[endpoint.name] = ReplayPump(
-            self._shared,
-            self._feeds.of(endpoint),
-            self,
-            ahead=self._settings.limits.max_unsettled_per_flow,
-            most_bytes=self._share_bytes,
-        )
+        pump = self._pumps[endpoint.name] = ReplayPump(self, self._feeds.of(endpoint))
         self._loop.call_soon(pump.run)
 
-    def _share_bytes(self) -> int:
+    def share_bytes(self) -> int:
         """Content that each replay may keep ahead of consumers."""
-        return self._shared.runtime.tuning.replay_ahead_bytes // max(len(self._pumps), 1)
+        return self.state.runtime.tuning.replay_ahead_bytes // max(len(self._pumps), 1)
 
     def is_hungry(self, endpoint: Endpoint) -> None:
         """Consumers can take more than the endpoint's replay has put there."""
@@ -699,7 +623,7 @@ class ReplayRunner:
         stopped = self._stopped.pop(endpoint.name, 0)
         position = stopped if pump is None else pump.position
         effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
-        self._feeds.of(endpoint).clear()
+        self._feeds.of(endpoint).kept.clear()
         self.records.end(endpoint, CANCELLED if is_cancelled else FAILED, reason)
         self._say(
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
@@ -735,16 +659,13 @@ class ReplayRunner:
     # --- meanwhile --------------------------------------------------------------------------------------------
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """Go on with all of them, by what was published (``CommitListener``)."""
-        if news and self._pumps:
-            self._run()
+        """Go on with all of them, by what was published."""
+        if news:
+            self.go_on()
         self.records.committed()
 
-    def not_committed(self) -> None:
-        """Ids that replays may have waited for came to nothing (``CommitListener``)."""
-        self._run()
-
-    def _run(self) -> None:
+    def go_on(self) -> None:
+        """Go on with all of them: ids that they may have waited for are there, or came to nothing."""
         for name in list(self._pumps):
             self._go_on(name)
 

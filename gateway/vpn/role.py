@@ -12,10 +12,8 @@ store again and again, on a thread of its own, and tells clients which gateway i
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
@@ -24,9 +22,9 @@ from gateway.config import Vpn, masked
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
-from gateway.vpn.runtime import SystemClock
+from gateway.vpn.runtime import Runtime, ThreadedService
 from store.errors import StoreError, StoreHeld
-from store.ports import Durability, Store
+from store.ports import Archive, Durability, Store
 
 LOOK_SECONDS: Final = 0.1
 """How often it is looked at whether a lease that ran out holds again."""
@@ -97,6 +95,9 @@ class EndableLoop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.time = loop.time
+        self.run_in_executor = loop.run_in_executor
+        """Not ended with the rest: it is how a store is closed."""
         self._error: Exception | None = None
         """Of what has ended."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -118,9 +119,6 @@ class EndableLoop:
     def _unless_ended(self, callback: Callable[..., object], *args: Any) -> None:
         if self._error is None:
             callback(*args)
-
-    def time(self) -> float:
-        return self._loop.time()
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
         return self._loop.call_soon(self._unless_ended, callback, *args)
@@ -147,10 +145,6 @@ class EndableLoop:
             task.cancel()
         return task
 
-    def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Not ended with the rest: it is how a store is closed."""
-        return self._loop.run_in_executor(executor, function, *args)
-
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
@@ -163,61 +157,51 @@ TRY_SECONDS: Final = 1.0
 
 
 class OpenedStore(NamedTuple):
-    """A store that is this gateway's."""
+    """A store that is this gateway's, or one that it follows."""
 
     store: Store
-    durability: Durability | None
+    durability: Durability | None = Durability.DISK
     """What its commits survive; None if it did not say."""
+    archive: Archive | None = None
+    """Of its log, where that has one."""
 
 
-class WaitingVpn:
+class WaitingVpn(ThreadedService):
     """
     Args:
         settings: Those in effect once it is active.
-        active: HOST:PORT of the gateway that is, if that is known.
-        problem: Why the store could not be opened, where that is not because another gateway has it.
         open_store: Tries it with the settings; called on a thread.
         opened: Gets the store, on the loop.
-        log: A logger bound to the name.
+        active: HOST:PORT of the gateway that is, if that is known.
+        problem: Why the store could not be opened, where that is not because another gateway has it.
     """
 
     def __init__(
         self,
         name: str,
         settings: Vpn,
-        active: str | None,
-        problem: str | None,
+        runtime: Runtime,
         open_store: Callable[[Vpn], OpenedStore],
         opened: Callable[[OpenedStore], None],
-        loop: asyncio.AbstractEventLoop,
-        log: Any,
+        active: str | None,
+        problem: str | None,
     ) -> None:
+        super().__init__(runtime, f"takeover {name}")
         self.name = name
         self.settings = settings
         self.active = active
         self.problem = problem
         """Why the store cannot be opened, where that is not because another gateway has it."""
+        self.alarms = Alarms(self._tell_alarm)
         self._open_store = open_store
         self._opened = opened
-        self._loop = loop
-        self._log = log
-        self._alarms = Alarms(self._tell_alarm)
-        self._ended = threading.Event()
+        self._log = runtime.log
 
     def start(self) -> None:
         """Ask for the store from now on."""
         self._note(self.problem)
         self._log.info("vpn_waits", **{log_keys.ACTIVE: self.active})
-        self._ask()
-
-    def close(self) -> None:
-        """Ask no more. A store that is opened just now is closed again."""
-        self._ended.set()
-
-    @property
-    def alarms(self) -> list[Alarm]:
-        """Those that hold now."""
-        return self._alarms.active()
+        super().start()
 
     @property
     def sentence(self) -> str:
@@ -248,27 +232,21 @@ class WaitingVpn:
     # --- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._has_ended.is_set():
             try:
                 opened = self._open_store(self.settings)
             except StoreHeld as held:
-                self._on_loop(self._held, held.active)
+                self._tell(self._held, held.active)
             except StoreError as error:
-                self._on_loop(self._failed, str(error))
+                self._tell(self._failed, str(error))
             except Exception as error:
                 # A mistake of ours; nobody else would hear of it, and the next try may go well.
-                self._on_loop(self._failed, f"{type(error).__name__}: {error}")
+                self._tell(self._failed, f"{type(error).__name__}: {error}")
             else:
-                if self._ended.is_set() or not self._on_loop(self._hand_over, opened):
+                if self._has_ended.is_set() or not self._tell(self._hand_over, opened):
                     opened.store.close()
                 return
-            self._ended.wait(TRY_SECONDS)
-
-    def _on_loop(self, call: Callable[..., None], *args: Any) -> bool:
-        with suppress(RuntimeError):  # the loop is closed: the gateway ends
-            self._loop.call_soon_threadsafe(call, *args)
-            return True
-        return False
+            self._has_ended.wait(TRY_SECONDS)
 
     def _held(self, active: str | None) -> None:
         if active != self.active:
@@ -281,7 +259,7 @@ class WaitingVpn:
         self._note(problem)
 
     def _hand_over(self, opened: OpenedStore) -> None:
-        if self._ended.is_set():
+        if self._is_closed:
             self._loop.run_in_executor(None, opened.store.close)
             return
         self._note(None)
@@ -290,16 +268,12 @@ class WaitingVpn:
     def _note(self, problem: str | None) -> None:
         self.problem = problem = None if problem is None else masked(problem)
         text = None if problem is None else f"the store cannot be taken over: {problem}"
-        self._alarms.note(AlarmKind.STORE, "", text, SystemClock.now_ms())
+        self.alarms.note(AlarmKind.STORE, "", text, self._runtime.clock.now_ms())
 
     def put_off(self, problem: str) -> None:
         """The store was opened, and is closed again: it cannot be used as it is. Ask for it again after a while."""
         self._note(problem)
-        self._loop.call_later(TRY_SECONDS, self._ask)
-
-    def _ask(self) -> None:
-        if not self._ended.is_set():
-            threading.Thread(target=self._run, name=f"takeover {self.name}", daemon=True).start()
+        self._after(TRY_SECONDS, super().start)
 
     def _tell_alarm(self, alarm: Alarm, is_raised: bool) -> None:
         keys = {log_keys.ALARM: alarm.kind.value, log_keys.REASON: alarm.text}

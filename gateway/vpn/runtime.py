@@ -1,5 +1,5 @@
 """
-What a Message VPN runs on: event loop, logger, clock, tuning and counters, and the settings in effect.
+What a Message VPN runs on: event loop, logger, clock, tuning and counters, the settings in effect, and its services.
 
 All of it is given to whoever needs it. Nothing of a Message VPN fetches any of this from anywhere else, so that a test
 builds a whole one with a clock of its own and smaller numbers.
@@ -8,17 +8,24 @@ builds a whole one with a clock of its own and smaller numbers.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Final, Protocol
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM
 from gateway.core.log import LogPolicy, RetentionRule
+from gateway.core.message_cache import CacheBudget
 from gateway.core.steady_time import SteadyTime
 from gateway.logging import log_keys
+from gateway.vpn.tracing import Span
 from store.ports import Histogram
 
 
@@ -66,6 +73,8 @@ class SteadyClock(SystemClock):
     def __init__(self, at_least_ms: int, machine: Clock | None = None) -> None:
         self._machine = machine or SystemClock()
         self._time = SteadyTime(at_least_ms)
+        self.seconds = self._machine.seconds
+        self.processor_seconds = self._machine.processor_seconds
 
     def now_ms(self) -> int:  # type: ignore[override]
         """Milliseconds since the epoch; never less than before."""
@@ -75,14 +84,6 @@ class SteadyClock(SystemClock):
         """What is wrong with the machine's clock."""
         self.now_ms()
         return self._time.problem()
-
-    def seconds(self) -> float:
-        """A clock that only goes forward."""
-        return self._machine.seconds()
-
-    def processor_seconds(self) -> float:
-        """What the calling thread has had of a processor so far."""
-        return self._machine.processor_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ class Counters:
 
 
 MEGABYTE: Final = 1_048_576
+HOUR_MS: Final = 3_600_000
 
 LEASE_SECONDS: Final = 5.0
 """The default of ``lease_seconds``, where a store is given that no settings name."""
@@ -251,14 +253,96 @@ def _filter(log: ReplayLog) -> TopicFilter | None:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Nothing of a Message VPN fetches any of this from anywhere else."""
+    """What a Message VPN is given by whoever opens it."""
 
     loop: asyncio.AbstractEventLoop
     log: Any
     """A structlog logger, bound to the Message VPN's name."""
     clock: Clock = field(default_factory=SystemClock)
     tuning: Tuning = field(default_factory=Tuning)
+    cache_budget: CacheBudget | None = None
+    """Shared with other Message VPNs; None for one of its own."""
+    add_span: Callable[[Span], None] | None = None
+    """Takes spans of messages, and never blocks; None where nothing is traced."""
+    sample_ratio: float = 0.0
+    """Of messages that bring no trace context, those that are traced, 0 to 1."""
 
     def report(self, event: str, error: BaseException) -> None:
         """One line about something that should not happen."""
         self.log.error(event, **{log_keys.REASON: f"{type(error).__name__}: {error}"})
+
+
+class Service:
+    """
+    Work that a Message VPN does by itself, from its start to its end: a timer and a task, which end with it.
+
+    What its timer is to call, and its task is to do, each kind of service says in ``start``.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._loop = runtime.loop
+        self._timer: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin; once."""
+
+    def close(self) -> None:
+        """Do nothing more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _after(self, seconds: float, work: Callable[[], None]) -> None:
+        """Have this done in so many seconds."""
+        if not self._is_closed:
+            self._timer = self._loop.call_later(seconds, work)
+
+    def _every(self, seconds: float, work: Callable[[], object]) -> None:
+        """Have this done now, and again and again."""
+        self._after(seconds, partial(self._every, seconds, work))
+        work()
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Begin the task, unless it is under way."""
+        if self._task is None:
+            self._task = self._loop.create_task(work())
+            self._task.add_done_callback(self._ended)
+        return self._task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+
+
+class ThreadedService(Service, ABC):
+    """A service that waits for what is elsewhere: on a thread of its own, so that nobody else waits for it."""
+
+    def __init__(self, runtime: Runtime, thread: str) -> None:
+        super().__init__(runtime)
+        self._thread = thread
+        """The thread's name."""
+        self._has_ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._run, name=self._thread, daemon=True).start()
+
+    def close(self) -> None:
+        """Do nothing more. The thread ends when it looks at that."""
+        super().close()
+        self._has_ended.set()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """What the thread does, until ``_has_ended``."""
+
+    def _tell(self, call: Callable[..., object], *args: Any) -> bool:
+        """Have something called on the loop, from the thread; whether there is still one."""
+        with suppress(RuntimeError):  # the loop is closed: the gateway ends
+            self._loop.call_soon_threadsafe(call, *args)
+            return True
+        return False

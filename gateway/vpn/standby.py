@@ -11,24 +11,21 @@ and points come and go as they do there.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gateway.config import masked
-from gateway.core.broker import Broker
 from gateway.core.effects import StoredEndpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import RetentionMark
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
 from gateway.logging import log_keys
-from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.feeds.log_feed import Readers
+from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import Runtime, ThreadedService
 from store.errors import LogTrimmed, ReadFailed, StoreError
 from store.following import Followed, FollowedStore, ToldDefinitions, ToldLog
 
@@ -51,64 +48,39 @@ PAGES_AT_ONCE: Final = 20
 """Pages that are shown one by one of what is new; with more of it, readers read for themselves."""
 
 
-class Follower(Protocol):
-    """What is told on the loop."""
-
-    def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
-        """See ``gateway.vpn.standby.Following``, as the next three."""
-
-    def passed_over(self, log: LogState, now: float) -> None: ...
-
-    def taken_out(self, marks: Sequence[RetentionMark]) -> None: ...
-
-    def defined(self, definitions: ToldDefinitions) -> None: ...
-
-
-class StandbyReads:
+class StandbyReads(ThreadedService):
     """
     Args:
         open_followed: Called on the thread.
         begin: Makes a Message VPN that reads of a store, which is its from then on; called on the loop, as all else.
         end: Its readers go, with it; called with a sentence that says why.
-        log: A logger bound to the name.
     """
 
     def __init__(
         self,
         name: str,
+        runtime: Runtime,
         open_followed: Callable[[], Followed],
-        begin: Callable[[FollowedStore], Follower],
+        begin: Callable[[FollowedStore], Following],
         end: Callable[[str], None],
-        loop: Any,
-        log: Any,
     ) -> None:
-        self._name = name
+        super().__init__(runtime, f"standby reads {name}")
         self._open = open_followed
-        self._begin = begin
+        self._begin_reading = begin
         self._end = end
-        self._loop = loop
-        self._log = log
-        self._ended = threading.Event()
+        self._log = runtime.log
         self._problem: str | None = None
-
-    def start(self) -> None:
-        """Follow from now on."""
-        threading.Thread(target=self._run, name=f"standby reads {self._name}", daemon=True).start()
-
-    def close(self) -> None:
-        """Follow no more; nothing is told from now on. To be called on the loop."""
-        self._ended.set()
 
     # --- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._has_ended.is_set():
             try:
                 self._follow_once()
             except Exception as error:
                 # Of ours, perhaps: nobody else would hear of it.
                 self._note(f"{type(error).__name__}: {error}")
-            self._ended.wait(RETRY_SECONDS)
+            self._has_ended.wait(RETRY_SECONDS)
 
     def _follow_once(self) -> None:
         try:
@@ -121,7 +93,7 @@ class StandbyReads:
             told, definitions = followed.look(), followed.definitions()
             followed.told_taken_out(told.marks)
             store = FollowedStore(followed, told, definitions)
-            follower = self._on_loop(self._begin, store)
+            follower = self._on_loop(self._begin_reading, store)
             is_ours = False
             self._problem = None
             self._log.info("standby_reads_begin")
@@ -136,7 +108,7 @@ class StandbyReads:
             if is_ours:
                 followed.close()
 
-    def _why_it_ends(self, followed: Followed, follower: Follower, told: ToldLog) -> str:
+    def _why_it_ends(self, followed: Followed, follower: Following, told: ToldLog) -> str:
         try:
             return self._follow(followed, follower, told)
         except (CancelledError, RuntimeError):
@@ -145,12 +117,12 @@ class StandbyReads:
             # Of ours, perhaps: readers are better off elsewhere.
             return f"{type(error).__name__}: {error}"
 
-    def _follow(self, followed: Followed, follower: Follower, told: ToldLog) -> str:
+    def _follow(self, followed: Followed, follower: Following, told: ToldLog) -> str:
         """Until it ends, and why it does."""
         generation, position = told.log.generation, told.log.next_id
         commit_no, marks = told.commit_no, told.marks
         answered = moved = defined = time.monotonic()
-        while not self._ended.wait(LOOK_SECONDS):
+        while not self._has_ended.wait(LOOK_SECONDS):
             try:
                 told = followed.look()
                 now = answered = time.monotonic()
@@ -169,19 +141,19 @@ class StandbyReads:
                 if told.marks != marks:
                     marks = told.marks
                     self._on_loop(self._taken_out, followed, follower, marks)
-                position = self._tell(followed, follower, told.log, position)
+                position = self._tell_new(followed, follower, told.log, position)
             except ReadFailed as error:
                 if time.monotonic() - answered > LOST_SECONDS:
                     return masked(f"the standby cannot be read: {error}")
         raise CancelledError
 
     @staticmethod
-    def _taken_out(followed: Followed, follower: Follower, marks: Sequence[RetentionMark]) -> None:
+    def _taken_out(followed: Followed, follower: Following, marks: Sequence[RetentionMark]) -> None:
         """Readers are told first: from then on pages lack this."""
         follower.taken_out(marks)
         followed.told_taken_out(marks)
 
-    def _tell(self, followed: Followed, follower: Follower, log: LogState, position: int) -> int:
+    def _tell_new(self, followed: Followed, follower: Following, log: LogState, position: int) -> int:
         """Hand over what is new, page by page; up to where."""
         end = log.next_id
         if position == end:
@@ -210,7 +182,7 @@ class StandbyReads:
         done: Future[Any] = Future()
 
         def run() -> None:
-            if self._ended.is_set():
+            if self._has_ended.is_set():
                 done.cancel()
             if not done.set_running_or_notify_cancel():
                 return
@@ -223,12 +195,12 @@ class StandbyReads:
         while True:
             with suppress(TimeoutError):
                 return done.result(RETRY_SECONDS)
-            if self._ended.is_set() and done.cancel():
+            if self._has_ended.is_set() and done.cancel():
                 raise CancelledError
 
     def _note(self, problem: str) -> None:
         problem = masked(problem)
-        if problem != self._problem and not self._ended.is_set():
+        if problem != self._problem and not self._has_ended.is_set():
             self._problem = problem
             self._log.warning("standby_reads_end", **{log_keys.REASON: problem})
 
@@ -252,18 +224,11 @@ KEPT_SECONDS: Final = 5.0
 class Following:
     """What is known here of a log that another gateway writes."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        cache: MessageCache,
-        readers: Readers,
-        endpoints: Endpoints,
-        streams: Sequence[StoredEndpoint],
-    ) -> None:
-        self._broker = broker
-        self._cache = cache
-        self._readers = readers
-        self._endpoints = endpoints
+    def __init__(self, vpn: MessageVpn, streams: Sequence[StoredEndpoint]) -> None:
+        self._broker = vpn.broker
+        self._cache = vpn.cache
+        self._readers = vpn.readers
+        self._endpoints = vpn.endpoints
         self._streams = {found.definition.name: _key(found) for found in streams}
         self._runs: deque[tuple[float, int]] = deque()
         """When messages came, and one past the last of them; of those that are kept."""

@@ -50,23 +50,29 @@ class Span(NamedTuple):
     """Why it failed; empty where it did not."""
 
 
-class SpanSink(Protocol):
-    """Takes spans, and never blocks."""
-
-    def add(self, span: Span) -> None:
-        """Send it on, or drop it where there are too many."""
-
-
-class SpanExport(SpanSink, Protocol):
+class SpanExport(Protocol):
     """What sends spans to a collector, and counts them."""
 
     exported: int
     dropped: int
     failed: int
 
+    def add(self, span: Span) -> None:
+        """Send it on, or drop it where there are too many. Never blocks."""
+
     def close(self) -> None:
         """Send what is queued, if that takes no longer than a moment. Blocks."""
 
+
+OPERATIONS: Final[Mapping[str, tuple[SpanKind, str]]] = {
+    "receive": (SpanKind.CONSUMER, "receive"),
+    "enqueue": (SpanKind.INTERNAL, ""),
+    "deliver": (SpanKind.PRODUCER, "send"),
+    "read": (SpanKind.PRODUCER, "send"),
+    "browse": (SpanKind.PRODUCER, "send"),
+    "settle": (SpanKind.CONSUMER, "settle"),
+}
+"""Steps in the way of a message: who is on the other side, and the type of the operation as OpenTelemetry has it."""
 
 MOST_A_SECOND: Final = 1_000
 """Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
@@ -110,13 +116,14 @@ class _Replayed:
 class MessageTracing:
     """
     Args:
+        add: Takes spans that have ended, and never blocks.
         next_id: One past the last durable id.
         sample_ratio: Of messages without a context, 0 to 1.
     """
 
     def __init__(
         self,
-        sink: SpanSink,
+        add: Callable[[Span], None],
         vpn: str,
         next_id: Callable[[], int],
         sample_ratio: float,
@@ -124,7 +131,7 @@ class MessageTracing:
         now_ns: Callable[[], int] = time.time_ns,
         dice: random.Random | None = None,
     ) -> None:
-        self._sink = sink
+        self._add_span = add
         self._vpn = vpn
         self._next_id = next_id
         self._ratio = sample_ratio
@@ -165,11 +172,9 @@ class MessageTracing:
                 continue
             about = self._about(number, traced.topic, traced.size_bytes)
             receive, began = traced.parent, traced.since_ns
-            self._add(
-                "receive", traced.topic, SpanKind.CONSUMER, receive, traced.own, began, now, about, "receive"
-            )
+            self._add("receive", receive, traced.own, began, now, about)
             traced.parent, traced.since_ns = self._child(receive), now
-            self._add("enqueue", traced.topic, SpanKind.INTERNAL, traced.parent, receive, began, now, about)
+            self._add("enqueue", traced.parent, receive, began, now, about)
 
     def not_committed(self) -> None:
         """Of what is on its way, some was not written (``CommitListener``): which, is not known here."""
@@ -189,7 +194,7 @@ class MessageTracing:
         for row in rows:
             traced = known.get(row[ID])
             if traced is None and replay is not None:
-                traced = self._replayed(endpoint, row)
+                traced = self._replayed(row)
             if traced is None:
                 continue
             now = now or self._now_ns()
@@ -201,18 +206,8 @@ class MessageTracing:
                     replayed.links.append(traced.own or traced.parent)
             context = self._child(traced.parent)
             about = self._about(row[ID], endpoint.name, traced.size_bytes)
-            self._add(
-                "deliver",
-                endpoint.name,
-                SpanKind.PRODUCER,
-                context,
-                traced.parent,
-                traced.since_ns or now,
-                now,
-                about,
-                "send",
-                links,
-            )
+            began = traced.since_ns or now
+            self._add("deliver", context, traced.parent, began, now, about, links)
             if len(traced.deliveries) < MOST_DELIVERIES:
                 traced.deliveries[endpoint.name] = context, now
 
@@ -230,28 +225,15 @@ class MessageTracing:
             traced = known.get(row[ID])
             if traced is not None:
                 parent, since_ns = traced.parent, traced.since_ns
-            elif may_have_context(row[CONTENT]):
+            else:
                 # What is published and replayed keeps its half of what may be looked at.
                 context = self._context(row, keep=MOST_A_SECOND // 2)
                 if context is None or not context.is_sampled:
                     continue
                 parent, since_ns = context, 0
-            else:
-                continue
             now = now or self._now_ns()
             about = self._about(row[ID], destination, len(row[CONTENT]))
-            began = since_ns or now
-            self._add(
-                operation,
-                destination,
-                SpanKind.PRODUCER,
-                self._child(parent),
-                parent,
-                began,
-                now,
-                about,
-                "send",
-            )
+            self._add(operation, self._child(parent), parent, since_ns or now, now, about)
 
     def settled(self, endpoint: str, ids: Iterable[int], outcome: str) -> None:
         """
@@ -272,17 +254,7 @@ class MessageTracing:
             now = now or self._now_ns()
             parent, began = delivery
             about = {**self._about(number, endpoint, traced.size_bytes), "rewind.outcome": outcome}
-            self._add(
-                "settle",
-                endpoint,
-                SpanKind.CONSUMER,
-                self._child(parent),
-                parent,
-                began,
-                now,
-                about,
-                "settle",
-            )
+            self._add("settle", self._child(parent), parent, began, now, about)
             # Given again, it waits from now on.
             traced.since_ns = now
 
@@ -297,20 +269,10 @@ class MessageTracing:
             "messaging.batch.message_count": replay.put,
             "rewind.vpn": self._vpn,
         }
-        began = min(replay.started_ms * 1_000_000, now)
-        self._sink.add(
-            Span(
-                f"replay {endpoint}",
-                SpanKind.INTERNAL,
-                context.trace_id,
-                context.span_id,
-                None,
-                began,
-                now,
-                attributes,
-                tuple(replayed.links),
-                error,
-            )
+        began, links = min(replay.started_ms * 1_000_000, now), tuple(replayed.links)
+        ids = context.trace_id, context.span_id
+        self._add_span(
+            Span(f"replay {endpoint}", SpanKind.INTERNAL, *ids, None, began, now, attributes, links, error)
         )
 
     # --- what is traced -----------------------------------------------------------------------------------------
@@ -319,7 +281,7 @@ class MessageTracing:
         """Trace those that are to be by their contexts; the others."""
         others: list[Row] = []
         for row in rows:
-            context = self._context(row) if may_have_context(row[CONTENT]) else None
+            context = self._context(row)
             if context is None:
                 others.append(row)
             elif context.is_sampled:
@@ -327,7 +289,8 @@ class MessageTracing:
         return others
 
     def _context(self, row: Row, keep: int = 0) -> TraceContext | None:
-        return context_of(row[CONTENT], row[BARE]) if self._may(keep) else None
+        is_looked_at = may_have_context(row[CONTENT]) and self._may(keep)
+        return context_of(row[CONTENT], row[BARE]) if is_looked_at else None
 
     def _may(self, keep: int = 0) -> bool:
         """Whether one more message may be looked at in this second, where so many are for others."""
@@ -348,24 +311,23 @@ class MessageTracing:
         return int(math.log(1 - self._dice.random()) / math.log1p(-self._ratio))
 
     def _begin(self, row: Row, own: TraceContext | None) -> None:
-        known = self._known
         context = self._root() if own is None else self._child(own)
-        known[row[ID]] = _Traced(context, own, self._now_ns(), row[TOPIC], len(row[CONTENT]))
+        self._know(row, _Traced(context, own, self._now_ns(), row[TOPIC], len(row[CONTENT])))
         self._pending.append(row[ID])
-        if len(known) > MOST_KNOWN:
-            del known[next(iter(known))]
 
-    def _replayed(self, endpoint: Endpoint, row: Row) -> _Traced | None:
+    def _replayed(self, row: Row) -> _Traced | None:
         """A message that is delivered once more, and was traced when it was published."""
-        if not may_have_context(row[CONTENT]):
-            return None
         context = self._context(row)
         if context is None or not context.is_sampled:
             return None
-        found = self._known[row[ID]] = _Traced(context, context, 0, row[TOPIC], len(row[CONTENT]))
-        if len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        return found
+        return self._know(row, _Traced(context, context, 0, row[TOPIC], len(row[CONTENT])))
+
+    def _know(self, row: Row, traced: _Traced) -> _Traced:
+        known = self._known
+        known[row[ID]] = traced
+        if len(known) > MOST_KNOWN:
+            del known[next(iter(known))]
+        return traced
 
     def _replay_of(self, endpoint: Endpoint) -> _Replayed:
         found = self._replays.get(endpoint.name)
@@ -393,31 +355,20 @@ class MessageTracing:
     def _add(
         self,
         operation: str,
-        destination: str,
-        kind: SpanKind,
         context: TraceContext,
         parent: TraceContext | None,
         start_ns: int,
         end_ns: int,
         about: Mapping[str, str | int],
-        operation_type: str = "",
         links: tuple[TraceContext, ...] = (),
     ) -> None:
+        kind, operation_type = OPERATIONS[operation]
         named = {**about, "messaging.operation.name": operation}
         if operation_type:
             named["messaging.operation.type"] = operation_type
-        self._sink.add(
-            Span(
-                f"{operation} {destination}",
-                kind,
-                context.trace_id,
-                context.span_id,
-                parent,
-                start_ns,
-                end_ns,
-                named,
-                links,
-            )
+        name = f"{operation} {about['messaging.destination.name']}"
+        self._add_span(
+            Span(name, kind, context.trace_id, context.span_id, parent, start_ns, end_ns, named, links)
         )
 
 

@@ -20,6 +20,7 @@ from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.errors import Refused
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.role import OpenedStore
 from gateway.vpn.runtime import Runtime
 from store.data_folder import DataFolder
 from store.ports import StoreOptions
@@ -93,7 +94,7 @@ async def _publish(folder: Path, publications: Iterable[Published], settings: Vp
     loop = asyncio.get_running_loop()
     runtime = Runtime(loop, structlog.get_logger())
     store = SqliteStores(folder).open("default", runtime.clock.now_ms(), _OPTIONS)
-    vpn = MessageVpn("default", settings, Limits(), store, runtime)
+    vpn = MessageVpn("default", settings, Limits(), OpenedStore(store), runtime)
     publisher = _Publisher()
     try:
         vpn.start()

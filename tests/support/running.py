@@ -192,7 +192,7 @@ class RunningGateway:
         async def order(gateway: Gateway) -> None:
             vpn = gateway.vpns["default"]
             found = vpn.broker.endpoints[endpoint]
-            resolved = await vpn.log.resolve_start(parse_text(start), vpn.log.patterns_of(found))
+            resolved = await vpn.log.resolve_start(parse_text(start), found.topics.patterns)
             vpn.replays.check(found, by_client=False)
             vpn.replays.start(found, resolved.first, None)
             await vpn.committer.committed()

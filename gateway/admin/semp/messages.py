@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -354,7 +353,7 @@ def message_routes() -> list[LazyRoute]:
     async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
         administration = vpn_of(request, vpn)
         row = await _found_row(request, administration, log, message)
-        content = await administration.vpn.log.off_loop(partial(body_bytes, row[CONTENT], row[BARE]))
+        content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
         return Download(request, user.name, vpn, content, f"message-{message}.bin")
 
     @tree.get_as_it_is(
@@ -375,7 +374,7 @@ def message_routes() -> list[LazyRoute]:
 async def whole_message(administration: Administration, row: Row) -> dict[str, Any]:
     """A message with all its sections, which are decoded off the loop."""
     vpn = administration.vpn
-    said = await vpn.log.off_loop(partial(sections_of, row[CONTENT]))
+    said = await vpn.state.read(sections_of, row[CONTENT])
     return {"msgVpnName": vpn.name, **listed_message(summary(row), vpn.log.generation), **said}
 
 
@@ -386,12 +385,12 @@ async def _found_row(request: Request, administration: Administration, log: str,
         gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
     """
     check_log(log)
-    found = administration.vpn.log
-    found.check_reads("there is nothing to read")
+    found, broker = administration.vpn.log, administration.vpn.broker
+    broker.policy.check_reads("there is nothing to read")
     row = await while_waiting(request, found.listing.one(message_id)) if message_id < found.next_id else None
     if row is None:
         raise SempError(
-            "NOT_FOUND", f"Message {message_id} is not in the replay log, which {found.facts().holds}."
+            "NOT_FOUND", f"Message {message_id} is not in the replay log, which {broker.log_facts().holds}."
         )
     return row
 

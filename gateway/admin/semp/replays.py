@@ -479,7 +479,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         wanted = _replay_id("replicationGroupMsgId", body.replicationGroupMsgId)
         if wanted.generation != administration.vpn.log.generation:
             raise Refused(ErrorCode.LOG_MODIFIED, f"{wanted} is of another generation of the log")
-        matches = administration.vpn.log.matcher_of(endpoint)
+        matches = endpoint.topics.matches
 
         def check(topic: str) -> None:
             if not matches(topic):  # a replay would not bring it

@@ -449,7 +449,7 @@ def alarm_routes() -> list[LazyRoute]:
     )
     async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
         waiting = resources_of(request).waiting.get(vpn)
-        active = waiting.alarms if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
+        active = waiting.alarms.active() if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
         found = {_key(alarm): alarm for alarm in active}
         page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
@@ -513,8 +513,8 @@ def trend_routes() -> list[LazyRoute]:
         found = vpn_of(request, vpn).vpn.rates
         shown: _Rates = {
             "msgVpnName": vpn,
-            "intervalMs": found.sampler.interval_ms,
-            "untilTimeMs": found.sampler.until_ms,
+            "intervalMs": found.interval_ms,
+            "untilTimeMs": found.until_ms,
             "publishedMsgs": found.counts("publishedMsgs"),
             "publishedBytes": found.counts("publishedBytes"),
             "settledMsgs": found.counts("settledMsgs"),
@@ -560,8 +560,8 @@ def _add_depths(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         found = administration.vpn.depths
         shown: _Depths = {
             "msgVpnName": vpn,
-            "intervalMs": found.sampler.interval_ms,
-            "untilTimeMs": found.sampler.until_ms,
+            "intervalMs": found.interval_ms,
+            "untilTimeMs": found.until_ms,
             "msgCounts": found.counts(endpoint.name),
         }
         return answer(request, paging.shown(shown))

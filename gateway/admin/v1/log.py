@@ -466,7 +466,7 @@ class LogAnswer(Response):
 
     async def _read(self, client: HttpClient, scope: Scope, receive: Receive, send: Send) -> None:
         vpn, patterns = self._vpn, self._patterns
-        vpn.log.check_reads("there is nothing to read")
+        vpn.broker.policy.check_reads("there is nothing to read")
         selects = compile_filters(Filters(selector=self._selector), mark=self._mark)
         resolved = await while_waiting(
             self._request, vpn.log.resolve_start(self._start, patterns, client.user)

@@ -400,7 +400,7 @@ class HistorySource(MessageSource):
         self._feed: Feed | None = None
 
     async def prepare(self) -> None:
-        self._client.vpn.log.check_reads("there is nothing to read")
+        self._client.vpn.broker.policy.check_reads("there is nothing to read")
         if self._start is not None and self._start.name:
             self._mark = ReplayMark(self._start.name)
         self._selects = self._selection(self._mark)

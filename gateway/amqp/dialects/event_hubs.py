@@ -342,7 +342,7 @@ class Hubs:
         match command:
             case ReadHub(name=name, token=shown):
                 hub = await self._find_or_make(client, name, shown)
-                return HubState(name, client.vpn.log.facts(hub).floor_ms)
+                return HubState(name, client.vpn.broker.log_facts(hub).floor_ms)
             case ReadPartition(hub=name, partition=partition, token=shown):
                 hub = self._find(client, name, shown)
                 _check_partition(partition)
@@ -396,12 +396,12 @@ class Hubs:
 
 
 async def _partition(client: DialectClient, hub: Endpoint) -> PartitionState:
-    log, history, user = client.vpn.log, client.vpn.history, client.user
-    log.check_reads("there are no event hubs")
-    facts = log.facts(hub)
+    broker, history, user = client.vpn.broker, client.vpn.history, client.user
+    broker.policy.check_reads("there are no event hubs")
+    facts = broker.log_facts(hub)
     is_stream = hub.kind is EndpointKind.STREAM
-    matches = log.matcher_of(hub) if is_stream else queue_topic(hub.name).__eq__
-    patterns = log.patterns_of(hub) if is_stream else (queue_topic(hub.name),)
+    matches = hub.topics.matches if is_stream else queue_topic(hub.name).__eq__
+    patterns = hub.topics.patterns if is_stream else (queue_topic(hub.name),)
 
     last = await history.last_matching(matches, user)
     if last is None or not facts.first_id <= last < facts.next_id:

@@ -111,7 +111,7 @@ class Publisher(BaseLink):
     def ready(self) -> None:
         """The attach is answered: grant the first credit."""
         if self._queue is not None:
-            self._endpoints.sender_came(self._queue, self)
+            self._endpoints.sender_came(self._queue, self.refuse)
         self.transfers.open()
 
     # --- messages come ------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ class Publisher(BaseLink):
 
     def detached(self, *, closed: bool) -> None:
         if self._queue is not None:
-            self._endpoints.sender_left(self._queue, self)
+            self._endpoints.sender_left(self._queue, self.refuse)
         self.transfers.close()
         if self._batches is not None:
             self._batches.forget(self._name)

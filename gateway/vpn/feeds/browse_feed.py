@@ -11,19 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, TIME_MS, WHOLE, Row
 from gateway.vpn.clients import ConsumerLink
-from gateway.vpn.history import LogHistory
-from gateway.vpn.runtime import Runtime
-from gateway.vpn.turns import ADMINISTRATION, SelectionTurns, UserTurns, WaitingTurn
+from gateway.vpn.feeds.endpoint_feed import routes_of
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import ADMINISTRATION, WaitingTurn
 from store.ports import Reader
 
 Page: TypeAlias = "tuple[int, int, list[Row]]"
@@ -40,7 +38,6 @@ class BrowseFeed:
 
     Args:
         matches: The browser's selector; None shows everything.
-        selection: How long it may take of a turn of the loop.
         closed: Is told once this feed shows nothing any more; more than once does no harm.
     """
 
@@ -49,17 +46,15 @@ class BrowseFeed:
         endpoint: Endpoint,
         client: ConsumerLink,
         matches: Callable[[Row], bool] | None,
-        reader: Reader,
-        cache: MessageCache,
-        runtime: Runtime,
-        selection: SelectionTurns,
+        state: VpnState,
         closed: Callable[[BrowseFeed], None],
     ) -> None:
         self.endpoint = endpoint
         self._link = client
-        self._reader = reader
-        self._cache = cache
-        self._runtime = runtime
+        self._state = state
+        self._reader = state.reader
+        self._cache = state.cache
+        self._selection = state.selection
         self._tell_closed = closed
         self._matches = matches
         self._number = endpoint.cursor_number
@@ -73,7 +68,6 @@ class BrowseFeed:
         """What is to be shown next."""
         self._page: Sequence[Row] = ()
         """What was read and not yet chosen from."""
-        self._selection = selection
         self._turn: WaitingTurn | None = None
         self._is_reading = False
         self._is_closed = False
@@ -123,7 +117,7 @@ class BrowseFeed:
             (part, [] if part == PUT else backlog.route_numbers(part), after)
             for part, after in self._shown_up_to.items()
         ]
-        loop = self._runtime.loop
+        loop = self._state.runtime.loop
 
         def read() -> Page:
             for part, routes, after in turns:
@@ -145,7 +139,7 @@ class BrowseFeed:
             return
         error = future.exception()
         if error is not None:
-            self._runtime.report("endpoint_read_failed", error)
+            self._state.runtime.report("endpoint_read_failed", error)
             self.close()
             self._link.refuse(
                 Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
@@ -228,20 +222,13 @@ class LyingMessages(NamedTuple):
 
 class EndpointListing:
     """
-    Lists of one Message VPN's endpoints.
-
-    Args:
-        next_id: One past the last committed id.
-        turns: Held while a page is read.
+    Lists of one Message VPN's endpoints. While a page is read it has the administrators' turn.
     """
 
-    def __init__(
-        self, reader: Reader, history: LogHistory, turns: UserTurns, next_id: Callable[[], int]
-    ) -> None:
-        self._reader = reader
-        self._history = history
-        self._turns = turns
-        self._next_id = next_id
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._reader = state.reader
+        self._turns = state.search_turns
 
     async def page(self, endpoint: Endpoint, position: int, count: int) -> LyingMessages:
         """
@@ -250,7 +237,7 @@ class EndpointListing:
         Raises:
             store.errors.ReadFailed: It cannot be read.
         """
-        end, number, most = self._next_id(), endpoint.cursor_number, count + 1
+        end, number, most = self._state.cache.next_id, endpoint.cursor_number, count + 1
         floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
         put = [i for i in endpoint.backlog.put.ids if position <= i < end]
         # Up to its floors it is done with all that came by routes.
@@ -280,7 +267,7 @@ class EndpointListing:
         Raises:
             store.errors.ReadFailed: It cannot be read.
         """
-        backlog, reader, end = endpoint.backlog, self._reader, self._next_id()
+        backlog, reader, end = endpoint.backlog, self._reader, self._state.cache.next_id
         if not backlog.messages:
             return None
         parts = [(backlog.route_numbers(part), cursor.floor) for part, cursor in backlog.parts.items()]
@@ -293,7 +280,7 @@ class EndpointListing:
                     rows += reader.routed_page(routes, floor, end, FIRST_ROWS).rows
             return rows
 
-        rows = await asyncio.wrap_future(reader.submit(read))
+        rows = await self._state.read(read)
         return min((row[TIME_MS] for row in rows if backlog.has(row)), default=None)
 
     async def _read(
@@ -301,13 +288,12 @@ class EndpointListing:
     ) -> tuple[list[Row], int]:
         """Messages that may lie there, in order, and the id from which on to read next."""
         backlog, reader = endpoint.backlog, self._reader
-        routes = sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
-        routed = partial(reader.routed_page, routes, position - 1, end, most)
-        page = await asyncio.wrap_future(reader.submit(routed))
+        routes = routes_of(backlog)
+        page = await self._state.read(reader.routed_page, routes, position - 1, end, most)
         rows, stop = list(page.rows), page.position
         wanted = [i for i in put if i < stop][:most]
         while wanted:
-            others = await asyncio.wrap_future(self._history.messages(wanted))
+            others = await asyncio.wrap_future(self._state.history.messages(wanted))
             if not others:
                 break
             rows += others
@@ -320,8 +306,9 @@ class EndpointListing:
     async def _described(self, endpoint: Endpoint, rows: Sequence[Row]) -> list[LyingMessage]:
         if not rows:
             return []
-        asked = partial(self._reader.attempts, endpoint.cursor_number, rows[0][ID], rows[-1][ID])
-        attempts = dict(await asyncio.wrap_future(self._reader.submit(asked))) | endpoint.attempts
+        read = self._reader.attempts
+        known = await self._state.read(read, endpoint.cursor_number, rows[0][ID], rows[-1][ID])
+        attempts = dict(known) | endpoint.attempts
         wanted = {row[ID] for row in rows}
         unsettled: set[int] = set()
         flows: Iterable[Iterable[int]] = [flow.unsettled for flow in (*endpoint.flows, *endpoint.suspended)]

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.fields import ttl_of
+from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.erasing import with_markers
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
-from gateway.vpn.history import LogHistory
-from gateway.vpn.role import Lease
-from gateway.vpn.runtime import CurrentSettings, Runtime
-from gateway.vpn.tracing import MessageTracing
-from gateway.vpn.turns import SelectionTurns
-from store.ports import Reader, RoutedPage
+from gateway.vpn.state import VpnState
+from store.ports import RoutedPage
 
 
 class KeptRows:
@@ -48,13 +43,13 @@ class KeptRows:
         """Their content; each is looked at."""
         return sum(self._sizes or sizes_of(list(self._by_id.values())))
 
-    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sequence[int]) -> None:
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """
         Take these.
 
         Args:
             ids: Of ``rows``, rising.
-            sizes: Of their contents, in bytes.
+            sizes: Of their contents, in bytes, where they are at hand.
         """
         if not ids:
             return
@@ -64,7 +59,7 @@ class KeptRows:
         else:
             self._ids += ids
             self._rows += rows
-            self._sizes += sizes
+            self._sizes += sizes_of(rows) if sizes is None else sizes
 
     def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
         """
@@ -147,6 +142,16 @@ Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
 
 
+def routes_of(backlog: Backlog) -> list[int]:
+    """Numbers of the routes by which messages come to an endpoint, rising."""
+    return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
+
+
+def floor_of(backlog: Backlog) -> int:
+    """Up to this id nothing that came by routes lies on an endpoint any more."""
+    return min(cursor.floor for cursor in backlog.parts.values())
+
+
 class DeadLetterOffice(Protocol):
     """Where messages go that nobody is to have."""
 
@@ -159,9 +164,12 @@ class DeadLetterOffice(Protocol):
     def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """Messages that a flow has unsettled leave the endpoint for good."""
 
+    def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = ...) -> None:
+        """So do those that a consumer rejected; ``done`` is called once none of them is the flow's any more."""
 
-class BlockedReplays(Protocol):
-    """Who should know of a replay that waits for what no consumer wants."""
+
+class RunningReplays(Protocol):
+    """Replays onto endpoints, as far as feeds and consumers concern them."""
 
     def put_more(self, endpoint: Endpoint) -> None:
         """What the endpoint's replay has put may be running low."""
@@ -172,30 +180,11 @@ class BlockedReplays(Protocol):
     def is_hungry(self, endpoint: Endpoint) -> None:
         """The endpoint's consumers can take more than a replay has put there."""
 
+    def consumer_bound(self, endpoint: Endpoint) -> None:
+        """A consumer came: more may lie ahead of it than of nobody."""
 
-class BeingErased(Protocol):
-    """What is being erased."""
-
-    def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Messages as they count."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedShared:
-    """What all feeds of a Message VPN have in common."""
-
-    reader: Reader
-    history: LogHistory
-    cache: MessageCache
-    runtime: Runtime
-    erasing: BeingErased
-    dead_letters: DeadLetterOffice
-    replays: BlockedReplays
-    selection: SelectionTurns
-    lease: Lease | None
-    """Whether something may be delivered; None where that is always so."""
-    tracing: MessageTracing | None = None
-    """Is told of deliveries; None where nothing is traced."""
+    def acknowledged(self, endpoint: Endpoint) -> None:
+        """Messages left an endpoint whose replay was under way."""
 
 
 def no_ttl(content: bytes) -> None:
@@ -203,49 +192,33 @@ def no_ttl(content: bytes) -> None:
 
 
 class EndpointFeed:
-    """
-    Args:
-        page_rows: Rows of a page: the next one is asked for when fewer are ready.
-    """
-
-    def __init__(self, endpoint: Endpoint, shared: FeedShared, page_rows: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, state: VpnState, dead_letters: DeadLetterOffice, replays: RunningReplays
+    ) -> None:
         self.endpoint = endpoint
-        self._reader = shared.reader
-        self._history = shared.history
-        self._cache = shared.cache
-        self._runtime = shared.runtime
-        self._loop = shared.runtime.loop
-        self._now_ms = shared.runtime.clock.now_ms
-        self._tuning = shared.runtime.tuning
-        self._erasing = shared.erasing
-        self._dead_letters = shared.dead_letters
-        self._replays = shared.replays
-        self._selection = shared.selection
-        self._lease = shared.lease
-        self._tracing = shared.tracing
-        self._page_rows = page_rows
-        self._kept = KeptRows()
+        self.kept = KeptRows()
+        """Contents that are here, for what is to be handed out."""
         self.is_reading = False
         """A page, or some messages, are on their way from the store."""
+        self._dead_letters = dead_letters
+        self._replays = replays
+        self._reader = state.reader
+        self._history = state.history
+        self._cache = state.cache
+        self._runtime = state.runtime
+        self._loop = state.runtime.loop
+        self._now_ms = state.runtime.clock.now_ms
+        self._tuning = state.runtime.tuning
+        self._erasing = state.broker.erasing
+        self._selection = state.selection
+        self._lease = state.lease
+        self._tracing = state.tracing
+        self._page_rows = state.settings.limits.read_page_rows
+        """Rows of a page: the next one is asked for when fewer are ready."""
         self._is_scheduled = False
         self._is_running = False
         """Something is being handed out: what changes by that, as with a dead message that made room, waits."""
         self._is_changed = False
-
-    @property
-    def kept(self) -> KeptRows:
-        """Contents that are here, for what is to be handed out."""
-        return self._kept
-
-    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
-        """
-        Contents that are at hand and will be wanted soon.
-
-        Args:
-            ids: Of ``rows``, rising.
-            sizes: Of the contents, in bytes, where they are at hand.
-        """
-        self._kept.keep(ids, rows, sizes_of(rows) if sizes is None else sizes)
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
@@ -341,7 +314,7 @@ class EndpointFeed:
                 chosen.append(row)
         flow.candidates.put_back(ids[looked_at:])
         if looked_at < len(rows) and rows[looked_at][ID] < self._cache.first_id:
-            self.keep(ids[looked_at : len(rows)], rows[looked_at:])
+            self.kept.keep(ids[looked_at : len(rows)], rows[looked_at:])
         if chosen:
             self._hand_out(flow, [row[ID] for row in chosen], chosen)
         return looked_at
@@ -426,7 +399,7 @@ class EndpointFeed:
             flow = Flow(endpoint, None)
             gone = rows[:count]
             endpoint.hand_out(flow, ids[:count], self._erasing.sized(gone))
-            self._kept.forget(ids[:count])
+            self.kept.forget(ids[:count])
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
 
@@ -434,20 +407,12 @@ class EndpointFeed:
         self._is_scheduled = False
         self.run()
 
-    def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
-        self._kept.erased(markers)
-
-    def clear(self) -> None:
-        """Nothing lies on the endpoint any more, and no replay is under way."""
-        self._kept.clear()
-
     def _rows(self, ids: list[int]) -> tuple[Sequence[Row], Sizes]:
         """
         Rows of ``ids``, as many from the first on as are at hand, and perhaps the sizes of their contents; they are not
         kept here any longer.
         """
-        cache, kept = self._cache, self._kept
+        cache, kept = self._cache, self.kept
         if ids[0] >= cache.first_id:
             rows = cache.pick(ids)
             if kept:
@@ -466,7 +431,7 @@ class EndpointFeed:
         cache = self._cache
         if ids[0] >= cache.first_id:
             return cache.pick(ids)
-        return self._with_cached(self._kept.first_of(ids), ids)
+        return self._with_cached(self.kept.first_of(ids), ids)
 
     def _with_cached(self, rows: list[Row], ids: list[int]) -> list[Row]:
         """The first rows of ``ids``, and those behind them that are in the message cache."""
@@ -548,7 +513,9 @@ class EndpointFeed:
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         history = self._history
-        self._read(lambda: history.messages(ids), lambda rows: self.keep([row[ID] for row in rows], rows))
+        self._read(
+            lambda: history.messages(ids), lambda rows: self.kept.keep([row[ID] for row in rows], rows)
+        )
 
     def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
         page, attempts = found
@@ -560,7 +527,7 @@ class EndpointFeed:
         if ids and cursor.has_done_after(ids[0]):
             rows = [row for row in rows if not cursor.is_done(row[ID])]
             ids, sizes = [row[ID] for row in rows], None
-        self.keep(ids, rows, sizes)
+        self.kept.keep(ids, rows, sizes)
 
     def _read(self, begin: Callable[[], Future[T]], use: Callable[[T], None]) -> None:
         if self.is_reading:
@@ -586,51 +553,26 @@ class EndpointFeed:
 
 
 class Feeds:
-    def __init__(
-        self,
-        settings: CurrentSettings,
-        reader: Reader,
-        history: LogHistory,
-        cache: MessageCache,
-        runtime: Runtime,
-        selection: SelectionTurns,
-        lease: Lease | None,
-        tracing: MessageTracing | None = None,
-    ) -> None:
-        self._settings = settings
-        self._reader = reader
-        self._history = history
-        self._cache = cache
-        self._runtime = runtime
-        self._selection = selection
-        self._lease = lease
-        self._tracing = tracing
-        self._shared: FeedShared | None = None
+    """Those of one Message VPN, by endpoint."""
+
+    dead_letters: DeadLetterOffice
+    replays: RunningReplays
+
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
         self._feeds: dict[str, EndpointFeed] = {}
 
-    def connect(self, erasing: BeingErased, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
-        """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
-        self._shared = FeedShared(
-            self._reader,
-            self._history,
-            self._cache,
-            self._runtime,
-            erasing,
-            dead_letters,
-            replays,
-            self._selection,
-            self._lease,
-            self._tracing,
-        )
+    def connect(self, dead_letters: DeadLetterOffice, replays: RunningReplays) -> None:
+        """Name those that feeds and consumers speak to, and that speak to them; once, before the first feed."""
+        self.dead_letters = dead_letters
+        self.replays = replays
 
     def of(self, endpoint: Endpoint) -> EndpointFeed:
         """The endpoint's feed, made on first use."""
         feed = self._feeds.get(endpoint.name)
         if feed is None or feed.endpoint is not endpoint:
-            assert self._shared is not None
-            feed = self._feeds[endpoint.name] = EndpointFeed(
-                endpoint, self._shared, self._settings.limits.read_page_rows
-            )
+            feed = EndpointFeed(endpoint, self._state, self.dead_letters, self.replays)
+            self._feeds[endpoint.name] = feed
         return feed
 
     def forget(self, endpoint: Endpoint) -> None:
@@ -640,7 +582,7 @@ class Feeds:
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more."""
         for feed in self._feeds.values():
-            feed.erased(markers)
+            feed.kept.erased(markers)
 
     def deliver(self, endpoint: Endpoint) -> None:
         """Something of the endpoint's changed: perhaps a consumer can be given more."""
@@ -649,12 +591,9 @@ class Feeds:
             feed.run()
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """Messages became ready on these endpoints (``CommitListener``)."""
+        """Messages became ready on these endpoints."""
         feeds = self._feeds
         for name in endpoints:
             feed = feeds.get(name)
             if feed is not None:
                 feed.run()
-
-    def not_committed(self) -> None:
-        """What could not be written was never ready (``CommitListener``)."""

@@ -13,144 +13,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import RetentionMark, taken_by
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import Row
 from gateway.core.replay.reading import LogCursor, Pacer, topic_matcher
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.feeds.browse_feed import BrowseFeed
-from gateway.vpn.history import LogHistory, LogSource
-from gateway.vpn.runtime import Counters, Runtime
-from gateway.vpn.tracing import MessageTracing, TracedLink
-from gateway.vpn.turns import HistoryPace, RowsAtOnce, SelectionTurns, WaitingTurn
+from gateway.vpn.history import LogSource
+from gateway.vpn.state import VpnState
+from gateway.vpn.tracing import TracedLink
+from gateway.vpn.turns import RowsAtOnce, WaitingTurn
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Reader
-
-
-class WaitingReader(Protocol):
-    """A log reader."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Patterns of what it waits for; none where whatever is published concerns it. They never change."""
-
-    def takes(self, topic: str) -> bool:
-        """Whether a topic that one of them matches is really one that it reads."""
-
-    def go_on_from(self, position: int) -> None:
-        """Nothing below ``position`` is for it, of what was published while it waited. It waits no more."""
-
-    def run(self) -> None:
-        """Send what the link takes."""
-
-
-class _Group:
-    """Readers of the same topics."""
-
-    __slots__ = ("size", "waiting")
-
-    def __init__(self) -> None:
-        self.size = 0
-        """Those that came and have not left, waiting or not."""
-        self.waiting: dict[WaitingReader, None] = {}
-
-
-class WaitingReaders:
-    """
-    Those of one Message VPN.
-
-    Args:
-        next_id: One past the last committed id.
-    """
-
-    def __init__(self, next_id: int) -> None:
-        self.next_id = next_id
-        """One past the last id that was looked up for all who wait."""
-        self._groups: dict[tuple[str, ...], _Group] = {}
-        self._index: SubscriptionTrie[_Group] = SubscriptionTrie()
-
-    def join(self, reader: WaitingReader) -> None:
-        """A reader has come; it does not wait yet."""
-        topics = reader.topics
-        group = self._groups.get(topics)
-        if group is None:
-            group = self._groups[topics] = _Group()
-            for pattern in map(TopicPattern.parse, topics):
-                # What is excepted is left to the reader.
-                if not pattern.is_exception:
-                    self._index.add(pattern, group)
-        group.size += 1
-
-    def leave(self, reader: WaitingReader) -> None:
-        """A reader that had come is gone."""
-        group = self._groups[reader.topics]
-        group.waiting.pop(reader, None)
-        group.size -= 1
-        if not group.size:
-            del self._groups[reader.topics]
-            self._index.remove_all(group)
-
-    def wait(self, reader: WaitingReader) -> None:
-        """A reader that has come has all there is below ``next_id``, and can take more."""
-        self._groups[reader.topics].waiting[reader] = None
-
-    def stop_waiting(self, reader: WaitingReader) -> None:
-        """It goes on by itself."""
-        self._groups[reader.topics].waiting.pop(reader, None)
-
-    def published(self, news: Mapping[str, int], next_id: int) -> None:
-        """
-        Messages were committed.
-
-        Args:
-            news: Their topics, each with the id of its first message.
-            next_id: One past the last of them.
-        """
-        self.next_id = next_id
-        if not self._groups:
-            return
-        concerned = dict.fromkeys(self._of_any, min(news.values(), default=next_id))
-        for topic, first_id in news.items():
-            for group in self._index.match(topic):
-                for reader in group.waiting:
-                    if first_id < concerned.get(reader, next_id) and reader.takes(topic):
-                        concerned[reader] = first_id
-        self._go_on(concerned)
-
-    def passed_over(self, next_id: int) -> None:
-        """There is something new below ``next_id``, for whomever it may be."""
-        before, self.next_id = self.next_id, next_id
-        waiting = [reader for group in self._groups.values() for reader in group.waiting]
-        self._go_on(dict.fromkeys(waiting, before))
-
-    def came_to_nothing(self, next_id: int) -> None:
-        """Ids below ``next_id`` that were not committed, never will be: a reader may end with one of them."""
-        self.next_id = next_id
-        self._go_on(dict.fromkeys(self._of_any, next_id))
-
-    @property
-    def _of_any(self) -> Mapping[WaitingReader, None]:
-        """Those whom everything concerns, and who wait."""
-        group = self._groups.get(())
-        return {} if group is None else group.waiting
-
-    def _go_on(self, concerned: Mapping[WaitingReader, int]) -> None:
-        # All of them first: what one of them does may have another look at the log, and that is to know where.
-        for reader, position in concerned.items():
-            self.stop_waiting(reader)
-            reader.go_on_from(position)
-        for reader in concerned:
-            reader.run()
-
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
@@ -158,74 +37,53 @@ SHORTEST_WAIT = 0.001
 """Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFeedShared:
-    """What all log feeds of a Message VPN have in common."""
-
-    history: LogHistory
-    cache: MessageCache
-    counters: Counters
-    pace: HistoryPace
-    selection: SelectionTurns
-    runtime: Runtime
-    tracing: MessageTracing | None = None
-    """Is told of what is read; None where nothing is traced."""
-
-
 class LogFeed:
+    """
+    Args:
+        readers: Whose it is: they know when to go on with one that has all there is, and are told when it closes.
+        patterns: What the store is asked for; none for all. The cursor decides what is sent.
+        pacer: The reader's pace, if it asked for one.
+        gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
+    """
+
     def __init__(
         self,
-        shared: LogFeedShared,
+        readers: Readers,
         cursor: LogCursor,
         client: ConsumerLink,
         patterns: tuple[str, ...],
         pacer: Pacer | None,
-        waiting: WaitingReaders,
-        closed: Callable[[LogFeed], None],
         *,
-        gives_way: bool = False,
+        gives_way: bool,
     ) -> None:
-        """
-        Args:
-            patterns: What the store is asked for; none for all. The cursor decides what is sent.
-            pacer: The reader's pace, if it asked for one.
-            waiting: Knows when to go on with a reader that has all there is; it is one of them.
-            closed: Is told once this feed sends nothing any more; more than once does no harm.
-            gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
-        """
+        state = readers.state
         self.cursor = cursor
         self._link = client
         self._patterns = patterns
         self.is_short = False
         """Since its start was resolved rules of retention took messages out that it was to read."""
-        self._cache = shared.cache
-        self._counters = shared.counters
-        self._pace = shared.pace
-        self._runtime = shared.runtime
-        self._loop = shared.runtime.loop
-        self._seconds = shared.runtime.clock.seconds
-        self._tuning = shared.runtime.tuning
-        self._tell_closed = closed
+        self._readers = readers
+        self._waiting = readers.waiting
+        self._cache = state.cache
+        self._counters = state.counters
+        self._pace = state.pace
+        self._runtime = state.runtime
+        self._loop = state.runtime.loop
+        self._seconds = state.runtime.clock.seconds
+        self._tuning = state.runtime.tuning
         # The end of a bounded replay may be any message.
         self.topics = patterns if cursor.last is None else ()
         """What it waits for, as patterns; none where that is whatever is published."""
-        self._waiting = waiting
         self._is_waiting = False
         """It has all there is, and its link takes more."""
         self._source = LogSource(
-            shared.cache,
-            shared.history,
-            shared.runtime,
-            cursor.position,
-            patterns,
-            self._woken,
-            user=client.client.user,
+            state.history, cursor.position, patterns, self._woken, user=client.client.user
         )
         self._gives_way = gives_way
         self._closed = False
         self._turn: asyncio.Handle | WaitingTurn | None = None
-        self._selection = shared.selection if cursor.selects is not None else None
-        self._chosen_from = RowsAtOnce(self._seconds, shared.runtime.tuning.log_slice_rows)
+        self._selection = state.selection if cursor.selects is not None else None
+        self._chosen_from = RowsAtOnce(self._seconds, self._tuning.log_slice_rows)
         self._activity = 0
         self._due = 0.0
         """When the next turn may be taken."""
@@ -362,7 +220,7 @@ class LogFeed:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        self._tell_closed(self)
+        self._readers.closed(self)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more."""
@@ -436,15 +294,108 @@ class LogFeed:
         self.run()
 
 
+class _Group:
+    """Readers of the same topics."""
+
+    __slots__ = ("size", "waiting")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Those that came and have not left, waiting or not."""
+        self.waiting: dict[LogFeed, None] = {}
+
+
+class WaitingReaders:
+    """Those of one Message VPN; ``next_id`` is one past the last committed id."""
+
+    def __init__(self, next_id: int) -> None:
+        self.next_id = next_id
+        """One past the last id that was looked up for all who wait."""
+        self._groups: dict[tuple[str, ...], _Group] = {}
+        self._index: SubscriptionTrie[_Group] = SubscriptionTrie()
+
+    def join(self, reader: LogFeed) -> None:
+        """A reader has come; it does not wait yet."""
+        topics = reader.topics
+        group = self._groups.get(topics)
+        if group is None:
+            group = self._groups[topics] = _Group()
+            for pattern in map(TopicPattern.parse, topics):
+                # What is excepted is left to the reader.
+                if not pattern.is_exception:
+                    self._index.add(pattern, group)
+        group.size += 1
+
+    def leave(self, reader: LogFeed) -> None:
+        """A reader that had come is gone."""
+        group = self._groups[reader.topics]
+        group.waiting.pop(reader, None)
+        group.size -= 1
+        if not group.size:
+            del self._groups[reader.topics]
+            self._index.remove_all(group)
+
+    def wait(self, reader: LogFeed) -> None:
+        """A reader that has come has all there is below ``next_id``, and can take more."""
+        self._groups[reader.topics].waiting[reader] = None
+
+    def stop_waiting(self, reader: LogFeed) -> None:
+        """It goes on by itself."""
+        self._groups[reader.topics].waiting.pop(reader, None)
+
+    def published(self, news: Mapping[str, int], next_id: int) -> None:
+        """
+        Messages were committed.
+
+        Args:
+            news: Their topics, each with the id of its first message.
+            next_id: One past the last of them.
+        """
+        self.next_id = next_id
+        if not self._groups:
+            return
+        concerned = dict.fromkeys(self._of_any, min(news.values(), default=next_id))
+        for topic, first_id in news.items():
+            for group in self._index.match(topic):
+                for reader in group.waiting:
+                    if first_id < concerned.get(reader, next_id) and reader.takes(topic):
+                        concerned[reader] = first_id
+        self._go_on(concerned)
+
+    def passed_over(self, next_id: int) -> None:
+        """There is something new below ``next_id``, for whomever it may be."""
+        before, self.next_id = self.next_id, next_id
+        waiting = [reader for group in self._groups.values() for reader in group.waiting]
+        self._go_on(dict.fromkeys(waiting, before))
+
+    def came_to_nothing(self, next_id: int) -> None:
+        """Ids below ``next_id`` that were not committed, never will be: a reader may end with one of them."""
+        self.next_id = next_id
+        self._go_on(dict.fromkeys(self._of_any, next_id))
+
+    @property
+    def _of_any(self) -> Mapping[LogFeed, None]:
+        """Those whom everything concerns, and who wait."""
+        group = self._groups.get(())
+        return {} if group is None else group.waiting
+
+    def _go_on(self, concerned: Mapping[LogFeed, int]) -> None:
+        # All of them first: what one of them does may have another look at the log, and that is to know where.
+        for reader, position in concerned.items():
+            self.stop_waiting(reader)
+            reader.go_on_from(position)
+        for reader in concerned:
+            reader.run()
+
+
 class Readers:
     """The feeds of one Message VPN that each commit of news is shown to."""
 
-    def __init__(self, shared: LogFeedShared, reader: Reader) -> None:
+    def __init__(self, state: VpnState) -> None:
+        self.state = state
         self.log_feeds: dict[LogFeed, None] = {}
         """Links that read the log, or a stream."""
-        self._shared = shared
-        self._reader = reader
-        self._waiting = WaitingReaders(shared.cache.next_id)
+        self.waiting = WaitingReaders(state.cache.next_id)
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         """By the endpoint's name; of those that have any."""
 
@@ -456,8 +407,7 @@ class Readers:
         selects: Callable[[Row], bool] | None = None,
         pacer: Pacer | None = None,
         *,
-        matches: Callable[[str], bool] | None = None,
-        stream: str = "",
+        stream: Endpoint | None = None,
         gives_way: bool = False,
     ) -> LogFeed:
         """
@@ -467,28 +417,20 @@ class Readers:
             patterns: The topics that are read.
             selects: The reader's selector and filters, if it has any.
             pacer: The reader's pace, if one was asked for.
-            matches: Whether a topic is one of them, where that is not as the patterns alone say.
-            stream: The stream that is read; empty where it is the log.
+            stream: Shows these topics, where not all of the log is read: which those are, it says.
             gives_way: See ``LogFeed``.
         """
-        tracing = self._shared.tracing
-        if tracing is not None:
-            client = TracedLink(client, tracing, "read", stream or f"log://{', '.join(patterns)}")
-        matches = matches or topic_matcher(patterns)
+        state = self.state
+        if state.tracing is not None:
+            seen = f"log://{', '.join(patterns)}" if stream is None else stream.name
+            client = TracedLink(client, state.tracing, "read", seen)
+        matches = topic_matcher(patterns) if stream is None else stream.topics.matches
         cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
-        feed = LogFeed(
-            self._shared,
-            cursor,
-            client,
-            () if matches is None else tuple(patterns),
-            pacer,
-            self._waiting,
-            self._log_feed_closed,
-            gives_way=gives_way,
-        )
-        taken_below = self._shared.history.taken_from(patterns).below
+        topics = () if matches is None else tuple(patterns)
+        feed = LogFeed(self, cursor, client, topics, pacer, gives_way=gives_way)
+        taken_below = state.history.taken_from(patterns).below
         feed.is_short = resolved.first < taken_below and taken_below > resolved.without_below
-        self._waiting.join(feed)
+        self.waiting.join(feed)
         self.log_feeds[feed] = None
         return feed
 
@@ -496,19 +438,10 @@ class Readers:
         self, endpoint: Endpoint, client: ConsumerLink, selects: Callable[[Row], bool] | None
     ) -> BrowseFeed:
         """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
-        shared = self._shared
-        if shared.tracing is not None:
-            client = TracedLink(client, shared.tracing, "browse", endpoint.name)
-        feed = BrowseFeed(
-            endpoint,
-            client,
-            selects,
-            self._reader,
-            shared.cache,
-            shared.runtime,
-            shared.selection,
-            self._browser_closed,
-        )
+        state = self.state
+        if state.tracing is not None:
+            client = TracedLink(client, state.tracing, "browse", endpoint.name)
+        feed = BrowseFeed(endpoint, client, selects, state, self._browser_closed)
         endpoint.watch()
         self._browsers.setdefault(endpoint.name, {})[feed] = None
         return feed
@@ -524,18 +457,18 @@ class Readers:
             feed.taken_out(marks)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """Messages became ready, and are in the log (``CommitListener``)."""
+        """Messages became ready, and are in the log."""
         browsers = self._browsers
         if browsers:
             for name in endpoints:
                 for browser in list(browsers.get(name, ())):
                     browser.run()
         if news:
-            self._waiting.published(news, self._shared.cache.next_id)
+            self.waiting.published(news, self.state.cache.next_id)
 
     def not_committed(self) -> None:
-        """Ids that readers may have waited for came to nothing (``CommitListener``)."""
-        self._waiting.came_to_nothing(self._shared.cache.next_id)
+        """Ids that readers may have waited for came to nothing."""
+        self.waiting.came_to_nothing(self.state.cache.next_id)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more."""
@@ -547,12 +480,13 @@ class Readers:
 
     def all_new(self) -> None:
         """The log has grown, and nobody says by what: all that wait go on from where they are."""
-        self._waiting.passed_over(self._shared.cache.next_id)
+        self.waiting.passed_over(self.state.cache.next_id)
 
-    def _log_feed_closed(self, feed: LogFeed) -> None:
+    def closed(self, feed: LogFeed) -> None:
+        """It reads no more; more than once does no harm."""
         if feed in self.log_feeds:
             del self.log_feeds[feed]
-            self._waiting.leave(feed)
+            self.waiting.leave(feed)
 
     def _browser_closed(self, feed: BrowseFeed) -> None:
         browsers = self._browsers.get(feed.endpoint.name, {})

@@ -23,7 +23,6 @@ from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
 from gateway.config import ReplayTarget
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import ID, ReplayRecord, Row
 from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics
 from gateway.vpn.history import LogSource
@@ -135,25 +134,13 @@ class CopyJob(Job):
     """
 
     def __init__(
-        self,
-        shared: JobShared,
-        record: ReplayRecord,
-        topic: str,
-        cache: MessageCache,
-        catch_up_ms: float = CATCH_UP_MS,
+        self, shared: JobShared, record: ReplayRecord, topic: str, catch_up_ms: float = CATCH_UP_MS
     ) -> None:
         super().__init__(shared, record)
         self._topic = topic
-        self._cache = cache
-        self._tuning = shared.runtime.tuning
         self._matches = matcher_of(record.subscriptions)
         self._fronts = CopyFronts(record.name)
-        self._choosing = Choosing(
-            selector_of(record.selector, self._too_costly),
-            shared.selection,
-            shared.runtime,
-            self._tuning.log_slice_rows,
-        )
+        self._choosing = Choosing(selector_of(record.selector, self._too_costly), self._state)
         paced = record.rate is not None or record.speed is not None
         self._pacer = Pacer(record.speed, record.rate, catch_up_ms) if paced else None
         self._source: LogSource | None = None
@@ -171,15 +158,8 @@ class CopyJob(Job):
 
     def _begin(self) -> None:
         patterns = () if self._matches is None else positive(self.record.subscriptions)
-        self._source = LogSource(
-            self._cache,
-            self._shared.history,
-            self._runtime,
-            self.record.position,
-            patterns,
-            self._read,
-            user=self.record.requester,
-        )
+        history, user = self._state.history, self.record.requester
+        self._source = LogSource(history, self.record.position, patterns, self._read, user=user)
 
     def _let_go(self) -> None:
         unwanted, self._next = self._next, None
@@ -248,7 +228,7 @@ class CopyJob(Job):
 
     async def _prepare(self) -> Batch | None:
         """The next copies; None once another state is wanted."""
-        counters, tuning = self._shared.counters, self._tuning
+        counters, tuning = self._state.counters, self._runtime.tuning
         activity, self._activity = self._activity, counters.activity
         is_beside_live = activity != self._activity
         found = await self._read_rows(
@@ -295,7 +275,7 @@ class CopyJob(Job):
 
     async def _publish(self, batch: Batch) -> None:
         """Publish copies, and save that everything before the batch's end is done."""
-        clock, pace = self._runtime.clock, self._shared.pace
+        clock, pace = self._runtime.clock, self._state.pace
         while self._wanted == RUNNING:
             count = await self._let_through(batch)
             if count is None:
@@ -330,7 +310,7 @@ class CopyJob(Job):
 
     async def _let_through(self, batch: Batch) -> int | None:
         """How many copies of a batch, from the first on, are due now; None where there was something to wait for."""
-        if (wait := self._shared.pace.wait(self._due)) >= SHORTEST_WAIT:
+        if (wait := self._state.pace.wait(self._due)) >= SHORTEST_WAIT:
             await self._wait(wait)
             return None
         if self._pacer is None or not batch.rows:
@@ -355,7 +335,7 @@ class CopyJob(Job):
             return ""
         self._exchange_erased(batch)
         try:
-            check_leads_somewhere(self._topic, self._broker.endpoints.get)
+            check_leads_somewhere(self._topic, self._shared.endpoints)
         except Refused as gone:
             return gone.text
         is_all = count == len(batch.rows)
@@ -378,7 +358,7 @@ class CopyJob(Job):
 
     def _written(self, error: WriteFailed | None) -> None:
         if error is None:
-            self._shared.counters.copied_messages += self._on_its_way
+            self._state.counters.copied_messages += self._on_its_way
         self._on_its_way = 0
 
 
@@ -416,9 +396,6 @@ ROUND_TRIP_MS: Final = 1_000
 LEAVE_SECONDS: Final = 2.0
 """How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
 
-FindTarget = Callable[[], ReplayTarget | None]
-"""The settings of a job's peer as they are now; None where they are gone."""
-
 
 class RemoteCopyJob(CopyJob):
     """
@@ -426,16 +403,8 @@ class RemoteCopyJob(CopyJob):
         Refused: INVALID_FIELD, its selector is none.
     """
 
-    def __init__(
-        self,
-        shared: JobShared,
-        record: ReplayRecord,
-        cache: MessageCache,
-        find_target: FindTarget,
-        open_remote: OpenRemote,
-    ) -> None:
-        super().__init__(shared, record, "", cache, ROUND_TRIP_MS)
-        self._find_target = find_target
+    def __init__(self, shared: JobShared, record: ReplayRecord, open_remote: OpenRemote) -> None:
+        super().__init__(shared, record, "", ROUND_TRIP_MS)
         self._open_remote = open_remote
         self._remote: RemotePublisher | None = None
 
@@ -450,7 +419,7 @@ class RemoteCopyJob(CopyJob):
 
     async def _publish(self, batch: Batch) -> None:
         """Publish copies, and save that everything before the first one that was not accepted is done."""
-        clock, pace = self._runtime.clock, self._shared.pace
+        clock, pace = self._runtime.clock, self._state.pace
         while self._wanted == RUNNING:
             count = await self._let_through(batch)
             if count is None:
@@ -495,7 +464,7 @@ class RemoteCopyJob(CopyJob):
         """Why each was not accepted; None once another state is wanted, and nothing is known in time."""
         if not contents:
             return []
-        settings = self._find_target()
+        settings = self._state.settings.vpn.replay_targets.get(self.record.remote)
         if settings is None:
             self._close_remote()
             return [f"the configuration has no replay target {self.record.remote!r} any more"] * len(contents)

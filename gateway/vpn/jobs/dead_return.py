@@ -226,7 +226,7 @@ class DeadReturn(Job):
             count, refused = 0, None
             try:
                 if topic:
-                    check_leads_somewhere(topic, self._broker.endpoints.get)
+                    check_leads_somewhere(topic, self._shared.endpoints)
                     self._check_takes_now(topic)
                     count, refused = self._shared.publishing.put_what_fits(topic, contents, bares)
             except Refused as found:
@@ -374,15 +374,12 @@ class _Counting:
         self._left = AT_ONCE
 
     def nothing_to_send(self) -> None:
-        self._end(None)
+        self.refuse(None)
 
     def finish(self) -> None:
-        self._end(None)
+        self.refuse(None)
 
-    def refuse(self, refused: Refused) -> None:
-        self._end(refused)
-
-    def _end(self, refused: Refused | None) -> None:
+    def refuse(self, refused: Refused | None) -> None:
         if not self.done.done():
             if refused is None:
                 self.done.set_result(None)

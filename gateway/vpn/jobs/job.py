@@ -16,28 +16,24 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
-from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
-from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
 from gateway.core.replay.reading import compile_filters
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.history import LogHistory
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.runtime import Counters, Runtime
-from gateway.vpn.turns import HistoryPace, RowsAtOnce, SelectionTurns
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import RowsAtOnce
 from store.errors import WriteFailed
 
 
@@ -62,13 +58,12 @@ class Choosing:
         takes: None takes everything.
     """
 
-    def __init__(
-        self, takes: Callable[[Row], bool] | None, turns: SelectionTurns, runtime: Runtime, most_rows: int
-    ) -> None:
+    def __init__(self, takes: Callable[[Row], bool] | None, state: VpnState) -> None:
+        runtime = state.runtime
         self._takes = takes
-        self._turns = turns
+        self._turns = state.selection
         self._loop = runtime.loop
-        self._at_once = RowsAtOnce(runtime.clock.seconds, most_rows)
+        self._at_once = RowsAtOnce(runtime.clock.seconds, runtime.tuning.log_slice_rows)
 
     async def among(self, rows: list[Row]) -> list[Row]:
         """Those of these messages that the job takes."""
@@ -110,7 +105,7 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
         parsed = parse_target(address)
         if parsed.kind is AddressKind.TOPIC:
             topic = publishing.check_topic(parsed.name)
-            check_leads_somewhere(topic, endpoints.find)
+            check_leads_somewhere(topic, endpoints)
             return topic
     except (AddressError, TopicSyntaxError) as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
@@ -142,7 +137,7 @@ def check_no_host(address: str) -> None:
         )
 
 
-def check_leads_somewhere(topic: str, find: Callable[[str], Endpoint | None]) -> None:
+def check_leads_somewhere(topic: str, endpoints: Endpoints) -> None:
     """
     That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
 
@@ -153,7 +148,7 @@ def check_leads_somewhere(topic: str, find: Callable[[str], Endpoint | None]) ->
         Refused: NOT_FOUND.
     """
     queue = queue_of_topic(topic)
-    if queue is not None and find(queue) is None:
+    if queue is not None and endpoints.find(queue) is None:
         raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
 
 
@@ -170,19 +165,13 @@ RATE_SECONDS: Final = 10.0
 """Over this long a job's rate is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobShared:
+class JobShared(NamedTuple):
     """What all jobs of a Message VPN have in common."""
 
-    broker: Broker
-    committer: Committer
+    state: VpnState
     publishing: Publishing
     consumers: Consumers
-    history: LogHistory
-    counters: Counters
-    pace: HistoryPace
-    selection: SelectionTurns
-    runtime: Runtime
+    endpoints: Endpoints
     why_not: Callable[[ReplayRecord], str]
     """Why a job may not go on in its requester's name, as users are now; empty where it may."""
 
@@ -206,13 +195,15 @@ class Job(ABC):
         self.record = record
         """What is durable of it, but for ``outcome`` while it waits."""
         self._shared = shared
-        self._broker = shared.broker
-        self._committer = shared.committer
-        self._runtime = shared.runtime
+        self._state = shared.state
+        self._broker = shared.state.broker
+        self._committer = shared.state.committer
+        self._runtime = shared.state.runtime
         self._wanted = record.state
         """The state that it is to be in as soon as what is on its way is committed."""
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self._wake = self._woken.set
         self._commands = asyncio.Lock()
         self._hindrance_seconds = FIRST_WAIT_SECONDS
         self._unknown_from = 0
@@ -235,7 +226,7 @@ class Job(ABC):
 
     @abstractmethod
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
+        """The contents of these messages are no more."""
 
     def _said(self) -> str:
         """What became of it, once it is complete."""
@@ -413,9 +404,6 @@ class Job(ABC):
         except TimeoutError:
             pass
         self._woken.clear()
-
-    def _wake(self) -> None:
-        self._woken.set()
 
     def _too_costly(self, row: Row) -> None:
         """Its selector is unknown of a message, which is not taken; said of the first one."""

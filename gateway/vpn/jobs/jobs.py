@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from amqp_ext.addresses.address import AddressKind, parse_target
@@ -18,16 +19,18 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import COPY, DEAD_RETURN, FAILED, ReplayRecord, Row
 from gateway.core.permissions import OPEN, Action, Permissions
 from gateway.logging import log_keys
+from gateway.vpn.consumers import Consumers
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copies import CopyJob, OpenRemote, RemoteCopyJob, checked, positive
 from gateway.vpn.jobs.dead_return import DeadReturn
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress, check_no_host, selector_of, topic_of
 from gateway.vpn.log import MessageLog
-from gateway.vpn.runtime import CurrentSettings
+from gateway.vpn.publishing import Publishing
+from gateway.vpn.runtime import Service
+from gateway.vpn.state import VpnState
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +153,6 @@ def to_publish(address: object) -> Demand:
     )
 
 
-def why_not(record: ReplayRecord, permissions: Permissions) -> str:
-    """Why a job may not go on in its requester's name; empty where it may."""
-    demands = (
-        to_copy(record.subscriptions, record.target, is_remote=bool(record.remote))
-        if record.kind == COPY
-        else to_return(record.source, record.target)
-    )
-    for demand in demands:
-        if not demand.is_met(permissions):
-            return f"user {record.requester!r}, who began it, may no longer {demand.what}"
-    return ""
-
-
-def _everything(user: str, vpn: str) -> Permissions:
-    return OPEN
-
-
 @dataclass(frozen=True, slots=True)
 class JobPorts:
     """
@@ -176,34 +162,42 @@ class JobPorts:
     """
 
     open_remote: OpenRemote | None = None
-    permissions: PermissionsOf = _everything
+    permissions: PermissionsOf = lambda user, vpn: OPEN
 
     def why_not(self, vpn: str, record: ReplayRecord) -> str:
         """Why a job of a Message VPN may not go on in its requester's name; empty where it may."""
-        return why_not(record, self.permissions(record.requester, vpn))
+        permissions = self.permissions(record.requester, vpn)
+        demands = (
+            to_copy(record.subscriptions, record.target, is_remote=bool(record.remote))
+            if record.kind == COPY
+            else to_return(record.source, record.target)
+        )
+        for demand in demands:
+            if not demand.is_met(permissions):
+                return f"user {record.requester!r}, who began it, may no longer {demand.what}"
+        return ""
 
 
-class Jobs:
+class Jobs(Service):
     def __init__(
         self,
-        shared: JobShared,
+        state: VpnState,
+        publishing: Publishing,
+        consumers: Consumers,
         endpoints: Endpoints,
         log: MessageLog,
-        cache: MessageCache,
-        settings: CurrentSettings,
-        open_remote: OpenRemote | None = None,
+        ports: JobPorts,
     ) -> None:
-        """
-        Args:
-            open_remote: Publishes at other gateways; where there is none, nobody does.
-        """
-        self._shared = shared
-        self._broker = shared.broker
+        super().__init__(state.runtime)
+        self._shared = JobShared(state, publishing, consumers, endpoints, partial(ports.why_not, state.name))
+        self._open_remote = ports.open_remote
+        self._broker = state.broker
+        self._committer = state.committer
+        self._publishing = publishing
         self._endpoints = endpoints
         self._log = log
-        self._cache = cache
-        self._settings = settings
-        self._open_remote = open_remote
+        self._settings = state.settings
+        self._now_ms = state.runtime.clock.now_ms
         self._jobs: dict[str, Job] = {}
         """Those that are not over, by name; and those that ended since somebody looked."""
         self._checking: set[asyncio.Task[None]] = set()
@@ -217,7 +211,7 @@ class Jobs:
                 job = self._job(record)
             except Refused as refused:
                 ended = replace(record, state=FAILED, outcome=refused.text, ended_ms=self._now_ms())
-                self._shared.committer.commit(self._broker.replay_records.put(ended))
+                self._committer.commit(self._broker.replay_records.put(ended))
                 continue
             self._jobs[record.name] = job
             if isinstance(job, CopyJob):
@@ -229,7 +223,7 @@ class Jobs:
     def users_changed(self) -> None:
         """Users may do other things now: a job whose requester may not do it any more pauses, and says so."""
         for job in self._jobs.values():
-            checking = self._shared.runtime.loop.create_task(job.check_requester())
+            checking = self._loop.create_task(job.check_requester())
             self._checking.add(checking)
             checking.add_done_callback(self._checking.discard)
 
@@ -239,7 +233,7 @@ class Jobs:
             job.close()
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
+        """The contents of these messages are no more."""
         for job in self._jobs.values():
             job.erased(markers)
 
@@ -248,9 +242,6 @@ class Jobs:
         for job in self._jobs.values():
             if isinstance(job, CopyJob) and not job.record.is_ended:
                 job.leaving(found)
-
-    def _now_ms(self) -> int:
-        return self._shared.runtime.clock.now_ms()
 
     # --- begun ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +255,7 @@ class Jobs:
                 many jobs as may be.
         """
         self._check_room()
-        self._log.check_reads("there is nothing to copy from")
+        self._broker.policy.check_reads("there is nothing to copy from")
         if request.place.kind is StartKind.LIVE:
             raise Refused(ErrorCode.INVALID_FIELD, "a copy is of what the log has; `live` is behind that")
         subscriptions = checked(request.subscriptions)
@@ -277,8 +268,8 @@ class Jobs:
         if request.remote:
             self._check_remote(request.remote, request.target)
         else:
-            topic_of(request.target, self._endpoints, self._shared.publishing)
-        return await self._begin(
+            topic_of(request.target, self._endpoints, self._publishing)
+        return await self._begin_job(
             ReplayRecord(
                 0,
                 request.name,
@@ -319,8 +310,8 @@ class Jobs:
             )
         selector_of(request.selector)
         if request.target:
-            topic_of(request.target, self._endpoints, self._shared.publishing)
-        return await self._begin(
+            topic_of(request.target, self._endpoints, self._publishing)
+        return await self._begin_job(
             ReplayRecord(
                 0,
                 request.name,
@@ -337,17 +328,17 @@ class Jobs:
             )
         )
 
-    async def _begin(self, record: ReplayRecord) -> ReplayRecord:
+    async def _begin_job(self, record: ReplayRecord) -> ReplayRecord:
         self._check_room()
         record, effects = self._broker.replay_records.begin(record)
         try:
             job = self._jobs[record.name] = self._job(record)
-            await self._shared.committer.committed(effects)
+            await self._committer.committed(effects)
         except Refused:
             self._jobs.pop(record.name, None)
             self._broker.replay_records.withdraw(record)
             raise
-        self._shared.runtime.log.info(
+        self._runtime.log.info(
             "replay_job_started",
             **{
                 log_keys.REPLAY: record.name,
@@ -364,19 +355,12 @@ class Jobs:
         if record.remote:
             if self._open_remote is None:
                 raise Refused(ErrorCode.NOT_ALLOWED, "nothing is published at other gateways from here")
-            label = record.remote
-            return RemoteCopyJob(
-                self._shared,
-                record,
-                self._cache,
-                lambda: self._settings.vpn.replay_targets.get(label),
-                self._open_remote,
-            )
+            return RemoteCopyJob(self._shared, record, self._open_remote)
         topic = ""
         if record.target:
-            topic = topic_of(record.target, self._endpoints, self._shared.publishing)
+            topic = topic_of(record.target, self._endpoints, self._publishing)
         if record.kind == COPY:
-            return CopyJob(self._shared, record, topic, self._cache)
+            return CopyJob(self._shared, record, topic)
         return DeadReturn(self._shared, record, topic)
 
     def _check_remote(self, label: str, address: str) -> None:

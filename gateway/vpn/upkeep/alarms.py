@@ -8,75 +8,57 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
-from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.sizing import LogPlan
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
-from gateway.vpn.history import LogHistory
-from gateway.vpn.role import Lease
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Service, ThreadedService
+from gateway.vpn.state import VpnState
 from gateway.vpn.upkeep.dead_letters import Discarded
 from store.errors import ReadFailed
-from store.ports import Archive, Durability, Reader
+from store.ports import Durability
 
 ASK_SECONDS: Final = 2.0
 """From an answer to the next question: how late it is known that a standby is gone, about."""
 
 
-class DurabilityWatch:
+class DurabilityWatch(ThreadedService):
     """
+    Watches what commits survive, and refuses messages while that is too little, where that is asked for. The store is
+    asked every few seconds; the engine may not answer for long.
+
     Args:
-        ask: ``store.ports.Store.durability``.
-        first: What it said when the store was opened; None if it could not.
-        requires_standby: Whether messages are to be refused while one machine alone has them.
-        name: The Message VPN's.
+        first: What the store said when it was opened; None if it could not.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], Durability],
-        first: Durability | None,
-        requires_standby: Callable[[], bool],
-        runtime: Runtime,
-        name: str,
-    ) -> None:
+    def __init__(self, state: VpnState, first: Durability | None) -> None:
+        super().__init__(state.runtime, f"durability {state.name}")
         self.found = first
         """What commits survive, as far as it is known; None while the engine does not say."""
-        self._ask = ask
-        self._requires_standby = requires_standby
-        self._loop = runtime.loop
-        self._ended = threading.Event()
-        self._name = name
+        self._ask = state.store.durability
+        self._settings = state.settings
 
     def start(self) -> None:
         """Ask again and again, of an engine whose answer can change."""
         if self.found is not Durability.DISK:
-            threading.Thread(target=self._run, name=f"durability {self._name}", daemon=True).start()
-
-    def close(self) -> None:
-        """Ask no more."""
-        self._ended.set()
+            super().start()
 
     def problem(self) -> str | None:
         """What an administrator should know of; None where it is as it should be."""
         if self.found is not Durability.ONE_MACHINE:
             return None
-        refused = ", and messages are refused" if self._requires_standby() else ""
+        refused = ", and messages are refused" if self._settings.requires_standby else ""
         return f"no synchronous standby answers: what is accepted is on one machine only{refused}"
 
     def refusal(self) -> Refused | None:
         """Why no message is taken now; None when it is. Asked once a batch."""
-        if self.found is not Durability.ONE_MACHINE or not self._requires_standby():
+        if self.found is not Durability.ONE_MACHINE or not self._settings.requires_standby:
             return None
         return Refused(
             ErrorCode.ONE_MACHINE,
@@ -84,46 +66,41 @@ class DurabilityWatch:
         )
 
     def _run(self) -> None:
-        while not self._ended.wait(ASK_SECONDS):
+        while not self._has_ended.wait(ASK_SECONDS):
             found: Durability | None = None
             with suppress(ReadFailed):
                 found = self._ask()
-            with suppress(RuntimeError):  # the loop is closed: the gateway ends
-                self._loop.call_soon_threadsafe(self._told, found)
+            self._tell(self._told, found)
 
     def _told(self, found: Durability | None) -> None:
         self.found = found
 
 
-class ArchiveWatch:
-    def __init__(self, history: LogHistory, runtime: Runtime) -> None:
-        self._history = history
-        self._runtime = runtime
-        self._task: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()
+class ArchiveWatch(Service):
+    """
+    Looks at what the log's archive has, now and then and when an archiver has told of more, so that whoever asks where
+    the history begins need not wait for it.
+    """
+
+    def __init__(self, state: VpnState) -> None:
+        super().__init__(state.runtime)
+        self._history = state.history
+        self.is_due = asyncio.Event()
+        """Set where an archiver has told of more."""
 
     def start(self) -> None:
         """Look now, and again and again, where there is an archive."""
         if self._history.archive is not None:
-            self._task = self._runtime.loop.create_task(self._watch())
-
-    def close(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-
-    def archived(self) -> None:
-        """An archiver has told of more."""
-        self._is_due.set()
+            self._begin(self._watch)
 
     async def _watch(self) -> None:
         while True:
-            self._is_due.clear()
+            self.is_due.clear()
             with suppress(ReadFailed):  # The archive says so itself, and that is an alarm.
                 await self._history.look(anew=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._runtime.tuning.archive_look_seconds):
-                    await self._is_due.wait()
+                    await self.is_due.wait()
 
 
 LOOK_SECONDS: Final = 1.0
@@ -139,57 +116,39 @@ _OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKin
 """Alarms about a quota."""
 
 
-class AlarmWatch:
-    def __init__(
-        self,
-        broker: Broker,
-        committer: Committer,
-        reader: Reader,
-        durability: DurabilityWatch,
-        lease: Lease | None,
-        runtime: Runtime,
-        archive: Archive | None = None,
-        discarded: dict[str, Discarded] | None = None,
-    ) -> None:
-        """
-        Args:
-            discarded: Dead messages that their queues did not take; what is old is taken out.
-        """
+class AlarmWatch(Service):
+    """
+    Args:
+        discarded: Dead messages that their queues did not take; what is old is taken out.
+    """
+
+    def __init__(self, state: VpnState, durability: DurabilityWatch, discarded: dict[str, Discarded]) -> None:
+        super().__init__(state.runtime)
         self.thresholds = AlarmThresholds()
-        self._broker = broker
-        self._committer = committer
-        self._reader = reader
+        self._broker = state.broker
+        self._committer = state.committer
+        self._reader = state.reader
         self._durability = durability
-        self._lease = lease
-        self._archive = archive
-        self._discarded = discarded if discarded is not None else {}
-        self._loop = runtime.loop
-        self._clock = runtime.clock
-        self._now_ms = runtime.clock.now_ms
-        self._alarms = Alarms(self._tell)
+        self._lease = state.lease
+        self._archive = state.history.archive
+        self._discarded = discarded
+        self._clock = state.runtime.clock
+        self._now_ms = state.runtime.clock.now_ms
+        self._alarms = Alarms(self._log_change)
+        self.active = self._alarms.active
+        """The alarms of this Message VPN that hold now, the oldest first."""
         self._left: list[Endpoint] = []
         """Endpoints still to be looked at."""
-        self._timer: asyncio.Handle | None = None
-        self._log = runtime.log
+        self._log = state.runtime.log
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        """Look, again and again."""
+        self._after(LOOK_SECONDS, self._look)
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def active(self) -> list[Alarm]:
-        """The alarms of this Message VPN that hold now, the oldest first."""
-        return self._alarms.active()
-
-    def store_failed(self, reason: str) -> None:
-        """A write failed."""
-        self._alarms.note(AlarmKind.STORE, "", f"the store cannot be written: {reason}", self._now_ms())
-
-    def store_works(self) -> None:
-        """A write succeeded."""
-        self._alarms.note(AlarmKind.STORE, "", None, self._now_ms())
+    def store_changed(self, problem: str | None) -> None:
+        """A write failed, for a reason; or one succeeded after that."""
+        text = None if problem is None else f"the store cannot be written: {problem}"
+        self._alarms.note(AlarmKind.STORE, "", text, self._now_ms())
 
     def unconfirmed(self) -> str | None:
         """Why nothing is delivered, and publishers wait: the store does not answer; None when it does."""
@@ -226,13 +185,13 @@ class AlarmWatch:
 
     def check(self) -> None:
         """Look at everything now."""
-        self._begin()
+        self._look_at_all()
         self._check(len(self._left))
 
     def _look(self) -> None:
         if self._committer.problem is not None:
             self._committer.try_store()
-        self._begin()
+        self._look_at_all()
         self._turn()
 
     def _turn(self) -> None:
@@ -242,7 +201,7 @@ class AlarmWatch:
         else:
             self.start()
 
-    def _begin(self) -> None:
+    def _look_at_all(self) -> None:
         broker, thresholds = self._broker, self.thresholds
         damage, standby_damage = self._reader.damage, self._reader.standby_damage
         if damage is not None:
@@ -328,7 +287,7 @@ class AlarmWatch:
             and alarm.threshold_percent in self.thresholds.queue_percent
         )
 
-    def _tell(self, alarm: Alarm, is_raised: bool) -> None:
+    def _log_change(self, alarm: Alarm, is_raised: bool) -> None:
         keys = {
             log_keys.ALARM: alarm.kind.value,
             log_keys.ENDPOINT: alarm.subject,

@@ -22,18 +22,15 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
-from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import Refused
-from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
 from gateway.core.settlements import PendingSettlement
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
 from gateway.vpn.consumers import Consumers
-from gateway.vpn.history import LogHistory
+from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.state import VpnState
 from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S: Final = 1.0
@@ -104,27 +101,18 @@ class DeadLetters:
 class DeadLetterMover:
     """Takes messages off endpoints for good, to the dead message queue of those that have one."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        publishing: Publishing,
-        consumers: Consumers,
-        committer: Committer,
-        history: LogHistory,
-        cache: MessageCache,
-        counters: Counters,
-        runtime: Runtime,
-    ) -> None:
-        self._broker = broker
+    def __init__(self, state: VpnState, publishing: Publishing, consumers: Consumers, feeds: Feeds) -> None:
+        self._broker = state.broker
+        self._committer = state.committer
+        self._history = state.history
+        self._cache = state.cache
+        self._counters = state.counters
+        self._runtime = state.runtime
+        self._loop = state.runtime.loop
+        self._most_under_way = state.runtime.tuning.dead_letters_under_way
         self._publishing = publishing
         self._consumers = consumers
-        self._committer = committer
-        self._history = history
-        self._cache = cache
-        self._counters = counters
-        self._runtime = runtime
-        self._loop = runtime.loop
-        self._most_under_way = runtime.tuning.dead_letters_under_way
+        self._feeds = feeds
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: dict[DeadLetters, None] = {}
         self.discarded: dict[str, Discarded] = {}
@@ -183,13 +171,8 @@ class DeadLetterMover:
         copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
         offered = _Copies()
-        self._publishing.put(
-            offered,
-            queue_topic(letters.queue),
-            contents,
-            bares,
-            list(letters.ids),
-        )
+        topic, deliveries = queue_topic(letters.queue), list(letters.ids)
+        self._publishing.take(offered, topic, contents, bares, deliveries, waits=False)
         offered.are_offered = True
         settlement = self._broker.settlements.begin(flow, letters.ids)
         letters.offered = offered
@@ -216,7 +199,7 @@ class DeadLetterMover:
             if letters.offered.refused_messages:
                 self._discarded(letters.queue, letters.offered)
             self._consumers.settled_by_transaction(settlement)
-            self._consumers.deliver(letters.endpoint)
+            self._feeds.deliver(letters.endpoint)
             return
         left = self._broker.settlements.kept(settlement)
         if left is None:
@@ -254,7 +237,7 @@ class DeadLetterMover:
             self._put(letters, letters.keeper, rows)
         else:
             del self._under_way[letters]
-            self._consumers.deliver(endpoint)
+            self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = _nothing) -> None:
         """

@@ -14,18 +14,17 @@ expired when they are about to be delivered, or get to the head, are:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from amqp_ext.message.fields import ttl_of
-from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.logging import log_keys
 from gateway.vpn.feeds.endpoint_feed import Feeds
-from gateway.vpn.runtime import CurrentSettings, Runtime
+from gateway.vpn.runtime import HOUR_MS, Service
+from gateway.vpn.state import VpnState
 
 READ_SECONDS: Final = 0.02
 """Until an endpoint whose head is being read from disk is looked at again."""
@@ -43,26 +42,21 @@ class _Head(NamedTuple):
     expires_ms: int
 
 
-class Expiry:
-    def __init__(self, broker: Broker, feeds: Feeds, runtime: Runtime) -> None:
-        self._broker = broker
+class Expiry(Service):
+    def __init__(self, state: VpnState, feeds: Feeds) -> None:
+        super().__init__(state.runtime)
+        self._broker = state.broker
         self._feeds = feeds
-        self._runtime = runtime
-        self._loop = runtime.loop
         self._heads: dict[str, _Head] = {}
         self._left: list[str] = []
         """Endpoints still to be looked at in this sweep."""
         self._reading: dict[str, int] = {}
         """Those whose head was being read, and their depths then: without progress since, they wait for the next."""
         self._again: list[str] = []
-        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(self._runtime.tuning.expiry_sweep_seconds, self._sweep)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        """Sweep, again and again."""
+        self._after(self._runtime.tuning.expiry_sweep_seconds, self._sweep)
 
     def _sweep(self) -> None:
         endpoints = self._broker.endpoints
@@ -91,7 +85,7 @@ class Expiry:
             self._timer = self._loop.call_soon(self._turn)
         elif self._again:
             self._left, self._again = self._again, left
-            self._timer = self._loop.call_later(READ_SECONDS, self._turn)
+            self._after(READ_SECONDS, self._turn)
         else:
             self.start()
 
@@ -145,40 +139,28 @@ def _has_ttl(row: Row | None) -> bool:
 LOOK_SECONDS: Final = 60.0
 """From one look to the next."""
 
-HOUR_SECONDS: Final = 3_600
 
-
-class UnusedSubscriptions:
+class UnusedSubscriptions(Service):
     """
     Deletes topic endpoints that have had no consumer for as long as the settings say (``subscription_expiry_hours``).
+    Their clients are gone, and what is published for them piles up.
 
     Args:
         delete: Deletes an endpoint with what lies on it.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        delete: Callable[[Endpoint], None],
-        settings: CurrentSettings,
-        runtime: Runtime,
-    ) -> None:
-        self._broker = broker
+    def __init__(self, state: VpnState, delete: Callable[[Endpoint], None]) -> None:
+        super().__init__(state.runtime)
+        self._broker = state.broker
+        self._settings = state.settings
         self._delete = delete
-        self._settings = settings
-        self._runtime = runtime
         self._unused_since: dict[Endpoint, float] = {}
-        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        self._look()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        """Look now, and again and again."""
+        self._every(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        self._timer = self._runtime.loop.call_later(LOOK_SECONDS, self._look)
         hours = self._settings.vpn.subscription_expiry_hours
         if not hours:
             self._unused_since.clear()
@@ -189,7 +171,7 @@ class UnusedSubscriptions:
             if not _can_be_unused(endpoint) or endpoint.flows or endpoint.waiting_flows:
                 continue
             since = self._unused_since[endpoint] = before.get(endpoint, now)
-            if now - since >= hours * HOUR_SECONDS:
+            if now - since >= hours * HOUR_MS / 1_000:
                 del self._unused_since[endpoint]
                 self._runtime.log.info("subscription_expired", **{log_keys.ENDPOINT: endpoint.name})
                 self._delete(endpoint)

@@ -13,7 +13,6 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from gateway.core.broker import Broker
 from gateway.core.sizing import (
     DAY_MS,
     HOUR_MS,
@@ -29,8 +28,8 @@ from gateway.core.sizing import (
     plan,
     plan_of_topics,
 )
-from gateway.vpn.committer import Committer
-from gateway.vpn.runtime import Counters, Runtime
+from gateway.vpn.runtime import Service
+from gateway.vpn.state import VpnState
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.trimming import TRIM_AT, TRIM_TO
 from store.errors import ReadFailed
@@ -43,31 +42,31 @@ SWEEP_COUNTS: Final = 10
 """Counts from one sweep for routes that nobody needs to the next."""
 
 
-class Counting:
-    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
-        self._broker = broker
-        self._committer = committer
-        self._loop = runtime.loop
+class Counting(Service):
+    """
+    Has the store know how much lies on endpoints. Nothing is written of an endpoint when a message
+    is put on it: its cursor says how much that was at some id.
+    """
+
+    def __init__(self, state: VpnState) -> None:
+        super().__init__(state.runtime)
+        self._broker = state.broker
+        self._committer = state.committer
         self._counts = 0
-        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(COUNT_SECONDS, self._count)
-
-    def close(self) -> None:
-        """Count what there is, as the last thing that is written."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._save()
+        """Count, again and again."""
+        self._after(COUNT_SECONDS, self._count)
 
     def _count(self) -> None:
-        self._save()
+        self.save()
         self._counts += 1
         if self._counts % SWEEP_COUNTS == 0:
             self._broker.publications.sweep_routes()
         self.start()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Count what there is; at the end it is the last thing that is written."""
         for effect in self._broker.counts.effects():
             self._committer.commit_when_convenient(effect)
 
@@ -76,37 +75,28 @@ LEAST_MS: Final = 10 * MINUTE_MS
 """A rate that was measured over less is no reason for an alarm."""
 
 
-class Sizing:
-    def __init__(
-        self, broker: Broker, reader: Reader, counters: Counters, alarms: AlarmWatch, runtime: Runtime
-    ) -> None:
-        self._broker = broker
-        self._reader = reader
-        self._counters = counters
+class Sizing(Service):
+    """Measures how quickly the log grows and what the disk has left."""
+
+    def __init__(self, state: VpnState, alarms: AlarmWatch) -> None:
+        super().__init__(state.runtime)
+        self._state = state
+        self._broker = state.broker
+        self._reader = state.reader
+        self._counters = state.counters
         self._alarms = alarms
-        self._runtime = runtime
         self.growth = LogGrowth()
         self.disk: DiskUse | None = None
         """As it was looked at last; None before that, and when it cannot be looked at."""
         self._is_begun = False
-        self._timer: asyncio.Handle | None = None
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Look now, and again and again."""
-        self._begin()
-        self._timer = self._runtime.loop.call_later(self._runtime.tuning.sizing_seconds, self.start)
-
-    def close(self) -> None:
-        """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._every(self._runtime.tuning.sizing_seconds, partial(self._begin, self._look))
 
     async def look(self) -> None:
         """Look now; whoever asks while that is done waits for the same look."""
-        await asyncio.shield(self._begin())
+        await asyncio.shield(self._begin(self._look))
 
     def plan(self, keep_ms: int = 0) -> tuple[Rate | None, LogPlan]:
         """What follows from the rate of the last week, or of as much of it as is known, by the last look."""
@@ -139,20 +129,11 @@ class Sizing:
             log.size_bytes, policy.quota_bytes, TRIM_AT, TRIM_TO, policy.max_age_hours, room_bytes=room
         )
 
-    def _begin(self) -> asyncio.Task[None]:
-        if self._task is None:
-            self._task = self._runtime.loop.create_task(self._look())
-            self._task.add_done_callback(self._done)
-        return self._task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-
     async def _look(self) -> None:
         try:
             if not self._is_begun:
                 await self._look_back()
-            self.disk = await asyncio.wrap_future(self._reader.submit(self._reader.disk))
+            self.disk = await self._state.read(self._reader.disk)
         except ReadFailed as error:
             self._runtime.report("log_read_failed", error)
             self.disk = None
@@ -172,10 +153,10 @@ class Sizing:
         """Note what the log took before now, as far back as it has messages."""
         log, counters, now_ms = self._broker.log, self._counters, self._runtime.clock.now_ms()
         if log.next_id > log.first_id:
-            reading = self._reader.submit(partial(_ids_since, self._reader, log.next_id, now_ms))
+            reading = self._state.read(_ids_since, self._reader, log.next_id, now_ms)
             a_message = log.size_bytes / (log.next_id - log.first_id)
             messages, size_bytes = counters.logged_messages, counters.logged_bytes
-            for time_ms, ids in await asyncio.wrap_future(reading):
+            for time_ms, ids in await reading:
                 self.growth.note(Taken(time_ms, messages - ids, size_bytes - ids * a_message))
         self._is_begun = True
 

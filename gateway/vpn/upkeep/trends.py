@@ -9,29 +9,24 @@ every minute, some endpoints a turn of the loop. What is kept of an endpoint is 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import Runtime, Service
 
 
-class Sampler:
-    """
-    Args:
-        seconds: An interval's.
-        take: Is told how many intervals have ended since the last time: more than one where the loop was kept.
-    """
+class Sampler(Service, ABC):
+    """Takes a sample at the end of each interval of so many seconds."""
 
-    def __init__(self, runtime: Runtime, seconds: float, take: Callable[[int], None]) -> None:
-        self._loop = runtime.loop
+    def __init__(self, runtime: Runtime, seconds: float) -> None:
+        super().__init__(runtime)
         self._clock = runtime.clock
         self._seconds = seconds
-        self._take = take
         self._due = 0.0
-        self._timer: asyncio.Handle | None = None
         self.until_ms = runtime.clock.now_ms()
         """When the last interval ended, ms since the epoch."""
 
@@ -46,13 +41,12 @@ class Sampler:
         self._due = self._clock.seconds() + self._seconds
         self._wait()
 
-    def close(self) -> None:
-        """Tell no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+    @abstractmethod
+    def _take(self, ended: int) -> None:
+        """So many intervals have ended since the last time: more than one where the loop was kept."""
 
     def _wait(self) -> None:
-        self._timer = self._loop.call_later(max(self._due - self._clock.seconds(), 0.0), self._end)
+        self._after(max(self._due - self._clock.seconds(), 0.0), self._end)
 
     def _end(self) -> None:
         # A timer may be a little early.
@@ -68,17 +62,17 @@ RATE_SLOTS: Final = 720
 """Intervals that are kept: an hour of five seconds each."""
 
 
-class Rates:
+class Rates(Sampler):
     """
     Args:
         counters: What is counted, by name; each only rises.
     """
 
     def __init__(self, counters: Mapping[str, Callable[[], int]], runtime: Runtime) -> None:
+        super().__init__(runtime, runtime.tuning.rates_seconds)
         self._counters = counters
         self._before = {name: count() for name, count in counters.items()}
         self._slots = {name: array("Q") for name in counters}
-        self.sampler = Sampler(runtime, runtime.tuning.rates_seconds, self._take)
 
     def counts(self, name: str) -> list[int]:
         """How many in each interval, the oldest first: of as much of the last hour as is known."""
@@ -106,15 +100,15 @@ MOST_COUNT: Final = (1 << 32) - 1
 """Messages that are told; a deeper endpoint is as deep."""
 
 
-class Depths:
+class Depths(Sampler):
     """
     Args:
         endpoints: All of them, by name.
     """
 
     def __init__(self, endpoints: Mapping[str, Endpoint], runtime: Runtime) -> None:
+        super().__init__(runtime, runtime.tuning.depths_seconds)
         self._endpoints = endpoints
-        self._loop = runtime.loop
         self._kept: dict[str, array[int]] = {}
         """A ring for each endpoint that is not empty, or was not."""
         self._slot = -1
@@ -122,16 +116,15 @@ class Depths:
         self._left: list[str] = []
         """Of the endpoints to be looked at for it, in reverse."""
         self._turn: asyncio.Handle | None = None
-        self.sampler = Sampler(runtime, runtime.tuning.depths_seconds, self._take)
 
     def start(self) -> None:
         """Begin with what lies there now."""
         self._take(1)
-        self.sampler.start()
+        super().start()
 
     def close(self) -> None:
         """Look no more."""
-        self.sampler.close()
+        super().close()
         if self._turn is not None:
             self._turn.cancel()
 

@@ -15,17 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Final, TypeAlias
 
-from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.model import Row, stored_bytes
 from gateway.core.trimming import TRIM_IDS
 from gateway.logging import log_keys
-from gateway.vpn.committer import Committer
-from gateway.vpn.runtime import Runtime
+from gateway.vpn.runtime import HOUR_MS, Service
+from gateway.vpn.state import VpnState
 from store.errors import ReadFailed, WriteFailed
 from store.ports import LengthPage, Reader
 
@@ -40,17 +38,18 @@ TRIM_NO_FURTHER: Final = 0.80
 
 
 class Trimmer:
-    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
-        self._broker = broker
-        self._committer = committer
-        self._runtime = runtime
+    def __init__(self, state: VpnState) -> None:
+        self._broker = state.broker
+        self._committer = state.committer
+        self._runtime = state.runtime
         self._before_id = 0
         """What an administrator asked for: everything below this goes."""
         self._aged_below = 0
         """Everything below this is older than the log keeps."""
         self._wanted_bytes = 0
         """What the first of the publishers that wait for room needs."""
-        self._tell: list[Callable[[], None]] = []
+        self.when_room: list[Callable[[], None]] = []
+        """Called whenever there is more room in the log."""
         self._is_making_room = False
         self._is_busy = False
         self._waits = False
@@ -58,11 +57,7 @@ class Trimmer:
         self._waiting: list[asyncio.Future[None]] = []
         self._turns: deque[asyncio.Future[None]] = deque()
         """Others who trim, and wait until no piece is on its way."""
-        self._log = runtime.log
-
-    def tell_of_room(self, made: Callable[[], None]) -> None:
-        """Call this, too, whenever there is more room in the log."""
-        self._tell.append(made)
+        self._log = state.runtime.log
 
     def make_room(self, size_bytes: int) -> None:
         """A message of so many bytes waits for room in the log; 0: none does."""
@@ -71,12 +66,12 @@ class Trimmer:
             self.run()
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """The log may have grown (``CommitListener``)."""
+        """The log may have grown."""
         if self._waits or (news and self._may_trim()):
             self.run()
 
     def not_committed(self) -> None:
-        """The log has not grown (``CommitListener``)."""
+        """The log has not grown."""
         if self._waits:
             self.run()
         if self._wanted_bytes and not self._is_wanted():
@@ -179,8 +174,8 @@ class Trimmer:
         return False
 
     def _told_of_room(self) -> None:
-        for made in self._tell:
-            made()
+        for tell in self.when_room:
+            tell()
 
     def trim_aged(self, before_id: int) -> None:
         """Trim everything below an id that is older than the log keeps; what is not archived yet follows when it is."""
@@ -207,41 +202,23 @@ class Trimmer:
         return self._broker.log.first_id
 
 
-HOUR_MS: Final = 3_600_000
+class Ageing(Service):
+    """Has the log trimmed of what is older than it may be, a little behind: it is looked at now and then."""
 
-
-class Ageing:
-    def __init__(self, broker: Broker, reader: Reader, trimmer: Trimmer, runtime: Runtime) -> None:
-        self._broker = broker
-        self._reader = reader
+    def __init__(self, state: VpnState, trimmer: Trimmer) -> None:
+        super().__init__(state.runtime)
+        self._state = state
+        self._broker = state.broker
         self._trimmer = trimmer
-        self._runtime = runtime
-        self._timer: asyncio.Handle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
 
     def start(self) -> None:
         """Look now, and again and again."""
-        self.run()
-        if not self._is_closed:
-            self._timer = self._runtime.loop.call_later(self._runtime.tuning.ageing_seconds, self.start)
-
-    def close(self) -> None:
-        """Look no more."""
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._every(self._runtime.tuning.ageing_seconds, self.run)
 
     def run(self) -> None:
         """Look now, unless that is being done."""
-        if self._broker.policy.max_age_hours and self._task is None and not self._is_closed:
-            self._task = self._runtime.loop.create_task(self._trim())
-            self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
+        if self._broker.policy.max_age_hours and not self._is_closed:
+            self._begin(self._trim)
 
     async def _trim(self) -> None:
         log = self._broker.log
@@ -250,9 +227,7 @@ class Ageing:
             return
         oldest_ms = self._runtime.clock.now_ms() - self._broker.policy.max_age_hours * HOUR_MS
         try:
-            found = await asyncio.wrap_future(
-                self._reader.submit(partial(self._reader.first_since, oldest_ms))
-            )
+            found = await self._state.read(self._state.reader.first_since, oldest_ms)
         except ReadFailed as error:
             self._runtime.report("log_read_failed", error)
             return
@@ -270,57 +245,36 @@ AGAIN_SECONDS: Final = 1.0
 """From what could not be done, as for a transaction that is under way, to the next try."""
 
 
-class TopicRetention:
+class TopicRetention(Service):
     """
+    Takes messages of some topics out of the log by the rules of retention, beside the quota and the age of all of it.
+
     Args:
         leaving: Told of messages that are about to leave the log.
     """
 
     def __init__(
-        self,
-        broker: Broker,
-        committer: Committer,
-        reader: Reader,
-        trimmer: Trimmer,
-        runtime: Runtime,
-        leaving: Sequence[Callable[[Leaving], None]],
+        self, state: VpnState, trimmer: Trimmer, leaving: Sequence[Callable[[Leaving], None]]
     ) -> None:
-        self._broker = broker
-        self._retention = broker.retention
-        self._committer = committer
-        self._reader = reader
+        super().__init__(state.runtime)
+        self._state = state
+        self._broker = state.broker
+        self._retention = state.broker.retention
+        self._committer = state.committer
+        self._reader = state.reader
         self._trimmer = trimmer
-        self._runtime = runtime
         self._leaving = leaving
-        self._timer: asyncio.Handle | None = None
-        self._again: asyncio.Handle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
         self._waits = False
         """For transactions, or for an archiver: it is tried again a little later."""
 
     def start(self) -> None:
         """Look now, and again and again."""
-        self.run()
-        if not self._is_closed:
-            self._timer = self._runtime.loop.call_later(self._runtime.tuning.ageing_seconds, self.start)
-
-    def close(self) -> None:
-        """Look no more."""
-        self._is_closed = True
-        for timer in (self._timer, self._again):
-            if timer is not None:
-                timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._every(self._runtime.tuning.ageing_seconds, self.run)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """The log may have grown (``CommitListener``)."""
+        """The log may have grown."""
         if news and self._task is None and not self._waits and self._retention.is_over_quota:
             self.run()
-
-    def not_committed(self) -> None:
-        """The log has not grown (``CommitListener``)."""
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages are no more, and take less of the disk."""
@@ -329,16 +283,15 @@ class TopicRetention:
 
     def run(self) -> None:
         """Look now, unless that is being done."""
-        if self._retention.rules and self._task is None and not self._is_closed:
-            self._task = self._runtime.loop.create_task(self._work())
-            self._task.add_done_callback(self._done)
+        if self._retention.rules and not self._is_closed:
+            self._begin(self._work)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        super()._ended(task)
         if self._is_closed:
             return
         if self._waits:
-            self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self.run)
+            self._loop.call_later(AGAIN_SECONDS, self.run)
         elif self._retention.is_over_quota:
             # By what came when it was nearly through.
             self.run()
@@ -373,17 +326,12 @@ class TopicRetention:
                 await self._committer.committed()
                 continue
             position, began = retention.counted_below, self._runtime.clock.seconds()
-            page, found = await self._read(partial(_counted, self._reader, position, retention.counts_from))
+            page, found = await self._state.read(_counted, self._reader, position, retention.counts_from)
             if version != retention.version or trimming.below > position:
                 continue
             retention.counted(found, page.position)
             # Others come first: it rests for as long as that took.
             await asyncio.sleep(self._runtime.clock.seconds() - began)
-
-    async def _read(
-        self, read: Callable[[], tuple[LengthPage, list[tuple[str, int, int]]]]
-    ) -> tuple[LengthPage, list[tuple[str, int, int]]]:
-        return await asyncio.wrap_future(self._reader.submit(read))
 
     # --- what is too much -----------------------------------------------------------------------------------------
 
@@ -401,9 +349,7 @@ class TopicRetention:
                 # What is over the quota is on its way into the store, or is not archived.
                 self._waits = self._waits or excess > 0 or possible < aged
                 return
-            page = await asyncio.wrap_future(
-                self._reader.submit(partial(self._reader.lengths_page, position, stop, rule.topics))
-            )
+            page = await self._state.read(self._reader.lengths_page, position, stop, rule.topics)
             if version != self._retention.version:
                 return
             found = [one for one in page.found if self._retention.of(one[1]) is kept]
@@ -427,7 +373,7 @@ class TopicRetention:
         """Everything below this is older than so many hours."""
         end = self._broker.log.next_id
         oldest_ms = self._runtime.clock.now_ms() - hours * HOUR_MS
-        found = await asyncio.wrap_future(self._reader.submit(partial(self._reader.first_since, oldest_ms)))
+        found = await self._state.read(self._reader.first_since, oldest_ms)
         return end if found is None else found
 
     async def _take_out(self, kept: KeptTopics, chosen: Leaving, version: int) -> bool:

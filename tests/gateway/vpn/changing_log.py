@@ -10,11 +10,15 @@ from typing import TypeVar, cast
 
 import structlog
 
-from gateway.core.log import ArchivedRun, History
+from gateway.core.broker import Broker
+from gateway.core.log import ArchivedRun, History, Retention
+from gateway.core.message_cache import CacheBudget, MessageCache
 from gateway.core.model import LogState, Row
 from gateway.core.replay.search import Search
 from gateway.vpn.history import LogHistory
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.state import VpnState
+from gateway.vpn.turns import UserTurns
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import MAX_ID, Archive, LogPage, Reader, RoutedPage, SearchPage, TallyPage, TopicPage
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
@@ -222,10 +226,28 @@ class ChangingArchive(_Pool):
         return next((row[0] for row in reversed(rows) if matches is None or matches(row[2])), None), first
 
 
+class _Broker:
+    """What it knows of the log."""
+
+    def __init__(self, world: World) -> None:
+        self.history = History(world.state)
+        self.retention = Retention(world.state)
+        self.trimming = world
+
+
+def state_of(world: World) -> tuple[VpnState, ChangingArchive]:
+    """What is known of both, in the running loop."""
+    archive, state = ChangingArchive(world), object.__new__(VpnState)
+    state.broker = broker = cast("Broker", _Broker(world))
+    state.reader = store = cast("Reader", ChangingStore(world))
+    state.runtime = runtime = Runtime(asyncio.get_running_loop(), structlog.get_logger())
+    state.search_turns = UserTurns()
+    state.cache = cache = MessageCache(CacheBudget(0), 1)
+    state.history = LogHistory(broker, cache, store, cast("Archive", archive), runtime)
+    return state, archive
+
+
 def history_of(world: World) -> tuple[LogHistory, ChangingArchive]:
     """Both as one, in the running loop."""
-    archive = ChangingArchive(world)
-    runtime = Runtime(asyncio.get_running_loop(), structlog.get_logger())
-    store = cast("Reader", ChangingStore(world))
-    history = History(world.state)
-    return LogHistory(history, lambda: world.below, store, cast("Archive", archive), runtime), archive
+    state, archive = state_of(world)
+    return state.history, archive

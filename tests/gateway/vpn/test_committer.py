@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -188,17 +188,15 @@ class Watching:
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
         self._told.append(f"not stored {deliveries}")
 
-    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        self._told.append("listeners")
-
-    def not_committed(self) -> None:
-        self._told.append("listeners")
+    def watch(self, committer: Committer) -> None:
+        committer.when_committed.append(lambda endpoints, news: self._told.append("listeners"))
+        committer.when_not_committed.append(lambda: self._told.append("listeners"))
 
 
 def test_who_waits_for_one_message_is_answered_before_all_else(commits: Commits) -> None:
     """Committed on the spot, once it is durable, and told once."""
     watching = Watching(commits.told)
-    commits.committer.tell(watching)
+    watching.watch(commits.committer)
     commits.store.now = (True, None)
     commits.committer.add(published(1, watching, 7))
     commits.loop.run()
@@ -208,7 +206,7 @@ def test_who_waits_for_one_message_is_answered_before_all_else(commits: Commits)
 def test_publishers_of_many_are_answered_with_what_else_their_connections_write(commits: Commits) -> None:
     """What the writer's thread has committed is told in its order."""
     watching = Watching(commits.told)
-    commits.committer.tell(watching)
+    watching.watch(commits.committer)
     commits.committer.add(published(1, watching, 7))
     commits.committer.add(published(2, watching, 8))
     commits.loop.run()
@@ -221,7 +219,7 @@ def test_publishers_of_many_are_answered_with_what_else_their_connections_write(
 def test_nobody_is_told_that_a_message_is_durable_which_is_not(commits: Commits) -> None:
     """A commit on the spot that failed is told as any other."""
     watching = Watching(commits.told)
-    commits.committer.tell(watching)
+    watching.watch(commits.committer)
     commits.store.now = (True, WriteFailed("the disk is full"))
     commits.committer.add(published(1, watching, 7))
     commits.loop.run()
@@ -249,7 +247,7 @@ def test_who_cannot_be_told_keeps_nobody_from_being_told(
     """What is pending is counted as before, and room is offered: a mistake in one link stops no other."""
     watching, mistaken = Watching(commits.told), Mistaken(commits.told)
     committer = commits.committer
-    committer.tell(watching)
+    watching.watch(committer)
     commits.store.now = (is_on_the_spot, error)
     committer.add(published(1, mistaken, 7))
     committer.add(published(2, watching, 8))

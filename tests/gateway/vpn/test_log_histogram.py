@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
-import structlog
 
-from gateway.core.log import History
-from gateway.vpn.log import Histogram, LogHistogram, SearchShared
-from gateway.vpn.runtime import Counters, Runtime
-from gateway.vpn.turns import UserTurns
-from store.ports import Reader
-from tests.gateway.vpn.changing_log import COUNT, ChangingStore, World, history_of
+from gateway.vpn.log import Histogram, LogHistogram
+from tests.gateway.vpn.changing_log import COUNT, World, state_of
 
 
 def histogram_of(world: World, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
     async def run() -> Histogram:
-        history, _ = history_of(world)
-        shared = SearchShared(
-            cast("Reader", ChangingStore(world)),
-            history,
-            Counters(),
-            Runtime(asyncio.get_running_loop(), structlog.get_logger()),
-            UserTurns(),
-        )
-        return await LogHistogram(shared, History(world.state)).between(from_ms, until_ms, most)
+        state, _ = state_of(world)
+        return await LogHistogram(state).between(from_ms, until_ms, most)
 
     return asyncio.run(run())
 

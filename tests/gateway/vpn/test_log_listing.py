@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
 from amqp_ext.selector.selector import compile_selector
 from gateway.core.replay.search import Search
-from gateway.vpn.log import LoggedMessages, LogListing, SearchShared, Wanted
-from gateway.vpn.runtime import Counters, Runtime
-from gateway.vpn.turns import UserTurns
-from store.ports import Reader
-from tests.gateway.vpn.changing_log import COUNT, ChangingStore, World, history_of
+from gateway.vpn.log import LoggedMessages, LogListing, Wanted
+from tests.gateway.vpn.changing_log import COUNT, World, state_of
 
 ALL = Wanted((), lambda topic: True)
 SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").matches))
@@ -29,10 +25,8 @@ def test_a_list_has_each_message_once(seed: int, wanted: Wanted) -> None:
         return wanted is ALL or (topic == "a" and 7 < number < 55)
 
     async def run() -> None:
-        history, _ = history_of(world)
-        store = cast("Reader", ChangingStore(world))
-        runtime = cast("Runtime", None)
-        listing = LogListing(SearchShared(store, history, Counters(), runtime, UserTurns()))
+        state, _ = state_of(world)
+        listing = LogListing(state)
         first, end = sorted(world.dice.sample(range(1, COUNT + 2), 2))
         count = world.dice.choice([1, 2, 5, 100])
         expected = [i for i, row in sorted(world.rows.items()) if first <= i < end and is_wanted(i, row[2])]

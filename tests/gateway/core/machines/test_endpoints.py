@@ -199,7 +199,7 @@ class EndpointMachine(TransactingMachine):
         resolved = await vpn.log.resolve_start(start, endpoint.topics.patterns)
         if broker.endpoints.get(endpoint.name) is endpoint:
             vpn.replays.check(endpoint, by_client=False)
-            kept = await unlogged_on(vpn, endpoint) if keeps else None
+            kept = await unlogged_on(vpn.state, endpoint) if keeps else None
             if broker.endpoints.get(endpoint.name) is not endpoint:
                 return
             vpn.replays.check(endpoint, by_client=False)

@@ -110,7 +110,7 @@ def test_a_replay_that_keeps_is_refused_when_another_began_first(machine: Endpoi
 
     async def ask() -> None:
         with pytest.raises(Refused, match="another replay of 'q1' began") as caught:
-            await unlogged_on(world.vpn, queue)
+            await unlogged_on(world.vpn.state, queue)
         refused.append(caught.value)
 
     machine.spawn(ask)

@@ -33,6 +33,7 @@ from gateway.core.replay.states import ReplayState
 from gateway.core.settlements import PendingSettlement
 from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.role import OpenedStore
 from gateway.vpn.runtime import Runtime, Tuning
 from gateway.vpn.upkeep.dead_letters import DeadLetters
 from gateway.vpn.upkeep.trimming import HOUR_MS
@@ -198,7 +199,7 @@ class World:
         store = _Store(self.store, self.reader, is_quick=self.sizes.is_quick)
         runtime = Runtime(self.loop, _Silent(), self._clock, self.tuning)
         with self.loop.running():
-            self.vpn = MessageVpn("default", VPN, self.limits, store, runtime)
+            self.vpn = MessageVpn("default", VPN, self.limits, OpenedStore(store), runtime)
             self.broker = self.vpn.broker
             self.broker.policy.quota_bytes = self.sizes.log_quota
             self._configure()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.feeds.log_feed import LogFeed
@@ -82,7 +83,11 @@ class Vpn:
     ) -> LogFeed:
         """A reader of what comes from now on, to ``last``."""
         resolved = Resolved(self.next_id, last=last, time_ms=None, is_live=True)
-        feed = self.world.vpn.readers.read_log(resolved, patterns, link, matches=matches, gives_way=gives_way)
+        topics = (
+            None if matches is None else SimpleNamespace(topics=SimpleNamespace(matches=matches), name="s")
+        )
+        stream = cast("Endpoint | None", topics)
+        feed = self.world.vpn.readers.read_log(resolved, patterns, link, stream=stream, gives_way=gives_way)
         self.run(feed)
         return feed
 
@@ -264,14 +269,14 @@ def test_a_link_that_asks_between_a_commit_and_its_news_loses_nothing(vpn: Vpn) 
     link = Link()
     feed = vpn.read(link, "a/x")
     first = vpn.next_id
-    listeners = vpn.world.vpn.committer._listeners
-    committed = listeners[0].committed
+    told = vpn.world.vpn.committer.when_committed
+    committed = told[0]
 
     def ask_first(*news: Any) -> None:
         feed.run()
         committed(*news)
 
-    listeners[0].committed = ask_first  # type: ignore[assignment,method-assign]
+    told[0] = ask_first
     vpn.publish("b/x", "a/x")
     assert link.received == [first + 1]
 
@@ -359,7 +364,7 @@ def test_readers_that_left_are_forgotten(vpn: Vpn) -> None:
     """Those of the same topics that stay go on; when the last has left, the index has nothing of them."""
     links = [Link(), Link()]
     one, other = (vpn.read(link, "a/x", "a/y") for link in links)
-    waiting = vpn.world.vpn.readers._waiting
+    waiting = vpn.world.vpn.readers.waiting
     vpn.world.on_loop(one.close)
     vpn.world.on_loop(one.close)
     assert list(waiting._groups["a/x", "a/y"].waiting) == [other]

@@ -14,6 +14,7 @@ import structlog
 from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
 from gateway.vpn import standby
+from gateway.vpn.runtime import Runtime
 from gateway.vpn.standby import StandbyReads
 from store.errors import LogTrimmed, ReadFailed
 from store.following import FollowedStore, ToldDefinitions, ToldLog
@@ -79,9 +80,8 @@ class Scene:
         self.taken_out_marks: list[RetentionMark] = []
         self.changed = asyncio.Event()
         self.why: str | None = None
-        self.reads = StandbyReads(
-            "v", self._open, self._begin, self._end, asyncio.get_running_loop(), structlog.get_logger()
-        )
+        runtime = Runtime(asyncio.get_running_loop(), structlog.get_logger())
+        self.reads = StandbyReads("v", runtime, self._open, self._begin, self._end)
 
     def _open(self) -> Any:
         if self.begun:

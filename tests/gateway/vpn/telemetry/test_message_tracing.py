@@ -39,7 +39,7 @@ class World:
         self.now_ns = SECOND_NS * 1_000
         self.next_id = 1
         self.tracing = MessageTracing(
-            self.sink, "v", lambda: self.next_id, ratio, now_ns=lambda: self.now_ns, dice=random.Random(1)
+            self.sink.add, "v", lambda: self.next_id, ratio, now_ns=lambda: self.now_ns, dice=random.Random(1)
         )
 
     def publish(self, content: bytes, first: int = 1, count: int = 1) -> list[Row]:

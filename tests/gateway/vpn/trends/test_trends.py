@@ -76,7 +76,7 @@ def test_each_interval_has_what_was_counted_in_it() -> None:
     """The oldest first, as many as have ended; what was counted before the beginning is in none."""
     time, counted = Time(), {"n": 100}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
-    found.sampler.start()
+    found.start()
     assert found.counts("n") == []
     for more in (3, 0, 7):
         counted["n"] += more
@@ -84,19 +84,19 @@ def test_each_interval_has_what_was_counted_in_it() -> None:
     counted["n"] += 50
     time.move(4.9)
     assert found.counts("n") == [3, 0, 7]
-    assert found.sampler.until_ms == BEGAN_MS + 15_000
-    assert found.sampler.interval_ms == 5_000
+    assert found.until_ms == BEGAN_MS + 15_000
+    assert found.interval_ms == 5_000
 
 
 def test_a_loop_that_was_kept_loses_no_interval() -> None:
     """What was counted in several is shared out; the end of the last one is where it would have been."""
     time, counted = Time(), {"n": 0}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
-    found.sampler.start()
+    found.start()
     counted["n"] = 10
     time.move(17, late=True)
     assert found.counts("n") == [3, 3, 4]
-    assert found.sampler.until_ms == BEGAN_MS + 15_000
+    assert found.until_ms == BEGAN_MS + 15_000
     counted["n"] = 11
     time.move(3)
     assert found.counts("n") == [3, 3, 4, 1]
@@ -106,14 +106,14 @@ def test_an_hour_is_kept() -> None:
     """And no more, however long the gateway runs, or slept."""
     time, counted = Time(), {"n": 0}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
-    found.sampler.start()
+    found.start()
     for _ in range(trends.RATE_SLOTS + 10):
         counted["n"] += 1
         time.move(5)
     assert found.counts("n") == [1] * trends.RATE_SLOTS
     time.move(3 * 3_600, late=True)
     assert len(found.counts("n")) == trends.RATE_SLOTS
-    found.sampler.close()
+    found.close()
     counted["n"] += 1
     before = found.counts("n")
     time.move(60)
@@ -134,7 +134,7 @@ def test_depths_are_those_at_the_end_of_each_minute() -> None:
     assert found.counts("q") == [5, 9, 0]
     assert found.counts("new") == [0, 1, 1]
     assert found.counts("empty") == [0, 0, 0]
-    assert found.sampler.until_ms == BEGAN_MS + 120_000
+    assert found.until_ms == BEGAN_MS + 120_000
     del endpoints["new"]
     time.move(60)
     assert found.counts("new") == [0] * 4

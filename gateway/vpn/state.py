@@ -1,0 +1,95 @@
+"""
+The state of a running Message VPN: what all of its parts work on, taken up where its store was left.
+
+Its parts (``gateway.vpn.message_vpn``) are given it as one value, and know of each other only what they are given
+beside it. Everything runs on the event loop's thread, and on what the VPN was given: store, loop, clock, logger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gateway.config import Limits, Vpn
+from gateway.core.broker import Broker
+from gateway.core.message_cache import CacheBudget, MessageCache
+from gateway.vpn.committer import Committer
+from gateway.vpn.history import LogHistory, off_loop
+from gateway.vpn.role import Lease, OpenedStore
+from gateway.vpn.runtime import Counters, CurrentSettings, Runtime, log_policy
+from gateway.vpn.tracing import MessageTracing
+from gateway.vpn.turns import ADMINISTRATION, HistoryPace, SelectionTurns, UserTurns
+
+T = TypeVar("T")
+
+
+class VpnState:
+    """
+    Args:
+        opened: Closed by whoever closes the Message VPN.
+        runtime: Its logger is bound to ``name``.
+    """
+
+    def __init__(
+        self, name: str, settings: Vpn, limits: Limits, opened: OpenedStore, runtime: Runtime
+    ) -> None:
+        self.name = name
+        self.runtime = runtime
+        self.settings = CurrentSettings(settings, limits)
+        self.store = store = opened.store
+        self.reader = store.reader
+        self.counters = Counters()
+        found = store.recovered
+        self.broker = broker = Broker(
+            found.log,
+            log_policy(settings.replay_log),
+            window=limits.endpoint_window,
+            create_queues=settings.create_queues,
+            flow_quantum=runtime.tuning.flow_quantum,
+        )
+        broker.restore(
+            found.endpoints,
+            found.routes,
+            found.replays,
+            found.next_number,
+            found.points,
+            found.records,
+            found.retention,
+        )
+        broker.replay_records.most = limits.replay_records
+        self.cache = MessageCache(runtime.cache_budget or CacheBudget(limits.tail_bytes), found.log.next_id)
+        """The newest messages."""
+        self.history = LogHistory(broker, self.cache, self.reader, opened.archive, runtime)
+        self.committer = Committer(store, broker, self.cache, self.counters, runtime)
+        """Makes all of it durable, in order; await ``committed`` before anybody is told."""
+        self.lease = self._lease()
+        """How long it delivers after a commit; None where nobody can take the store over."""
+        self.search_turns = UserTurns()
+        """Of users at reads of the log that take long: a page at a time, and one at a time."""
+        self.selection = SelectionTurns(runtime)
+        self.pace = HistoryPace(self.counters, runtime.clock, runtime.tuning.longest_pause)
+        self.tracing: MessageTracing | None = None
+        """Is told of messages; None where nothing is traced."""
+        if runtime.add_span is not None:
+            self.tracing = MessageTracing(
+                runtime.add_span, name, lambda: broker.log.next_id, runtime.sample_ratio
+            )
+
+    def read(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Have something done on one of the threads that read the store."""
+        return off_loop(self.reader, work, *args)
+
+    async def read_in_turn(self, work: Callable[..., T], *args: Any) -> T:
+        """The same for an administrator who reads for long: in turns with searches, a page each."""
+        async with self.search_turns.turn(ADMINISTRATION):
+            return await self.read(work, *args)
+
+    def _lease(self) -> Lease | None:
+        committer, settings = self.committer, self.settings
+        first = committer.confirmed_at
+        if first is None:
+            return None
+        return Lease(
+            lambda: committer.confirmed_at or first, lambda: settings.lease_seconds, self.runtime.loop
+        )
