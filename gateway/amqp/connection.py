@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
             self._refuse_bytes()
         elif self._is_held_up():
             self._pause_reading()
-        self.output.schedule_flush()
+        self.output.after_read()
 
     def _go_on_reading(self) -> None:
         """What had to wait for another turn of the loop goes on."""

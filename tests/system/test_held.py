@@ -5,6 +5,8 @@ which, and a well-behaved client beside it goes on.
 
 from __future__ import annotations
 
+import os
+import signal
 import ssl
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from amqp_ext.codec import Described, Symbol, UInt, ULong
+from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
 from amqp_ext.sasl.passwords import hash_password
 from gateway.users import WAITING_PER_ADDRESS
 from tests.support.frames import (
@@ -55,7 +57,7 @@ def piece(handle: int, body: bytes) -> bytes:
 def wait_until_said(gateway: GatewayProcess, limit: str) -> None:
     """The gateway's log says that a connection was refused by a limit."""
     wait_until(
-        lambda: any(limit in str(line) for line in gateway.logging.lines("connection_refused")),
+        lambda: any(limit in str(line) for line in gateway.log_lines("connection_refused")),
         f"a line that names {limit}",
     )
 
@@ -251,6 +253,33 @@ def test_a_peer_that_reads_no_answer_is_not_read(start: Start) -> None:
                 peer.send(*(transfer_frame(0, number, b"no message") for number in range(sent, sent + 500)))
                 sent += 500
         assert sent < 2_000_000
+        assert gateway.resident_bytes() - before < ONE_PEER
+    assert gateway.mistakes() == []
+
+
+def test_answers_that_nobody_reads_are_bounded_however_much_comes_at_once(start: Start) -> None:
+    """
+    A gateway that was stopped finds megabytes in a socket's buffer, and reads all of it in one turn of its loop:
+    messages for the anonymous relay that are refused. It stops reading once their answers fill the socket.
+    """
+    gateway = start()
+    before = gateway.resident_bytes()
+    refused = b"\x00\x53\x73" + encode([None, None, "topic://a\0"]) + data(b"x")
+    with Peer.opened(gateway.address) as peer:
+        peer.attach_sender(None)
+        os.kill(gateway.pid, signal.SIGSTOP)
+        peer.sock.settimeout(0.5)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 400_000:
+                peer.send(*(transfer_frame(0, number, refused) for number in range(sent, sent + 500)))
+                sent += 500
+        os.kill(gateway.pid, signal.SIGCONT)
+        assert sent * len(transfer_frame(0, 0, refused)) > 2 * MEGABYTE, (
+            "the socket's buffers took little: nothing is shown"
+        )
+        with Bystander(gateway) as bystander:
+            wait_until(lambda: bystander.count > 50, "others are served")
         assert gateway.resident_bytes() - before < ONE_PEER
     assert gateway.mistakes() == []
 

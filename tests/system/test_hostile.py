@@ -120,7 +120,7 @@ def played(gateway: GatewayProcess) -> dict[str, Played]:
             except TimeoutError:
                 answers[name] = b"", False
     return {
-        name: Played(*taken_apart(answer), has_ended, gateway.logging.lines(peer=names[name]))
+        name: Played(*taken_apart(answer), has_ended, gateway.log_lines(peer=names[name]))
         for name, (answer, has_ended) in answers.items()
     }
 

@@ -109,6 +109,19 @@ class Output:
 
     # --- what the connection does -------------------------------------------------------------------------------
 
+    def after_read(self) -> None:
+        """
+        The engine has been given what came in one read: write what it has to say of that at the end of this turn, or at
+        once where it has not yet written what it says of an earlier read.
+
+        A turn may have 32 reads of 256 KB (libuv's ``uv__read``), each with thousands of messages that are refused: all
+        their answers would be in the engine before the first is seen to fill the socket, and reading paused.
+        """
+        if self._is_scheduled:
+            self.flush()
+        else:
+            self.schedule_flush()
+
     @property
     def is_writable(self) -> bool:
         """The socket's buffer has room."""
