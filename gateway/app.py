@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,8 @@ from gateway.config import (
 )
 from gateway.engines import ChosenStores, engine_of, files_in
 from gateway.ledger import Ledger
-from gateway.logging import lines, log_keys
+from gateway.logging import log_keys
+from gateway.logging.lines import configure as configure_logging
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.hosted import MessageVpns, OpenArchive, VpnPorts
@@ -149,11 +150,12 @@ class Gateway:
         self._clock = clock
         self._tuning = tuning
         self._open_archive = archive
+        self._services = AsyncExitStack()
+        """Stops what runs, the last that was started first."""
         self._users: Users | None = None
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
         self.admin: list[str] = []
-        self._folder: DataFolder | None = None
         self._container: Container | None = None
         self._admin_server: AdminServer | None = None
         self._reloading = asyncio.Lock()
@@ -169,17 +171,19 @@ class Gateway:
             gateway.tls.TlsError: A certificate cannot be used.
             gateway.config.ConfigError: What administrators changed before cannot be read.
         """
-        settings = self._configuration.settings
-        self._folder = DataFolder(settings.data)
-        if found := self._folder.open_to_others():
-            log.warning(
-                "data_open_to_others",
-                **{log_keys.DATA: str(self._folder.path), log_keys.REASON: ", ".join(found)},
-            )
-        stores = ChosenStores(self._folder.path, self._open_stores, self._engine)
+        settings, services = self._configuration.settings, self._services
+        folder = DataFolder(settings.data)
+        services.callback(folder.release)
+        if found := folder.open_to_others():
+            values = {log_keys.DATA: str(folder.path), log_keys.REASON: ", ".join(found)}
+            log.warning("data_open_to_others", **values)
+        stores = ChosenStores(folder.path, self._open_stores, self._engine)
         try:
             self._spans = open_telemetry(settings.telemetry)
+            if self._spans is not None:
+                services.push_async_callback(asyncio.to_thread, self._spans.close)
             self._users = Users(settings)
+            services.callback(self._users.checks.close)
             ports = VpnPorts(
                 stores.of,
                 self._open_archive,
@@ -191,15 +195,18 @@ class Gateway:
             )
             self._vpns = MessageVpns(
                 self._configuration,
-                self._folder.path,
+                folder.path,
                 advertised_by(settings.listeners),
                 lambda: self.connections,
                 ports,
             )
+            services.push_async_callback(self._vpns.close)
             self._vpns.start()
             self._container = Container(settings, self._users, self._vpns)
+            services.push_async_callback(self._container.stop)
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, self, listener=settings.admin)
+            services.push_async_callback(self._admin_server.stop)
             self.admin = await self._admin_server.start()
         except BaseException:
             await self.stop()
@@ -207,18 +214,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Stop accepting, finish the commit under way, detach links, close the files."""
-        if self._admin_server is not None:
-            await self._admin_server.stop()
-        if self._container is not None:
-            await self._container.stop()
-        if self._vpns is not None:
-            await self._vpns.close()
-        if self._users is not None:
-            self._users.close()
-        if self._spans is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._spans.close)
-        if self._folder is not None:
-            self._folder.release()
+        await self._services.aclose()
 
     async def reload(self) -> Reloaded:
         """
@@ -383,7 +379,7 @@ async def _reload(gateway: Gateway) -> None:
 def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
     _share_one_heap()  # before there is a second thread, which would take a heap of its own
-    lines.configure(configuration.settings.log)
+    configure_logging(configuration.settings.log)
     try:
         sockets.provide_descriptors(configuration.settings.limits.max_connections)
     except sockets.TooFewDescriptors as error:

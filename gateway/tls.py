@@ -36,14 +36,6 @@ class TlsError(ValueError):
     """A certificate, key or authority file cannot be used; the sentence names the file."""
 
 
-class HasPeerCertificate(Protocol):
-    """What ``ssl.SSLSocket`` and ``ssl.SSLObject`` have in common here."""
-
-    def getpeercert(self) -> Any:
-        """The verified certificate of the peer as a dictionary; None if it sent none, empty if it was not
-        verified."""
-
-
 class _KeyIsEncryptedError(Exception):
     """Raised where OpenSSL would ask the terminal for a pass phrase."""
 
@@ -82,13 +74,13 @@ def renew(context: ssl.SSLContext, tls: TlsFiles) -> None:
         _load_authorities(context, tls.client_ca)
 
 
-def peer_common_name(ssl_object: HasPeerCertificate) -> str | None:
+def peer_common_name(ssl_object: ssl.SSLObject) -> str | None:
     """The common name in the client's verified certificate (RFC 5280 §4.1.2.6).
 
     None if there is no certificate, or if it has no common name or several: which one is meant must not be
     guessed.
     """
-    certificate = ssl_object.getpeercert() or {}
+    certificate: Any = ssl_object.getpeercert() or {}
     subject = certificate.get("subject", ())
     names = [value for relative_name in subject for key, value in relative_name if key == "commonName"]
     return names[0] if len(names) == 1 else None

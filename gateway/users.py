@@ -46,11 +46,11 @@ class Users:
     def __init__(self, settings: Settings) -> None:
         self.decoy_key: Final = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same for every peer while the process lives."""
-        self._facts: Mapping[str, tuple[object, ...]] = {}
-        """What is said of each user, to tell changes by."""
+        self.facts: Mapping[str, tuple[object, ...]] = {}
+        """All settings of each user, with the contents of the files that they name: who compares them sees changes."""
         self.generation = 0
         """Rises with each ``reload``: who signed in before one may be another's user now."""
-        self._checks = PasswordChecks()
+        self.checks: Final = PasswordChecks()
         """Of administrators, whom no flood of clients is to keep out."""
         self.reload(settings)
 
@@ -76,11 +76,13 @@ class Users:
             name: (user, passwords.get(name), sas_keys.get(name), tokens.get(name))
             for name, user in users.items()
         }
-        before, self._facts = self._facts, facts
+        before, self.facts = self.facts, facts
         self.generation += 1
         self._users = users
-        self._passwords = passwords
-        self._sas_keys = sas_keys
+        self.passwords: Mapping[str, StoredPassword] = passwords
+        """What is kept of the passwords of those that have one."""
+        self.sas_keys: Mapping[str, str] = sas_keys
+        """The keys of users' shared access signatures."""
         self._tokens = tokens
         self._by_certificate = {
             certificate: name for name, user in users.items() for certificate in user.certificate_names
@@ -96,20 +98,12 @@ class Users:
         """Passwords that were right since."""
         return frozenset(name for name in {**before, **facts} if before.get(name) != facts.get(name))
 
-    def facts_of(self, name: str) -> object:
-        """All that is said of a user, to tell by whether other things were said of it before; None for nobody."""
-        return self._facts.get(name)
-
     @property
     def are_configured(self) -> bool:
         """Whether there is any user. Without, everyone may do everything."""
         return bool(self._users)
 
     # --- who it is ----------------------------------------------------------------------------------------------
-
-    def stored_password(self, name: str) -> StoredPassword | None:
-        """What is kept of a user's password; None for a user without one, and for nobody."""
-        return self._passwords.get(name)
 
     async def has_password(self, name: str, password: str, address: str = "") -> bool:
         """
@@ -122,23 +116,15 @@ class Users:
             TooManyChecks: Whoever asks may try again later.
         """
         # The one of before: after a reload meanwhile, the password may be another.
-        stored, verified = self._passwords.get(name), self.verified
+        stored, verified = self.passwords.get(name), self.verified
         if verified.has(name, password):
             return True
         verify = (stored or self._decoy).verify
-        is_right = await self._checks.check(address, lambda: verify(password))
+        is_right = await self.checks.check(address, lambda: verify(password))
         if not is_right or stored is None:
             return False
         verified.add(name, password)
         return True
-
-    def close(self) -> None:
-        """No more passwords are checked; one that is worked on is not waited for."""
-        self._checks.close()
-
-    def sas_key(self, name: str) -> str | None:
-        """The key of a user's shared access signatures."""
-        return self._sas_keys.get(name)
 
     def name_of_certificate(self, common_name: str | None) -> str | None:
         """The user that a verified client certificate names, by the certificate's common name."""

@@ -124,7 +124,7 @@ class Sessions:
         while len(self._by_hash) >= MOST_SESSIONS:
             self._drop(next(iter(self._by_hash)))
         token, now = secrets.token_urlsafe(_BYTES), self._now()
-        session = Session(user, secrets.token_urlsafe(_BYTES), self._users.facts_of(user), now, now)
+        session = Session(user, secrets.token_urlsafe(_BYTES), self._users.facts.get(user), now, now)
         self._by_hash[_hash(token)] = session
         return token, session
 
@@ -172,7 +172,7 @@ class Sessions:
             self._are_wanted()
             and now - session.used < IDLE_S
             and now - session.begun < WHOLE_S
-            and session.facts == self._users.facts_of(session.user)
+            and session.facts == self._users.facts.get(session.user)
         )
 
     def _sweep(self) -> None:

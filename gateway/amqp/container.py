@@ -189,7 +189,7 @@ class Container:
         users = self._users
         return SaslServer(
             mechanisms=mechanisms,
-            credentials=users.stored_password,
+            credentials=lambda name: users.passwords.get(name),  # noqa: PLW0108 - a reload exchanges the mapping
             verified=users.verified,
             external_user=users.name_of_certificate(certificate_name),
             sasl_required="ANONYMOUS" not in mechanisms,

@@ -225,9 +225,9 @@ def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
     """A process whose stderr is not read for a while goes on, and says afterwards what is missing."""
     program = (
         "import sys, structlog\n"
-        "from gateway import logging_setup\n"
+        "from gateway.logging import lines\n"
         "from gateway.config import Logging\n"
-        "logging_setup.configure(Logging())\n"
+        "lines.configure(Logging())\n"
         "for number in range(60_000):\n"
         "    structlog.get_logger().info('line', number=number)\n"
         "print('logged', flush=True)\n"

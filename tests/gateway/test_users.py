@@ -51,11 +51,11 @@ def test_a_user_is_known_by_each_of_what_is_configured(tmp_path: Path) -> None:
         ),
     )
     for name in ("ann", "bob"):
-        assert str(users.stored_password(name)) == HASH
+        assert str(users.passwords[name]) == HASH
         assert has_password(users, name, "secret")
         assert not has_password(users, name, "wrong")
     assert [users.name_of_token(token) for token in ("t0", "t1", "t2")] == ["bob", "ann", None]
-    assert [users.sas_key(name) for name in ("ann", "bob", "cid")] == [None, "k" * 16, None]
+    assert [users.sas_keys.get(name) for name in ("ann", "bob", "cid")] == [None, "k" * 16, None]
     certificates = ("ann.example", "bob.example", "", None)
     assert [users.name_of_certificate(name) for name in certificates] == ["ann", None, None, None]
 

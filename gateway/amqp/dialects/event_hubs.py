@@ -283,7 +283,7 @@ class TokenService:
         """
         try:
             token = read_token(text)
-            key = self._users.sas_key(token.key_name)
+            key = self._users.sas_keys.get(token.key_name)
             if key is None:
                 raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
             token.check(key, SystemClock.now_ms() / 1_000)
