@@ -75,7 +75,7 @@ class MoveCursor:
     size_bytes: int = 0
     """To be added to the content of those."""
     done: Sequence[int] = ()
-    """Ids that it passes now: what is held by endpoints alone is let go of by this one."""
+    """Ids that it passes now: of a message that endpoints alone hold, this one holds no more."""
     attempts: Sequence[int] = ()
     """Ids of which no failed deliveries need be on record any more."""
     references: Sequence[int] = ()
@@ -140,8 +140,8 @@ class CountedUpTo:
 @dataclass(frozen=True, slots=True)
 class AddReferences:
     """
-    Logged messages that an endpoint has though no route leads to it, or though it was done with them: copies, and what
-    a replay that was forced to be complete had put. A reference that is there already stays.
+    Logged messages that an endpoint has though no route leads to it, or though its cursor has passed them: copies, and
+    what a replay that was forced to be complete had put. A reference that is there already stays.
     """
 
     cursor: int
@@ -230,7 +230,7 @@ class SaveEndpoint:
 
     number: int
     cursor: int
-    """The number of its cursor: what lies on it is what its routes lead to and the cursor is not done with."""
+    """The number of its cursor: what its routes lead to and the cursor has not passed is on the endpoint."""
     name: str
     kind: str
     settings: str

@@ -123,7 +123,7 @@ class LogState:
         return self.next_id - 1
 
     def follow(self, told: LogState) -> None:
-        """Another gateway writes it, and has told of this."""
+        """Another gateway writes the log, and this is what it has reported."""
         self.first_id, self.floor_ms, self.size_bytes = told.first_id, told.floor_ms, told.size_bytes
         self.next_id, self.last_time_ms, self.archived_id = told.next_id, told.last_time_ms, told.archived_id
         self.unused_id = self.next_id

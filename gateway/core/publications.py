@@ -71,7 +71,7 @@ class Publications:
         self.unlogged_on_way: dict[Publication, None] = {}
         """What the log does not take, and is not committed yet."""
         self._emptied: dict[Endpoint, None] = {}
-        """Endpoints that were emptied as a whole, and may be told of what was on its way then."""
+        """Endpoints that were emptied as a whole while publications were on their way to them."""
 
     def publish(
         self,
@@ -178,7 +178,7 @@ class Publications:
         The publication is durable: its messages are ready.
 
         Returns:
-            The endpoints that are told of it, each to be looked at for consumers.
+            The endpoints where messages became ready, each to be looked at for consumers.
         """
         rows = publication.rows
         last = rows[-1][ID]
@@ -222,12 +222,12 @@ class Publications:
             self._log.unused_id = publications[0].rows[0][ID]
 
     def emptied(self, endpoint: Endpoint) -> None:
-        """It was emptied as a whole: until all that is on its way is committed, it is told of what is not for it."""
+        """It was emptied as a whole: it drops what is on its way now, once that is committed."""
         if not endpoint.committed_up_to(self._log.newest_id):
             self._emptied[endpoint] = None
 
     def deleted(self, endpoint: Endpoint) -> None:
-        """It is gone: nobody tells it anything any more."""
+        """It is gone: no publication concerns it any more."""
         self._emptied.pop(endpoint, None)
 
     def sweep_routes(self) -> None:
@@ -284,13 +284,13 @@ class Origins:
 
     def __init__(self) -> None:
         self.watchers: dict[Any, None] = {}
-        """Who asked; while there is nobody, publications need not be told of."""
+        """Who asked; while there is nobody, publications need not be noted."""
         self._starts: list[int] = []
         self._stops: list[int] = []
         self._origins: list[str] = []
 
     def watch(self, watcher: Any) -> None:
-        """Remember origins from now on, until ``forget`` is told of the last watcher."""
+        """Remember origins from now on, until ``forget`` for the last watcher."""
         self.watchers[watcher] = None
 
     def forget(self, watcher: Any) -> None:

@@ -40,7 +40,7 @@ class Route(RoutedMessages):
 
     @property
     def awake(self) -> tuple[Endpoint, ...]:
-        """Those of its endpoints that are told of each message."""
+        """Those of its endpoints that are awake: they are told of each message."""
         if self._awake is None:
             self._awake = tuple(endpoint for endpoint in self.endpoints if endpoint.is_awake)
         return self._awake

@@ -1,15 +1,14 @@
 """
-The backlog of an endpoint: what lies on it, and how much that is.
+The backlog of an endpoint: its unsettled messages, with their count and size.
 
-A message lies on an endpoint in one of three ways. Its route leads to the endpoint, and the endpoint's cursor is not
-done with it. Or a replay has put it there, out of the log, and the replay's own cursor is not done with it. Or there is
-a reference to it: a copy that an administrator made, or what a replay had put and the log, or the replay, has dropped
-since. ``PutMessages`` has the last two.
+A message is on an endpoint in one of three ways. Its route leads to the endpoint, and the endpoint's cursor has not
+passed it. Or a replay has put it there, out of the log, and the replay's own cursor has not passed it. Or there is a
+reference to it: a copy that an administrator made, or what a replay had put before the log or the replay dropped it.
+``PutMessages`` has the last two.
 
-How much that is need not be added up for each publication: an endpoint that is not awake (nobody consumes, no quota)
-has what its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the
-store's counts to what they are here, as of the last committed id, so that a start counts what came after and nothing
-else.
+Nobody adds up counts for each publication: the backlog of an endpoint that is asleep (no consumer, no quota) is what
+its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the store's
+counts to what they are here, as of the last committed id, so that a start counts what came after and nothing else.
 """
 
 from __future__ import annotations
@@ -34,6 +33,9 @@ from gateway.core.model import ID, ROUTE, WHOLE, Row
 
 class RoutedMessages:
     """
+    The messages of one route, as the endpoints of that route see them. ``gateway.core.router.Route`` knows the
+    endpoints.
+
     Attributes:
         numbers: What messages of it name in the store, the one of new messages first; several where endpoints that told
             them apart are gone.
@@ -53,7 +55,7 @@ class RoutedMessages:
         self.newest_id = newest_id
 
     def endpoints_changed(self) -> None:
-        """One of its endpoints wants to be told of each message from now on, or no longer."""
+        """One of its endpoints has woken up or fallen asleep."""
 
 
 class PutMessages:
@@ -85,14 +87,14 @@ class PutMessages:
         self._cursor_number = cursor_number
         self._part = part
         self.messages = 0
-        """How many lie here."""
+        """How many there are."""
         self.size_bytes = 0
         """Their content."""
         self.replayed: Cursor | None = None
         """The cursor of the replay that puts messages here; its open ones are those that lie here."""
         self.replay_cursor_number = 0
         self.archived: set[int] = set()
-        """What the replay has put that the log's archive alone has: the store has nothing of it to be let go of."""
+        """What the replay has put that the log's archive alone has: the store holds nothing of it."""
         self.references: set[int] = set()
         self.waiting: deque[int] = deque()
         """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
@@ -107,7 +109,7 @@ class PutMessages:
         """The same of those that the archive alone has."""
 
     def reset(self, cursor_number: int) -> None:
-        """They are gone with all that lay on the endpoint, which has another cursor."""
+        """They are dropped with everything on the endpoint, which has another cursor."""
         self._cursor_number = cursor_number
         self.replayed = None
         self.replay_cursor_number = 0
@@ -160,7 +162,7 @@ class PutMessages:
 
     @property
     def ids(self) -> list[int]:
-        """What lies here by the replay and by references, rising."""
+        """What is here by the replay and by references, rising."""
         return sorted(self.references if self.replayed is None else {*self.references, *self.replayed.open})
 
     def drop_references(self, ids: Sequence[int], attempts: Sequence[int] = ()) -> MoveCursor:
@@ -333,7 +335,7 @@ class PutMessages:
         return ids, [*effects, *self.end_replay()]
 
     def refer(self, ids: Collection[int], size_bytes: int) -> None:
-        """References lead to these, which lie here from now on."""
+        """References lead to these, which are on the endpoint from now on."""
         self.references.update(ids)
         self.messages += len(ids)
         self.size_bytes += size_bytes
@@ -384,7 +386,7 @@ class Backlog:
         self.routes: dict[RoutedMessages, None] = {}
         """Routes that lead here."""
         self.is_awake = False
-        """It counts each message of its routes itself."""
+        """It counts each message of its routes itself: somebody consumes, or there is a quota."""
         self.emptied_up_to = 0
         """Everything up to this id was dropped as a whole."""
         self._dropped_on_way = 0
@@ -395,7 +397,7 @@ class Backlog:
 
     @property
     def messages(self) -> int:
-        """How many messages lie here, durably, unsettled ones among them."""
+        """How many messages are on the endpoint, durably; those handed out and not settled among them."""
         return self.put.messages + sum(self._counts(part)[0] for part in self.parts)
 
     @property
@@ -417,7 +419,7 @@ class Backlog:
         return room
 
     def reserve(self, messages: int, size_bytes: int) -> None:
-        """So many are about to be put here; negative where they are about to go, or come to nothing."""
+        """So many messages are about to come; negative where they are about to go, or come to nothing."""
         self._reserved_messages += messages
         self._reserved_bytes += size_bytes
 
@@ -432,7 +434,7 @@ class Backlog:
 
     def resize(self, part: int | None, size_bytes: int, *, is_saved: bool) -> None:
         """
-        Content of a message that lies here takes so many bytes more.
+        The content of a message on the endpoint takes so many bytes more.
 
         Args:
             part: Of the cursor that it is in; None where it was put here.
@@ -475,7 +477,7 @@ class Backlog:
         del self.routes[route]
 
     def retire_route(self, route: RoutedMessages) -> None:
-        """The endpoint is done with a route, and no more comes by it."""
+        """Every message of a route is settled here, and no more comes by it."""
         if not self.is_awake:
             self.parts[self.part_of(route)].count(route.messages, route.size_bytes)
         del self.routes[route]
@@ -485,7 +487,7 @@ class Backlog:
         return route.newest_id <= self.parts[self.part_of(route)].floor
 
     def wake(self, is_awake: bool) -> bool:
-        """From now on it counts each message itself, or leaves that to its routes; whether that is another way."""
+        """Count each message from now on, or leave that to the routes; whether that is a change."""
         if is_awake == self.is_awake:
             return False
         sign = 1 if is_awake else -1
@@ -497,33 +499,34 @@ class Backlog:
         return True
 
     def published(self, route: RoutedMessages, messages: int, size_bytes: int) -> None:
-        """Messages of a route are durable; told while it is awake."""
+        """Messages of a route are durable; called while the backlog is awake."""
         self.parts[self.part_of(route)].count(messages, size_bytes)
 
     # --- what is written --------------------------------------------------------------------------------------------
 
     def open_effects(self, floor: int) -> list[Effect]:
-        """The cursor is new: everything up to ``floor`` is not here."""
+        """The cursor is new, and begins at ``floor``."""
         return [OpenCursor(self.cursor_number, tuple(self.parts), floor)]
 
     def drop_on_way(self, count: int) -> None:
-        """These are committed now that everything was dropped: they were before that, and do not come to lie here."""
+        """So many messages were published before everything was dropped and are committed after it: they are dropped,
+        too."""
         self._dropped_on_way += count
 
     def take_dropped_on_way(self) -> int:
-        """How many messages were on their way when everything was dropped, and are gone, since this was asked last."""
+        """How many messages ``drop_on_way`` has counted since this was called last."""
         count, self._dropped_on_way = self._dropped_on_way, 0
         return count
 
     def drop_effects(self, up_to: int) -> list[Effect]:
-        """Nothing up to an id is here any more."""
+        """Everything up to an id is dropped."""
         effects: list[Effect] = [DropCursor(self.cursor_number, self._number, up_to)]
         if self.put.replay_cursor_number:
             effects.append(DropCursor(self.put.replay_cursor_number, 0, 0))
         return effects
 
     def count_effects(self, newest_id: int) -> list[Effect]:
-        """What the store counts here is to be as of ``newest_id``, the last committed one; nothing where it is so."""
+        """Bring the store's counts up to ``newest_id``, the last committed one; nothing where they are right."""
         effects: list[Effect] = []
         for part, cursor in self.parts.items():
             if self._counts(part) != (cursor.saved_messages, cursor.saved_bytes):
@@ -585,12 +588,12 @@ class Backlog:
         return effects
 
     def open_among(self, routed: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """Those of rising ids, by part, that lie here still; parts without any are left out."""
+        """Those of rising ids, by part, that are unsettled still; parts without any are left out."""
         found = {part: [i for i in ids if self.parts[part].is_open(i)] for part, ids in routed.items()}
         return {part: ids for part, ids in found.items() if ids}
 
     def has(self, row: Row) -> bool:
-        """Whether a message of the store lies here."""
+        """Whether a message of the store is on the endpoint."""
         message_id, number = row[ID], row[ROUTE]
         if self.put.has(message_id):
             return True
@@ -611,7 +614,7 @@ class Backlog:
         attempts: Collection[int],
     ) -> list[Effect]:
         """
-        What a transaction writes for messages to be gone if it succeeds, and to lie here if it does not.
+        What a transaction writes for messages to be gone if it succeeds, and to stay if it does not.
 
         Args:
             by_part: Rising ids that came by routes.
@@ -655,15 +658,15 @@ class Backlog:
             cursor.saved_bytes -= size
 
     def needs_before(self, message_id: int) -> bool:
-        """Whether something up to an id may be needed by way of routes."""
+        """Whether a message up to an id may be unsettled that came by a route."""
         return any(cursor.floor < message_id for cursor in self.parts.values())
 
     def needed(self, route: RoutedMessages, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """(first, last) of the ids of a route from ``first`` to ``last`` that are needed."""
+        """(first, last) of the unsettled ids of a route from ``first`` to ``last``."""
         return self.parts[self.part_of(route)].gaps(first, last)
 
     def reset(self, cursor_number: int, floor: int) -> None:
-        """Everything that lay here is gone: it begins with a new cursor."""
+        """Everything is dropped: the endpoint goes on with a new cursor."""
         self.cursor_number = cursor_number
         self.emptied_up_to = floor
         self.parts = {part: Cursor(floor) for part in self.parts}

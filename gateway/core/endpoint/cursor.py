@@ -1,13 +1,13 @@
 """
-A cursor: what of the messages that were put on an endpoint the endpoint is done with.
+A cursor: how far an endpoint has settled its messages. The cursor advances past settled messages.
 
-It is a floor (everything up to it is done) and disjoint ranges of ids above it. Ids in a range that were never the
-endpoint's do no harm, so a range reaches from one message that is still needed to the next. Settling in order moves
-the floor; a stuck consumer leaves one range behind its message, whatever comes after. An endpoint has one cursor, or,
-where it delivers by priority, one for each priority; a replay onto it has one of its own, over the log.
+It is a floor (the cursor has passed every id up to it) and disjoint ranges of ids above the floor that it has passed,
+too. It may pass ids that were never the endpoint's, so a range reaches from one unsettled message to the next. Settling
+in order moves the floor; a stuck consumer leaves one range behind its message, whatever comes after. An endpoint has
+one cursor, or, where it delivers by priority, one for each priority; a replay onto it has one of its own, over the log.
 
-``open`` are the messages that are needed, as far as they are in memory: all those above the floor up to the last of
-them. Invariants: ranges rise, and neither touch each other nor the floor; nothing open is in a range.
+``open`` are the endpoint's unsettled messages, as far as they are in memory: all those above the floor up to the last
+of them. Invariants: ranges rise, and neither touch each other nor the floor; nothing open is in a range.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Cursor:
     ) -> None:
         """
         Args:
-            ranges: (first, last) of what is done above the floor, in any order; they may touch and overlap.
-            messages: How many the endpoint has by it.
+            ranges: (first, last) of the ids passed above the floor, in any order; they may touch and overlap.
+            messages: How many unsettled messages the endpoint has.
             size_bytes: Their content.
             saved_messages: How many of them the store has counted.
             saved_bytes: The content of those.
@@ -66,7 +66,7 @@ class Cursor:
         self.messages = messages
         self.size_bytes = size_bytes
         self.saved_messages = saved_messages
-        """What the store has of it, when all is written that was ordered."""
+        """What the store counts once all is written that was ordered."""
         self.saved_bytes = saved_bytes
         written = dict(ranges)
         for first, last in written.items():
@@ -74,39 +74,40 @@ class Cursor:
             self.add(first, last)
         self._changed = {first: last for first, last in self._changed.items() if written.get(first) != last}
 
-    # --- what is done -----------------------------------------------------------------------------------------------
+    # --- what it has passed
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """(first, last) of what is done above the floor, rising."""
+        """(first, last) of the ids passed above the floor, rising."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def is_done(self, message_id: int) -> bool:
-        """Whether the endpoint is done with this one, if it ever was the endpoint's."""
+        """Whether the cursor has passed an id: the message is settled, or never was the endpoint's."""
         if message_id <= self.floor:
             return True
         at = bisect_right(self._firsts, message_id) - 1
         return at >= 0 and message_id <= self._lasts[at]
 
     def has_done_after(self, message_id: int) -> bool:
-        """Whether the endpoint is done with anything from this id on."""
+        """Whether the cursor has passed anything from this id on."""
         return message_id <= (self._lasts[-1] if self._lasts else self.floor)
 
     def next_open(self, message_id: int) -> int:
-        """The first id from this one on with which the endpoint is not done."""
+        """The first id from this one on that the cursor has not passed."""
         message_id = max(message_id, self.floor + 1)
         at = bisect_right(self._firsts, message_id) - 1
         return self._lasts[at] + 1 if at >= 0 and message_id <= self._lasts[at] else message_id
 
     def next_range(self, message_id: int, shortest: int) -> int | None:
-        """Where the next range of so many ids, or more, begins behind an id; None when there is none."""
+        """Where the next range of at least so many ids begins behind an id; None when there is none."""
         for at in range(bisect_right(self._firsts, message_id), len(self._firsts)):
             if self._lasts[at] - self._firsts[at] + 1 >= shortest:
                 return self._firsts[at]
         return None
 
     def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """(first, last) of the ids from ``first`` to ``last`` with which the endpoint is not done, rising."""
+        """(first, last) of the ids from ``first`` to ``last`` that the cursor has not passed, rising."""
         first = max(first, self.floor + 1)
         at = bisect_left(self._lasts, first)
         while first <= last:
@@ -118,10 +119,10 @@ class Cursor:
             first = self._lasts[at] + 1
             at += 1
 
-    # --- done with more ---------------------------------------------------------------------------------------------
+    # --- how it advances ---------------------------------------------------------------------------------------------
 
     def add(self, first: int, last: int) -> None:
-        """Everything from ``first`` to ``last`` is done, too: ranges that touch are joined, and the floor moves."""
+        """Pass everything from ``first`` to ``last``: ranges that touch are joined, and the floor moves."""
         firsts, lasts = self._firsts, self._lasts
         if first <= self.floor + 1:
             if last <= self.floor:
@@ -150,16 +151,16 @@ class Cursor:
         return self.open[at : at + len(ids)] == ids
 
     def is_open(self, message_id: int) -> bool:
-        """Whether this one is needed, and in memory."""
+        """Whether this message is unsettled, and in memory."""
         return self.has_all([message_id])
 
     def count(self, messages: int, size_bytes: int) -> None:
-        """The endpoint has so many more by it; negative where they are gone."""
+        """The endpoint has so many more unsettled messages; negative where they are gone."""
         self.messages += messages
         self.size_bytes += size_bytes
 
     def load(self, ids: Iterable[int]) -> None:
-        """These are needed: the next ones above all that are open, rising."""
+        """These messages, rising and above all that are open, are now in memory."""
         self.open += ids
 
     def unload(self, above: int) -> None:
@@ -168,7 +169,7 @@ class Cursor:
 
     def settle(self, ids: Sequence[int], *, is_run: bool = False) -> None:
         """
-        The endpoint is done with these, which are open, rising.
+        Advance past settled messages, which are open, rising.
 
         Args:
             is_run: ``has_all`` said so of them.
@@ -177,13 +178,13 @@ class Cursor:
             count = stop - start
             at = bisect_left(self.open, ids[start])
             del self.open[at : at + count]
-            # What lies between one open message and the next is nobody's, or done: the range reaches across it.
+            # What lies between one open message and the next is settled, or nobody's: the range reaches across it.
             first = self.open[at - 1] + 1 if at else self.floor + 1
             last = self.open[at] - 1 if at < len(self.open) else ids[stop - 1]
             self.add(first, last)
 
     def reopen(self, ids: Sequence[int]) -> None:
-        """A cursor without ranges is not done with these after all (rising, at least one); it is with all others."""
+        """A cursor without ranges goes back to before these (rising, at least one), and stays past all others."""
         top, self.floor = self.floor, min(self.floor, ids[0] - 1)
         for at, message_id in enumerate(ids):
             last = ids[at + 1] - 1 if at + 1 < len(ids) else top

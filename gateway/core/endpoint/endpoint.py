@@ -1,11 +1,13 @@
 """
-An endpoint: a queue or topic endpoint, what lies on it, and the flows bound to it.
+An endpoint: a queue, a topic endpoint or a stream, the messages on it, and the flows bound to it.
 
-How much lies on it, and what of it is durably settled, is its ``Backlog``. What is ready is kept in a ``ReadyQueue``,
-of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at the flows.
+Its ``Backlog`` knows which messages are on it, and which of them are durably settled. Those that wait for a consumer
+are in a ``ReadyQueue``, of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at
+the flows.
 
-Invariant: a committed message that lies here is in the ready queue (in memory or in the store), in the unsettled of one
-flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under way, or until a dead message queue has it.
+Invariant: a committed message on the endpoint is in the ready queue (in memory or in the store), in the unsettled of
+one flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under way, or until a dead message queue has
+it.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Endpoint:
     topics: EndpointTopics = field(init=False)
     _watchers: int = 0
     _awaits_emptied: bool = False
-    """What was on its way when it was emptied may still be told of: it is not put here, though its route says so."""
+    """Publications were on their way when it was emptied: they are dropped when they are committed, though their route
+    leads here."""
     _turns: Turns[Endpoint] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +89,7 @@ class Endpoint:
 
     @property
     def depth(self) -> int:
-        """How many messages lie here, durably, unsettled ones among them."""
+        """How many messages are on it, durably; those handed out and not settled among them."""
         return self.backlog.messages
 
     @property
@@ -94,15 +97,16 @@ class Endpoint:
         """Their content."""
         return self.backlog.size_bytes
 
-    # --- who is told of messages ------------------------------------------------------------------------------
+    # --- awake and asleep ------------------------------------------------------------------------------
 
     @property
     def is_awake(self) -> bool:
-        """It is told of each message that is put here; else it asks its routes when somebody wants to know."""
+        """It counts each message as it comes; an endpoint that is asleep asks its routes when somebody wants to
+        know."""
         return self.backlog.is_awake
 
     def wake(self) -> None:
-        """Be told of messages from now on, if there is a reason for it; else no longer."""
+        """Wake up if there is a reason to count each message; else fall asleep."""
         settings = self.settings
         is_awake = bool(
             self.flows
@@ -128,11 +132,11 @@ class Endpoint:
 
     @property
     def _waits_for_replay(self) -> bool:
-        """What comes by routes is ready only behind what a replay is to put here."""
+        """What comes by routes is ready only behind what the replay puts here."""
         return self.replay is not None and self.replay.is_reading
 
     def catch_up(self) -> None:
-        """Ask the routes what came that nobody was told of."""
+        """Ask the routes what came while it was asleep."""
         if self._waits_for_replay:
             return
         for part in self.backlog.parts:
@@ -231,7 +235,7 @@ class Endpoint:
 
     def empty(self, cursor_number: int, floor: int) -> list[Effect]:
         """
-        Nothing up to ``floor`` lies here any more: the endpoint goes on, empty, with a new cursor.
+        Drop everything up to ``floor``: the endpoint goes on, empty, with a new cursor.
 
         Returns:
             The effects, but for the endpoint's definition.
@@ -293,7 +297,7 @@ class Endpoint:
         return [*effects, *put.begin_replay(replay_cursor_number, replay.first), self.definition()]
 
     def go_on_from(self, position: int) -> None:
-        """What came by routes is ready from an id on: what was before it a replay has put here, or it is not wanted."""
+        """What came by routes is ready from an id on; a replay has put what was before it, or nobody wants that."""
         for part in self.backlog.parts:
             self.ready.of(part).read_from(position, self.backlog.newest_id(part))
 
@@ -313,7 +317,7 @@ class Endpoint:
         return [*self.backlog.put.end_replay(), self.replay_definition()]
 
     def forget(self, ids: Collection[int]) -> None:
-        """These do not lie here any more, whoever has them."""
+        """Drop these, whoever has them."""
         self.ready.drop(ids)
         for flow in (*self.flows, *self.suspended):
             for i in ids:

@@ -345,7 +345,7 @@ class KeptMessages:
         return max((ids[-1] for ids in self._ids.values()), default=0)
 
     def leave(self) -> list[Effect]:
-        """The cursor that is about to be dropped is done with them; they are held as before."""
+        """The cursor that is about to be dropped passes them; they are held as before."""
         number = self._endpoint.cursor_number
         return [MoveCursor(number, part, ranges={i: i for i in ids}) for part, ids in self._ids.items()]
 
