@@ -122,16 +122,8 @@ class RouteTable:
             left = tuple(other for other in route.endpoints if other is not endpoint)
             if not left:
                 continue
-            new_key = (tuple(other.number for other in left), route.priority)
-            same = self._routes.get(new_key)
-            if same is None:
-                # Messages that name its number are those of the others as before; new ones name another.
-                same = self._routes[new_key] = Route(
-                    RouteDefinition(self._next_number, *new_key), left, route.newest_id
-                )
-                self._next_number += 1
-                for other in left:
-                    other.backlog.add_route(same)
+            # Messages that name its number are those of the others as before; new ones name another.
+            same = self.intern(left, route.priority)
             same.numbers += route.numbers
             same.messages += route.messages
             same.size_bytes += route.size_bytes

@@ -29,7 +29,7 @@ from gateway.core.effects import (
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.flow import BoundFlow, Sizes, Turns, admit
-from gateway.core.endpoint.ready_queue import PriorityReadyQueues, ReadyQueue
+from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
 from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, WHOLE, Row
 from gateway.core.replay.states import Replay
@@ -386,14 +386,9 @@ class Endpoint:
     def select(self, flow: Flow, matches: Callable[[Row], bool]) -> None:
         """From now on a bound flow is given only messages that match."""
         if flow.candidates is not None:
-            self.ready.end_search(flow.candidates)
+            flow.candidates.close()
         flow.matches = matches
-        flow.candidates = self.ready.search()
-
-    def candidates_of(self, flow: Flow, limit: int) -> list[int]:
-        """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
-        assert flow.candidates is not None
-        return self.ready.candidates_of(flow.candidates, limit)
+        flow.candidates = Candidates(self.ready.queues)
 
     # --- settlement -------------------------------------------------------------------------------------------
 
@@ -580,7 +575,7 @@ class Endpoint:
             flow.unsettled.clear()
             flow.demand = 0
             if flow.candidates is not None:
-                self.ready.end_search(flow.candidates)
+                flow.candidates.close()
                 flow.candidates = None
                 self.ready.stop_searching()
             self.wake()

@@ -23,7 +23,7 @@ import heapq
 import sys
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice, repeat
 
@@ -46,26 +46,40 @@ SLACK = 256
 
 
 class Candidates:
-    """Ready ids that a flow with a selector has not looked at yet, queue by queue in the order they are looked at."""
+    """Ready ids that a flow with a selector has not looked at yet, queue by queue in the order of their turns."""
 
-    __slots__ = ("_last", "queues")
+    __slots__ = ("_last", "_queues", "searches")
 
-    def __init__(self, queues: Sequence[deque[int]]) -> None:
-        self.queues = queues
-        self._last = queues[0]
+    def __init__(self, queues: Sequence[ReadyQueue]) -> None:
+        """The flow is to look at everything that is ready, and at what becomes so."""
+        self._queues = queues
+        self.searches = [queue.open_search() for queue in queues]
+        self._last = self.searches[0]
 
     def __bool__(self) -> bool:
-        return any(self.queues)
+        return any(self.searches)
 
-    def next_of(self, queue: deque[int], selectable: set[int], limit: int) -> list[int]:
-        """The next ids of one queue that are still ready, at most ``limit``, rising."""
-        self._last = queue
-        found: set[int] = set()
-        while queue and len(found) < limit:
-            i = queue.popleft()
-            if i in selectable:
-                found.add(i)
-        return sorted(found)
+    def take(self, limit: int) -> list[int]:
+        """
+        The next ids that are still ready, at most ``limit``: of one priority, rising. None while more of a higher
+        priority is to be read first.
+        """
+        for queue, search in zip(self._queues, self.searches, strict=True):
+            self._last, selectable = search, queue.selectable
+            assert selectable is not None
+            found: set[int] = set()
+            while search and len(found) < limit:
+                i = search.popleft()
+                if i in selectable:
+                    found.add(i)
+            if found or (queue.has_more and len(queue.oldest) < SELECTOR_WINDOW):
+                return sorted(found)
+        return []
+
+    def close(self) -> None:
+        """The flow is gone, or looks anew."""
+        for queue, search in zip(self._queues, self.searches, strict=True):
+            queue.close_search(search)
 
     def put_back(self, ids: Sequence[int]) -> None:
         """Of the ids that were given last, these are to be looked at again."""
@@ -103,6 +117,11 @@ class ReadyQueue:
     def part(self) -> int:
         """The part of the endpoint's cursor that its messages are in."""
         return WHOLE if self.priority is None else self.priority
+
+    @property
+    def queues(self) -> Sequence[ReadyQueue]:
+        """Those that a flow with a selector looks at."""
+        return (self,)
 
     @property
     def has_more(self) -> bool:
@@ -361,10 +380,6 @@ class ReadyQueue:
 
     # --- selectors --------------------------------------------------------------------------------------------
 
-    def search(self) -> Candidates:
-        """A flow with a selector is to look at everything that is ready, and at what becomes so."""
-        return Candidates((self.open_search(),))
-
     def open_search(self) -> deque[int]:
         if self.selectable is None:
             known = bisect_right(self.given_back, self._known_up_to)
@@ -373,15 +388,6 @@ class ReadyQueue:
         search = deque(sorted(self.selectable))
         self.searches.append(search)
         return search
-
-    def candidates_of(self, candidates: Candidates, limit: int) -> list[int]:
-        """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
-        assert self.selectable is not None
-        return candidates.next_of(candidates.queues[0], self.selectable, limit)
-
-    def end_search(self, candidates: Candidates) -> None:
-        """The flow is gone, or looks anew."""
-        self.close_search(candidates.queues[0])
 
     def close_search(self, search: deque[int]) -> None:
         # By identity: one deque may hold what another does.
@@ -411,7 +417,7 @@ def _merge(search: deque[int], back: Sequence[int]) -> None:
 
 
 class PriorityReadyQueues:
-    __slots__ = ("_by_priority", "_noted", "_queues")
+    __slots__ = ("_by_priority", "_noted", "queues")
 
     def __init__(self, window: int, parts: Mapping[int, Cursor]) -> None:
         """
@@ -422,7 +428,7 @@ class PriorityReadyQueues:
         self._by_priority = [
             ReadyQueue(window, parts[priority], priority=priority) for priority in range(LOWEST, HIGHEST + 1)
         ]
-        self._queues = self._by_priority[::-1]
+        self.queues = self._by_priority[::-1]
         """In the order of their turns."""
         self._noted: dict[int, int] = {}
 
@@ -431,17 +437,17 @@ class PriorityReadyQueues:
     @property
     def has_more(self) -> bool:
         """Messages wait in the store."""
-        return any(queue.has_more for queue in self._queues)
+        return any(queue.has_more for queue in self.queues)
 
     @property
     def ready(self) -> int:
         """How many ids are ready to be peeked at, about."""
-        return next((queue.ready for queue in self._queues if queue.ready), 0)
+        return next((queue.ready for queue in self.queues if queue.ready), 0)
 
     @property
     def selectable(self) -> set[int] | None:
         """The ready ids in memory, while a flow with a selector is bound."""
-        found = [queue.selectable for queue in self._queues if queue.selectable is not None]
+        found = [queue.selectable for queue in self.queues if queue.selectable is not None]
         return set().union(*found) if found else None
 
     # --- messages come -----------------------------------------------------------------------------------------
@@ -456,35 +462,34 @@ class PriorityReadyQueues:
 
     def add_committed(self, ids: Sequence[int]) -> None:
         """Messages of these ids (rising, newer than all before, noted) are durable."""
-        self._sort(ids, ReadyQueue.add_committed)
+        for priority, those in self._sorted(ids):
+            self._by_priority[priority].add_committed(those)
 
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place among those of its priority."""
-        self._sort(ids, ReadyQueue.give_back)
+        for priority, those in self._sorted(ids):
+            self._by_priority[priority].give_back(those)
 
     def add_put(self, ids: Sequence[int], routed: Sequence[int]) -> None:
         """A replay has put these here (rising, noted); see ``ReadyQueue.add_put``."""
         among = set(routed)
-        found: dict[int, list[int]] = {}
-        for i in ids:
-            found.setdefault(self._noted.pop(i), []).append(i)
-        for priority, those in found.items():
+        for priority, those in self._sorted(ids):
             self._by_priority[priority].add_put(those, [i for i in those if i in among])
 
-    def _sort(self, ids: Iterable[int], add: Callable[[ReadyQueue, list[int]], None]) -> None:
+    def _sorted(self, ids: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
+        """Noted ids by priority; they go into their queues."""
         found: dict[int, list[int]] = {}
         for i in ids:
             found.setdefault(self._noted.pop(i), []).append(i)
-        for priority, those in found.items():
-            add(self._by_priority[priority], those)
+        return found.items()
 
     def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
         The queue to be read from the store now: the highest that is not at its end, when its oldest ids run low. A flow
         with a selector may have looked at all that is known of it: then, within reason, more is read, or the next is.
         """
-        for turn, queue in enumerate(self._queues):
-            is_searching = any(not any(candidates.queues[: turn + 1]) for candidates in searching)
+        for turn, queue in enumerate(self.queues):
+            is_searching = any(not any(candidates.searches[: turn + 1]) for candidates in searching)
             if queue.has_more and len(queue.oldest) < (SELECTOR_WINDOW if is_searching else page_rows):
                 return queue
             if not is_searching and (queue.has_more or queue.ready):
@@ -503,21 +508,21 @@ class PriorityReadyQueues:
 
     def drop(self, ids: Collection[int]) -> None:
         """These are not here any more, whether they were ready or with flows."""
-        for queue in self._queues:
+        for queue in self.queues:
             queue.drop(ids)
         for i in ids:
             self._noted.pop(i, None)
 
     def fall_asleep(self, put: Collection[int]) -> None:
         """Nobody consumes: most of what is ready need not be in memory."""
-        for queue in self._queues:
+        for queue in self.queues:
             queue.fall_asleep(put)
 
     # --- messages go -------------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids, at most ``limit``: all of one priority, rising."""
-        for queue in self._queues:
+        for queue in self.queues:
             ids = queue.peek(limit)
             if ids or queue.has_more:
                 return ids
@@ -525,7 +530,7 @@ class PriorityReadyQueues:
 
     def hand_out(self, ids: Sequence[int]) -> None:
         """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
-        queue = next(queue for queue in self._queues if _holds(queue, ids[0]))
+        queue = next(queue for queue in self.queues if _holds(queue, ids[0]))
         assert queue.priority is not None
         queue.hand_out(ids)
         self._noted.update(zip(ids, repeat(queue.priority), strict=False))
@@ -549,30 +554,9 @@ class PriorityReadyQueues:
 
     # --- selectors ---------------------------------------------------------------------------------------------
 
-    def search(self) -> Candidates:
-        """A flow with a selector is to look at everything that is ready, and at what becomes so."""
-        return Candidates([queue.open_search() for queue in self._queues])
-
-    def candidates_of(self, candidates: Candidates, limit: int) -> list[int]:
-        """
-        The next ready ids that a flow with a selector has not looked at, at most ``limit``: of one priority, rising.
-        None while more of a higher priority is to be read first.
-        """
-        for queue, search in zip(self._queues, candidates.queues, strict=True):
-            assert queue.selectable is not None
-            ids = candidates.next_of(search, queue.selectable, limit)
-            if ids or (queue.has_more and len(queue.oldest) < SELECTOR_WINDOW):
-                return ids
-        return []
-
-    def end_search(self, candidates: Candidates) -> None:
-        """The flow is gone, or looks anew."""
-        for queue, search in zip(self._queues, candidates.queues, strict=True):
-            queue.close_search(search)
-
     def stop_searching(self) -> None:
         """No flow with a selector is left, perhaps."""
-        for queue in self._queues:
+        for queue in self.queues:
             queue.stop_searching()
 
 

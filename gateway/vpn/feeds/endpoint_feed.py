@@ -293,9 +293,9 @@ class EndpointFeed:
         Returns:
             How many were looked at; 0 while their contents are being read.
         """
-        endpoint, matches = self.endpoint, flow.matches
+        matches = flow.matches
         assert matches is not None and flow.candidates is not None
-        ids = endpoint.candidates_of(flow, self._tuning.flow_quantum)
+        ids = flow.candidates.take(self._tuning.flow_quantum)
         if not ids:
             return 0
         rows, _ = self._rows(ids)

@@ -104,9 +104,10 @@ def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
     assert queue is not None
     queue.add_page([2, 4, 6, 8], 9)
     flow = selecting_flow(endpoint)
-    assert endpoint.candidates_of(flow, 10) == [2, 4, 6, 8, 10]
+    assert flow.candidates is not None
+    assert flow.candidates.take(10) == [2, 4, 6, 8, 10]
     endpoint.ready.add_committed([11])
-    assert endpoint.candidates_of(flow, 10) == [11]
+    assert flow.candidates.take(10) == [11]
 
 
 # --- suspended ------------------------------------------------------------------------------------------------------

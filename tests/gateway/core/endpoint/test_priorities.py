@@ -147,7 +147,8 @@ class Priorities(RuleBasedStateMachine):
         flow.demand = limit
         taken: list[int] = []
         while len(taken) < limit:
-            ids = self.endpoint.candidates_of(flow, PAGE_ROWS)
+            assert flow.candidates is not None
+            ids = flow.candidates.take(PAGE_ROWS)
             if not ids:
                 if waits and self.read_all():
                     continue
@@ -208,7 +209,7 @@ class Priorities(RuleBasedStateMachine):
         """
         However deep it is, each ready queue keeps no more in memory than its window, twice; selectors may want more.
         """
-        for queue in self.endpoint.ready._queues:  # type: ignore[union-attr]
+        for queue in self.endpoint.ready.queues:
             assert len(queue.newest) <= WINDOW
             assert len(queue.oldest) <= 2 * WINDOW + PAGE_ROWS or self.was_choosy
 

@@ -105,16 +105,16 @@ def test_references_behind_what_the_store_alone_knows_wait_for_it_with_a_selecto
     queue = new_queue()
     queue.give_back([3, 7, 12])
     queue.stored(9)
-    search = queue.search()
-    assert not queue.candidates_of(search, 10)
+    search = Candidates(queue.queues)
+    assert not search.take(10)
     queue.add_page([1, 5], 6)
-    assert queue.candidates_of(search, 10) == [1, 3, 5]
+    assert search.take(10) == [1, 3, 5]
     queue.hand_out([3])
     assert queue.given_back == [7, 12], "what waits is not lost"
     queue.give_back([3])
     queue.add_committed([10, 11])
     queue.add_page([9], 10)
-    assert [queue.candidates_of(search, 1) for _ in range(6)] == [[3], [7], [9], [10], [11], [12]]
+    assert [search.take(1) for _ in range(6)] == [[3], [7], [9], [10], [11], [12]]
 
 
 class ReadyQueueMachine(RuleBasedStateMachine):
@@ -187,9 +187,9 @@ class ReadyQueueMachine(RuleBasedStateMachine):
     def select(self, limit: int) -> None:
         """What a selector wants comes in order, whatever was read so far; and all of it comes."""
         if self.search is None:
-            self.search = self.queue.search()
+            self.search = Candidates(self.queue.queues)
             self.had.clear()
-        candidates = self.queue.candidates_of(self.search, limit)
+        candidates = self.search.take(limit)
         chosen = [i for i in candidates if i % 2]
         due = sorted(i for i in self.there - set(self.held) if i % 2)
         fresh = [i for i in chosen if i not in self.had]
@@ -203,7 +203,7 @@ class ReadyQueueMachine(RuleBasedStateMachine):
     @rule()
     def end_search(self) -> None:
         if self.search is not None:
-            self.queue.end_search(self.search)
+            self.search.close()
             self.queue.stop_searching()
             self.search = None
 

@@ -450,7 +450,7 @@ class World:
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
             ready: list[int] = []
-            for queue in map(endpoint.ready.of, endpoint.backlog.parts):
+            for queue in endpoint.ready.queues:
                 ready += [*queue.given_back, *queue.oldest] if queue.selectable is None else queue.selectable
                 ready += queue.newest
             here = {*unsettled, *ready}
