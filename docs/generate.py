@@ -30,7 +30,7 @@ import click
 
 from amqp_ext.addresses.address import OPTIONS
 from amqp_ext.replay_start.value import StartKind
-from gateway.admin.http import rights_needed
+from gateway.admin.application import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
 from gateway.config import example_toml

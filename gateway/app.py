@@ -205,7 +205,7 @@ class Gateway:
             self._container = Container(settings, self._users, self._vpns)
             services.push_async_callback(self._container.stop)
             self.amqp = await self._container.start()
-            self._admin_server = AdminServer(self, self, listener=settings.admin)
+            self._admin_server = AdminServer(self, listener=settings.admin)
             services.push_async_callback(self._admin_server.stop)
             self.admin = await self._admin_server.start()
         except BaseException:
@@ -307,7 +307,7 @@ class Gateway:
         return {"exported": spans.exported, "dropped": spans.dropped, "failed": spans.failed}
 
     def problem(self, vpn: str | None = None) -> str | None:
-        """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""
+        """See ``gateway.admin.administered_gateway.AdministeredGateway``."""
         for name, found in (self._vpns or {}).items():
             problem = found.problem() if vpn in (None, name) else None
             if problem is not None:

@@ -21,18 +21,6 @@ from gateway.vpn.clients import ClientIdentity, LinkState, SeenLink, SeenLinks
 from gateway.vpn.hosted import MessageVpns
 
 
-class Health(Protocol):
-    """What ``/readyz`` asks about the gateway."""
-
-    def problem(self, vpn: str | None = None) -> str | None:
-        """
-        Why the gateway cannot serve clients just now, in one sentence; None if it can.
-
-        Args:
-            vpn: Clients of this Message VPN; of any, if none is named.
-        """
-
-
 class ClientConnection(ClientIdentity, Protocol):
     """A client's connection, as an administrator sees it."""
 
@@ -54,6 +42,14 @@ class ClientConnection(ClientIdentity, Protocol):
 
 class AdministeredGateway(Protocol):
     """What there is to administer."""
+
+    def problem(self, vpn: str | None = None) -> str | None:
+        """
+        Why the gateway cannot serve clients just now, in one sentence; None if it can.
+
+        Args:
+            vpn: Clients of this Message VPN; of any, if none is named.
+        """
 
     @property
     def users(self) -> Users:
@@ -119,26 +115,6 @@ class Guest(Protocol):
 
     def leave(self) -> None:
         """It is gone."""
-
-
-class Host(Protocol):
-    """The gateway, as far as such a client counts there."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """What all clients make the gateway hold."""
-
-    @property
-    def limits(self) -> Limits:
-        """Those in effect."""
-
-    def admit(self, address: str, user: str) -> Guest:
-        """
-        A user that has signed in is there from this IP address.
-
-        Raises:
-            Refused: RESOURCE_LIMIT, it is one connection too many.
-        """
 
 
 class HttpClient:
@@ -213,8 +189,8 @@ class HttpClient:
 class HttpClients:
     """Those that are there now."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, gateway: AdministeredGateway) -> None:
+        self._gateway = gateway
         self._clients: dict[HttpClient, Guest] = {}
         self._by_user: Counter[str] = Counter()
         self._over: Refused | None = None
@@ -249,10 +225,10 @@ class HttpClients:
                 ErrorCode.RESOURCE_LIMIT,
                 f"user {user!r} has {MOST_CLIENTS_PER_USER} requests under way, and may not have more",
             )
-        guest = self._host.admit(host, user)
+        guest = self._gateway.admit(host, user)
         client = HttpClient(guest.number, user, f"{host}:{port}", vpn, address, is_sender=is_sender)
-        client.account = self._host.ledger.open(
-            self._host.limits.connection_bytes,
+        client.account = self._gateway.ledger.open(
+            self._gateway.limits.connection_bytes,
             lambda bound: client.stop(
                 Refused(ErrorCode.RESOURCE_LIMIT, f"the client makes the gateway hold the most ({bound})")
             ),

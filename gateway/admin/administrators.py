@@ -211,8 +211,8 @@ _LATER: Final = "Too many passwords are being checked; try again in a moment."
 _BASIC: Final = HTTPBase(scheme="basic", auto_error=False, description="A user with `administer` rules.")
 _BEARER: Final = HTTPBearer(auto_error=False, description="The token of such a user.")
 
-_CERTIFICATE: Final = "rewind.certificate"
-"""Key of a request's scope: the common name of the client's verified certificate."""
+CERTIFICATE: Final = "rewind.certificate"
+"""Key of a request's scope: the common name of the client's verified certificate; None without one."""
 
 _CALLER: Final = "rewind.caller"
 """Key of a request's scope: who sent it."""
@@ -231,17 +231,6 @@ class _Caller(NamedTuple):
     name: str
     generation: int
     """Of the directory that knew it."""
-
-
-class Certified:
-    """An application as a client with a certificate reaches it."""
-
-    def __init__(self, app: ASGIApp, common_name: str) -> None:
-        self._app = app
-        self._common_name = common_name
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app({**scope, _CERTIFICATE: self._common_name}, receive, send)
 
 
 class Administrator:
@@ -403,7 +392,7 @@ async def name_if_known(request: Request) -> str | None:
         SempError: UNAUTHORIZED, with status 401: what it says of its user is wrong; or as for any request.
     """
     try:
-        return (await _caller_of(resources_of(request).users, request)).name
+        return (await _caller_of(resources_of(request).gateway.users, request)).name
     except SempError as error:
         if error.http_status == 401 and "authorization" not in request.headers:
             return None
@@ -431,7 +420,7 @@ async def _name_of(users: Users, request: Request) -> str | None:
                 raise SempError("UNAUTHORIZED", _NO_CSRF_TOKEN, 403)
             request.scope[_SESSION] = session
             return session.user
-        return users.name_of_certificate(request.scope.get(_CERTIFICATE))
+        return users.name_of_certificate(request.scope.get(CERTIFICATE))
     if scheme.lower() == "bearer":
         return users.name_of_token(secret.strip())
     try:
@@ -454,7 +443,7 @@ async def administrator_of(
     Raises:
         SempError: UNAUTHORIZED: the users have changed while the request came, and by the new ones nobody has sent it.
     """
-    users, caller = resources_of(request).users, request.scope[_CALLER]
+    users, caller = resources_of(request).gateway.users, request.scope[_CALLER]
     if users.generation != caller.generation:
         caller = await _caller_of(users, request)
     return Administrator(users, caller.name)

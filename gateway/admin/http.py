@@ -1,121 +1,46 @@
-"""
-The HTTP application of administration, and the server that it runs in: FastAPI under uvicorn, in the gateway's own
-event loop.
+"""The HTTP server of administration: uvicorn in the gateway's own event loop, its connections bounded in number and
+time.
 
-``create_app`` puts all resources and all middleware together. Invariant: the process belongs to the gateway. Nothing
-here takes signals, configures logging or ends the process; a request that fails is answered with 500 and logged.
+Invariant: the process belongs to the gateway. Nothing here takes signals, configures logging or ends the process; a
+request that fails is answered with 500 and logged.
+
+=================================  ==================================================
+waited for                         at most
+=================================  ==================================================
+a TLS handshake                    ``HANDSHAKE_S``
+the head of a request, once begun  ``HEAD_S``; the first, from the connection on
+the next request                   uvicorn's keep-alive
+the rest of a body, once answered  ``REST_S``: a client that is refused need not send it all
+what was written to be read        ``READ_S``
+=================================  ==================================================
+
+How long a body may take that is wanted is bounded in ``gateway.admin.middleware``.
 """
+
+from __future__ import annotations
 
 import asyncio
+import enum
 import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
-from typing import Annotated, Any, Final, Literal, cast
+from functools import partial
+from typing import Any, Final, cast
 
+import h11
 import uvicorn
-from fastapi import FastAPI, Query, Response, status
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.admin import rights
-from gateway.admin.administered_gateway import AdministeredGateway, Health, HttpClients
-from gateway.admin.administrators import Sessions, SignIn
-from gateway.admin.audit import AuditLog
-from gateway.admin.console.routes import is_of_console, page_routes, session_routes
-from gateway.admin.http_connection import Handshakes, HttpConnection, TlsAcceptor
-from gateway.admin.lazy_route import LazyRoute, openapi_document
-from gateway.admin.metrics import metrics_routes
-from gateway.admin.middleware import BoundedBodies, BoundedSignIns, CalledBy
-from gateway.admin.semp.clients import client_routes, user_routes
-from gateway.admin.semp.endpoints import config_routes, topic_match_routes
-from gateway.admin.semp.envelope import SESSION, tell_errors
-from gateway.admin.semp.erasing import erasing_routes
-from gateway.admin.semp.log import histogram_routes, log_routes, plan_routes, point_routes
-from gateway.admin.semp.messages import endpoint_message_routes, live_routes, message_routes
-from gateway.admin.semp.replays import action_routes, dead_letter_routes, job_routes, replay_routes
-from gateway.admin.semp.resources import EncodedPaths, Resources
-from gateway.admin.semp.vpns import (
-    alarm_routes,
-    configuration_routes,
-    monitor_routes,
-    reload_routes,
-    trend_routes,
-    vpn_routes,
-)
-from gateway.admin.v1.log import log_read_routes
-from gateway.admin.v1.publish import publish_routes
-from gateway.config import AdminListener
+from gateway.admin.administrators import CERTIFICATE
+from gateway.logging.lines import PeerLines
+from gateway.sockets import accepted_from, tell_refused
+from gateway.tls import peer_common_name
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SESSION})
-"""What anybody may ask for, beside the files of the console."""
-
-
-def add_semp(app: FastAPI, administered: AdministeredGateway, settings: Callable[[], AdminListener]) -> None:
-    """Have ``app`` administer a gateway, with the settings in effect."""
-    app.state.sessions = Sessions(administered.users, time.monotonic, lambda: settings().console)
-    app.state.resources = Resources(administered)
-    app.add_middleware(EncodedPaths)
-    app.add_middleware(BoundedBodies)
-    app.add_middleware(SignIn, users=administered.users, is_open=_is_open)
-    app.add_middleware(BoundedSignIns)
-    tell_errors(app)
-    # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
-    # for that.
-    app.router.routes.extend(metrics_routes())
-    app.router.routes.extend(_resources())
-    app.router.routes.extend(session_routes(settings))
-    app.router.routes.extend(page_routes(settings))
-
-
-def _is_open(path: str) -> bool:
-    return path in OPEN or is_of_console(path)
-
-
-def rights_needed() -> dict[tuple[str, str], rights.Right]:
-    """What each operation needs to be permitted, by method and path, for the documents."""
-    return {
-        (method, route.path): right
-        for route in (*metrics_routes(), *_resources())
-        for method in route.methods or ()
-        if (right := rights.right_of(route)) is not None
-    }
-
-
-@cache
-def _resources() -> list[LazyRoute]:
-    """The routes, which know of no gateway but by their requests: made once in a process."""
-    declared = (
-        vpn_routes(),
-        reload_routes(),
-        log_routes(),
-        point_routes(),
-        replay_routes(),
-        config_routes(),
-        action_routes(),
-        job_routes(),
-        dead_letter_routes(),
-        erasing_routes(),
-        monitor_routes(),
-        message_routes(),
-        live_routes(),
-        client_routes(),
-        trend_routes(),
-        endpoint_message_routes(),
-        topic_match_routes(),
-        user_routes(),
-        configuration_routes(),
-        histogram_routes(),
-        alarm_routes(),
-        plan_routes(),
-        log_read_routes(),
-        publish_routes(),
-    )
-    return [route for routes in declared for route in routes]
-
+# --- the server ---------------------------------------------------------------------------------------------------
 
 _GRACE_S = 2
 """Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
@@ -125,116 +50,24 @@ _KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
 
 
-class Alive(BaseModel):
-    """The answer of `/healthz`."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(BaseModel):
-    """The answer of `/readyz`; `reason` is there when the status is not `ok`."""
-
-    status: Literal["ok", "unavailable"]
-    state: Literal["waiting"] | None = None
-    """There where another gateway is active, and this one waits for a Message VPN's store."""
-    active: str | None = None
-    """HOST:PORT that clients of the active gateway use, if that is known."""
-    reason: str | None = None
-    engine: list[str] | None = None
-    """What keeps the data, with its version."""
-
-
-def create_app(
-    health: Health,
-    administered: AdministeredGateway | None = None,
-    settings: Callable[[], AdminListener] = lambda: AdminListener(port=0),
-    clients: HttpClients | None = None,
-) -> FastAPI:
-    """The administration as an ASGI application, its OpenAPI document at ``/openapi.json``.
-
-    Without ``administered`` there are the checks of health alone. ``settings`` are those in effect; ``clients``, those
-    without AMQP, are kept there.
-    """
-    # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
-    app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.get("/openapi.json", include_in_schema=False)
-    def openapi() -> JSONResponse:
-        # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
-        return JSONResponse(app.openapi())
-
-    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
-
-    # Load balancers ask with HEAD, too.
-    @app.head("/healthz", include_in_schema=False)
-    @app.get("/healthz", summary="Does the event loop live?", tags=["health"])
-    async def healthz() -> Alive:
-        return Alive()
-
-    @app.head("/readyz", include_in_schema=False)
-    @app.get(
-        "/readyz",
-        summary="Can clients be served?",
-        tags=["health"],
-        response_model_exclude_none=True,
-        responses={
-            status.HTTP_404_NOT_FOUND: {"model": Readiness, "description": "There is no such Message VPN"},
-            status.HTTP_503_SERVICE_UNAVAILABLE: {"model": Readiness, "description": "Not now"},
-        },
-    )
-    async def readyz(
-        response: Response,
-        vpn: Annotated[
-            str | None, Query(description="Clients of this Message VPN; of any, if none is named.")
-        ] = None,
-    ) -> Readiness:
-        reason, engine = health.problem(vpn), None
-        response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-        if administered is not None:
-            vpns = administered.vpns
-            engine = sorted({found.engine for found in vpns.values()})
-            for name, waiting in vpns.waiting.items():
-                if vpn in (None, name):
-                    return Readiness(
-                        status="unavailable",
-                        state="waiting",
-                        active=waiting.active,
-                        reason=waiting.sentence,
-                        engine=engine,
-                    )
-            if vpn is not None and vpn not in vpns:
-                response.status_code = status.HTTP_404_NOT_FOUND
-                reason = "there is no such Message VPN"
-        if reason is None:
-            response.status_code = status.HTTP_200_OK
-            return Readiness(status="ok", engine=engine)
-        return Readiness(status="unavailable", reason=reason, engine=engine)
-
-    if administered is not None:
-        add_semp(app, administered, settings)
-        app.state.clients = HttpClients(administered) if clients is None else clients
-    app.add_middleware(CalledBy, settings=settings)
-    app.add_middleware(AuditLog)
-    return app
-
-
 class HttpServer:
-    """FastAPI under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
+    """An application under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
 
     def __init__(
         self,
-        health: Health,
-        administered: AdministeredGateway | None,
-        settings: Callable[[], AdminListener],
-        *,
+        app: ASGIApp,
         tls: ssl.SSLContext | None,
         refused: Counter[str],
-        clients: HttpClients | None = None,
     ) -> None:
-        """Nothing here belongs to an event loop yet: it may be made on another thread."""
+        """
+        Nothing here belongs to an event loop yet: it may be made on another thread.
+
+        Args:
+            refused: Counts the connections that are refused, by the name of the bound.
+        """
         self._server = _Server(
             uvicorn.Config(
-                create_app(health, administered, settings, clients),
+                app,
                 http=HttpConnection,
                 ws="none",
                 lifespan="off",
@@ -341,3 +174,219 @@ class _Connections(set[Any]):
         super().discard(connection)
         if not self:
             self.gone.set()
+
+
+# --- TLS ----------------------------------------------------------------------------------------------------------
+
+MOST_HANDSHAKES: Final = 256
+"""TLS handshakes at once: administrators, probes and scrapers are few."""
+
+MOST_HANDSHAKES_PER_ADDRESS: Final = 128
+"""Of one IP address: half of all, so that one machine cannot keep every other out."""
+
+HANDSHAKE_S: Final = 10
+"""Seconds for one: as long as clients of AMQP have by default."""
+
+
+class Handshakes:
+    """
+    Those under way, on all sockets of the administration.
+
+    Args:
+        refused: Counts those that were refused, by the name of the bound.
+    """
+
+    def __init__(self, refused: Counter[str]) -> None:
+        self._refused = refused
+        self._by_address: Counter[str] = Counter()
+        self._lines = PeerLines(time.monotonic)
+
+    def begin(self, address: str, port: int) -> bool:
+        """Whether a peer may begin one; ``end`` is called then."""
+        limit = None
+        if self._by_address.total() >= MOST_HANDSHAKES:
+            limit = "admin_handshakes"
+        elif self._by_address[address] >= MOST_HANDSHAKES_PER_ADDRESS:
+            limit = "admin_handshakes_per_address"
+        if limit is None:
+            self._by_address[address] += 1
+            return True
+        self._refused[limit] += 1
+        tell_refused(self._lines, address, port, limit)
+        return False
+
+    def end(self, address: str) -> None:
+        """It is over, or given up."""
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class TlsAcceptor:
+    """
+    Accepts on one socket, from now on until ``close``.
+
+    Args:
+        listening: Bound, and not blocking.
+        make: Makes a connection's protocol.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        handshakes: Handshakes,
+        backlog: int,
+    ) -> None:
+        self._listening = listening
+        self._make = make
+        self._tls = tls
+        self._handshakes = handshakes
+        self._connecting: set[asyncio.Task[None]] = set()
+        listening.listen(backlog)
+        self._accepting = asyncio.create_task(self._accept(), name="administration")
+
+    def close(self) -> None:
+        """Accept no more, and give up handshakes under way."""
+        for task in (self._accepting, *self._connecting):
+            task.cancel()
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        async for accepted, address, port in accepted_from(self._listening):
+            if not self._handshakes.begin(address, port):
+                accepted.close()
+                continue
+            task = asyncio.create_task(self._connect(accepted))
+            self._connecting.add(task)
+            task.add_done_callback(partial(self._connected, address))
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            accepted.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    def _connected(self, address: str, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        self._handshakes.end(address)
+
+
+# --- one connection -----------------------------------------------------------------------------------------------
+
+HEAD_S = 30
+"""Seconds: longer than any network takes, and a peer that says nothing, or a letter a minute, does not hold a socket
+for ever."""
+
+REST_S = 5
+"""Seconds that what a client still sends of a refused request is read and thrown away, so that it sees the answer."""
+
+READ_S = 60
+"""Seconds that a client may leave unread what was written to it: the answer, and its request, are held meanwhile."""
+
+MAX_CONNECTIONS = 256
+"""Open at once: administrators, probes and scrapers are few. One more takes the place of the one that has been without
+a request the longest, so that who only connects keeps nobody out."""
+
+
+ABORT: Final = "rewind.abort"
+"""Key of a request's scope: cuts its connection, whatever is not written yet."""
+
+
+class _Known:
+    """An application whose requests know something of their connection, by keys of their scopes."""
+
+    def __init__(self, app: ASGIApp, known: Mapping[str, Any]) -> None:
+        self._app = app
+        self._known = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, **self._known}, receive, send)
+
+
+class _Phase(enum.Enum):
+    HEAD = "a head is coming"
+    IDLE = "nothing is"
+    REQUEST = "a request is under way"
+    REST = "it is answered, and the rest of its body is coming"
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's, but that it waits for nothing for ever, and tells whom the client's certificate names."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._phase = _Phase.IDLE
+        self._since = self.loop.time()
+        self._make_room()
+        super().connection_made(transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        name = peer_common_name(ssl_object) if ssl_object is not None else None
+        self.app = _Known(self.app, {ABORT: transport.abort, CERTIFICATE: name})
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.close()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._reading):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._reading is None:
+            self._reading = self.loop.call_later(READ_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _make_room(self) -> None:
+        if len(self.connections) < MAX_CONNECTIONS:
+            return
+        connections: set[Any] = self.connections
+        others = [other for other in connections if other._phase is not _Phase.REQUEST]
+        if others:
+            longest = min(others, key=lambda other: other._since)
+            self.connections.discard(longest)
+            longest.transport.abort()
+
+    def _look(self) -> None:
+        """Which phase has come, and until when it may last: a phase that goes on gets no more time by more bytes."""
+        phase = self._now()
+        if phase is self._phase and self._timer is not None:
+            return
+        self._phase, self._since = phase, self.loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = {_Phase.HEAD: HEAD_S, _Phase.REST: REST_S}.get(phase)
+        self._timer = self.loop.call_later(seconds, self._end) if seconds is not None else None
+
+    def _now(self) -> _Phase:
+        if self.conn.their_state is h11.IDLE:
+            has_begun = not self.cycle or bool(
+                self.conn.trailing_data[0]
+            )  # the cycle is None until the first one
+            return _Phase.HEAD if has_begun else _Phase.IDLE
+        return _Phase.REST if self.cycle and self.cycle.response_complete else _Phase.REQUEST
+
+    def _end(self) -> None:
+        self.transport.close()

@@ -25,8 +25,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.admin.lazy_route import LazyRoute, LazyRouter
-from gateway.admin.rights import GATEWAY_SEEN, needs
+from gateway.admin.operations import LazyRoute, LazyRouter
+from gateway.admin.rights import GATEWAY_SEEN
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.replay.states import ReplayState
@@ -166,13 +166,15 @@ class _Families:
 
 def metrics_routes() -> list[LazyRoute]:
     """``/metrics``."""
-    router = LazyRouter(tags=["metrics"], dependencies=[needs(GATEWAY_SEEN)])
+    router = LazyRouter(tags=["metrics"])
     lag = LoopLag()
     process = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=process)
 
-    @router.operation("GET", "/metrics", summary="Numbers for Prometheus", response_class=Response)
+    @router.operation(
+        "GET", "/metrics", GATEWAY_SEEN, summary="Numbers for Prometheus", response_class=Response
+    )
     async def metrics(request: Request) -> Response:
         lag.watch()
         families = _Families()
@@ -194,8 +196,8 @@ def metrics_routes() -> list[LazyRoute]:
         resources = resources_of(request)
         _add_peers(families, resources)
         series = EndpointSeries()
-        for name in resources.names:
-            if name not in resources.vpns:
+        for name in list(resources.gateway.vpns):
+            if name not in resources.gateway.vpns:
                 continue  # deleted meanwhile
             administration = resources.administration(name)
             broker = administration.vpn.broker
@@ -244,7 +246,7 @@ def metrics_routes() -> list[LazyRoute]:
 
 
 def _add_peers(families: _Families, resources: Resources) -> None:
-    ledger = resources.ledger
+    ledger = resources.gateway.ledger
     for name in resources.waiting:
         families.gauge("rewind_vpn_active", _ACTIVE, _VPN, [name], 0)
     for kind, size_bytes in ledger.held.items():
@@ -258,14 +260,14 @@ def _add_peers(families: _Families, resources: Resources) -> None:
         "rewind_wire_loops_info",
         "What runs once a message on the wire, native or python and why; always 1.",
         ["loops"],
-        [resources.wire_loops],
+        [resources.gateway.wire_loops],
         1,
     )
-    for limit, count in resources.refused_connections.items():
+    for limit, count in resources.gateway.refused_connections.items():
         families.counter(
             "rewind_refused_connections", "Connections refused, by the limit.", ["limit"], [limit], count
         )
-    for outcome, count in resources.span_counts.items():
+    for outcome, count in resources.gateway.span_counts.items():
         families.counter(
             "rewind_telemetry_spans",
             "Spans by what became of them: exported, dropped for want of room, failed at the collector.",

@@ -24,7 +24,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.admin.semp.envelope import SESSION, SempError, told
+from gateway.admin.semp.envelope import ROOT, SESSION, SempError, told
 from gateway.config import AdminListener
 
 
@@ -229,3 +229,18 @@ class BoundedSignIns:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+
+class EncodedPaths:
+    """Leaves the names in a path as they were sent, so that a ``/`` in one does not part it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(ROOT):
+            raw: bytes = scope.get("raw_path") or b""
+            path = raw.partition(b"?")[0].decode("ascii", "replace")
+            if path.startswith(ROOT):
+                scope = {**scope, "path": path}
+        await self._app(scope, receive, send)

@@ -23,7 +23,6 @@ from fastapi import Body, Depends, Query, Request
 from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.administrators import Administrator, administrator_of, entrant_of
-from gateway.admin.lazy_route import LazyRoute
 from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -282,35 +281,3 @@ OWN_REPLAY: Final = Right("`log://>`, but for one's own", _own_replay)
 SEEN_REPLAY: Final = Right("`log://>`, but for one's own", _seen_replay)
 LOG_READ: Final = Right("to consume `log://{subscribe}`, each", _log_read)
 PUBLISHED: Final = Right("to publish to `{address}`", _published)
-
-RIGHTS: Final = (
-    GATEWAY_SEEN,
-    GATEWAY_CHANGED,
-    WHOLE_VPN,
-    QUEUE,
-    NEW_QUEUE,
-    CHANGED_QUEUE,
-    SUBSCRIBED_QUEUE,
-    UNSUBSCRIBED_QUEUE,
-    TOPIC_ENDPOINT,
-    NEW_TOPIC_ENDPOINT,
-    CHANGED_TOPIC_ENDPOINT,
-    COPIED,
-    RETURNED,
-    OWN_REPLAY,
-    SEEN_REPLAY,
-    LOG_READ,
-    PUBLISHED,
-)
-"""All there are."""
-
-
-def right_of(route: LazyRoute) -> Right | None:
-    """The right that a route declares; None for one that is open to everybody."""
-    checks = [depends.dependency for depends in route.dependencies]
-    return next((right for right in RIGHTS if right.check in checks), None)
-
-
-def needs(right: Right) -> Any:
-    """The right as FastAPI takes it, for the ``dependencies`` of a route."""
-    return Depends(right.check)

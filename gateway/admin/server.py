@@ -9,11 +9,11 @@ connections wait in the kernel's queue meanwhile.
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.admin.administered_gateway import AdministeredGateway, Health, HttpClient, HttpClients
+from gateway.admin.administered_gateway import AdministeredGateway, HttpClients
 from gateway.config import AdminListener, authority
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import renew, server_context
@@ -32,8 +32,7 @@ class AdminServer:
 
     def __init__(
         self,
-        health: Health,
-        administered: AdministeredGateway | None = None,
+        gateway: AdministeredGateway,
         *,
         listener: AdminListener = _ANY_PORT,
         sockets: Sequence[socket.socket] | None = None,
@@ -45,18 +44,14 @@ class AdminServer:
         Raises:
             gateway.tls.TlsError: A file cannot be used; it is named.
         """
-        self._health = health
-        self._administered = administered
+        self._gateway = gateway
         self._listener = listener
         self._tls = server_context(listener.tls) if listener.tls is not None else None
         self._sockets = list(sockets) if sockets is not None else None
         self._watched: list[socket.socket] = []
         self._serving: asyncio.Task[HttpServer] | None = None
-        self.clients: Iterable[HttpClient] = ()
+        self.clients = HttpClients(gateway)
         """Those without AMQP that read and publish."""
-        self._clients: HttpClients | None = None
-        if administered is not None:
-            self.clients = self._clients = HttpClients(administered)
         self.refused: Counter[str] = Counter()
         """Connections that were refused, by the name of the bound."""
 
@@ -83,21 +78,19 @@ class AdminServer:
             gateway.tls.TlsError: One cannot be used; it is named.
         """
         self._listener = listener
-        if self._clients is not None:
-            self._clients.stop(
-                Refused(
-                    ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
-                ),
-                changed_users,
-            )
+        self.clients.stop(
+            Refused(
+                ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
+            ),
+            changed_users,
+        )
         if self._tls is not None and self._listener.tls is not None:
             renew(self._tls, self._listener.tls)
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
         self._unwatch()
-        if self._clients is not None:
-            self._clients.stop(Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped"))
+        self.clients.stop(Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped"))
         if self._serving is not None:
             await asyncio.wait({self._serving})
             if not self._serving.cancelled() and self._serving.exception() is None:
@@ -117,16 +110,11 @@ class AdminServer:
         return server
 
     def _make(self) -> "HttpServer":
-        from gateway.admin.http import HttpServer  # noqa: PLC0415 - see above
+        from gateway.admin.application import create_app  # noqa: PLC0415 - see above
+        from gateway.admin.http import HttpServer  # noqa: PLC0415
 
-        return HttpServer(
-            self._health,
-            self._administered,
-            lambda: self._listener,
-            tls=self._tls,
-            refused=self.refused,
-            clients=self._clients,
-        )
+        app = create_app(self._gateway, lambda: self._listener, self.clients)
+        return HttpServer(app, self._tls, self.refused)
 
     def _unwatch(self) -> None:
         loop = asyncio.get_running_loop()

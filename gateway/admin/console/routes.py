@@ -37,7 +37,7 @@ from gateway.admin.administrators import (
     token_of,
 )
 from gateway.admin.audit import asked_of
-from gateway.admin.lazy_route import LazyRoute, LazyRouter
+from gateway.admin.operations import LazyRoute, LazyRouter
 from gateway.admin.semp.envelope import REFUSALS, SESSION, Answer, SempError, answer, one, resource
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.config import AdminListener
@@ -234,14 +234,14 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
 
     router = LazyRouter(SESSION, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
 
-    @router.operation("GET", "", summary="Who has signed in, and what he may see", responses=one(STATE))
+    @router.operation("GET", "", None, summary="Who has signed in, and what he may see", responses=one(STATE))
     async def show(request: Request, name: _Known) -> Answer:
         is_by_cookie = "authorization" not in request.headers
         return _shown(request, name, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
 
-    @router.operation("POST", "", summary="Sign in: a session, and its cookie", responses=one(STATE))
+    @router.operation("POST", "", None, summary="Sign in: a session, and its cookie", responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
-        users, sessions = resources_of(request).users, sessions_of(request)
+        users, sessions = resources_of(request).gateway.users, sessions_of(request)
         if not users.are_configured:
             raise SempError("NOT_ALLOWED", "No users are configured: nobody needs to sign in.")
         asked_of(request.scope).user = body.userName or ""
@@ -265,7 +265,7 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
         response.set_cookie(value=token, **_cookie(request))
         return _shown(request, name, session)
 
-    @router.operation("DELETE", "", summary="Sign out", responses=one(STATE))
+    @router.operation("DELETE", "", None, summary="Sign out", responses=one(STATE))
     async def sign_out(request: Request, response: Response, name: _Known) -> Answer:
         sessions_of(request).end(token_of(request))
         response.delete_cookie(**_cookie(request))
@@ -296,7 +296,7 @@ def _is_secure(request: Request) -> bool:
 
 def _shown(request: Request, name: str | None, session: Session | None) -> Answer:
     resources = resources_of(request)
-    is_needed = resources.users.are_configured
+    is_needed = resources.gateway.users.are_configured
     shown: _Session = {
         "userName": "",
         "isSignedIn": False,
@@ -308,7 +308,7 @@ def _shown(request: Request, name: str | None, session: Session | None) -> Answe
     }
     if name is None and is_needed:
         return answer(request, shown)
-    administrator = Administrator(resources.users, name or "")
+    administrator = Administrator(resources.gateway.users, name or "")
     shown["userName"] = administrator.name
     shown["isSignedIn"] = True
     shown["csrfToken"] = "" if session is None else session.csrf_token
@@ -321,10 +321,10 @@ def _shown(request: Request, name: str | None, session: Session | None) -> Answe
 def _vpns(resources: Resources, administrator: Administrator) -> list[_SeenVpn]:
     """Those that the user may enter."""
     found: list[_SeenVpn] = []
-    for name in sorted({*resources.names, *resources.waiting}):
+    for name in sorted({*resources.gateway.vpns, *resources.waiting}):
         if not administrator.may_enter(name):
             continue
-        is_up = name in resources.vpns and resources.vpns[name].settings.enabled
+        is_up = name in resources.gateway.vpns and resources.gateway.vpns[name].settings.enabled
         found.append(
             {
                 "msgVpnName": name,

@@ -8,16 +8,18 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
 from gateway.admin.administered_gateway import ClientConnection
-from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.envelope import Answer, InVpn, SempError, answer, list_answer, listed, one, resource
+from gateway.admin.operations import Tree
+from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, listed, one, resource
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import Name, client_id, clients_named, resources_of, vpn_of
-from gateway.admin.semp.tree import Tree
+from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.config.settings import GlobalAccess
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Decision, ListedDecision
 from gateway.ledger import Kind
 from gateway.users import Users
-from gateway.vpn.clients import LinkState
+from gateway.vpn.clients import ClientIdentity, LinkState
+
+# --- clients ----------------------------------------------------------------------------------------------------
 
 
 class _Client(InVpn):
@@ -45,44 +47,90 @@ class _Link(TypedDict):
     sentMsgCount: int
 
 
+class _Disconnected(TypedDict):
+    disconnectedCount: int
+
+
+class Nothing(Body):
+    """An action without a choice."""
+
+
 CLIENT: Final = resource("Client", _Client)
 LINK: Final = resource("ClientLink", _Link)
+DISCONNECTED: Final = resource("Disconnected", _Disconnected)
+
+_MONITOR = Tree("monitor")
+_ACTION = Tree("action")
 
 
-def client_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/clients``."""
-    tree = Tree("monitor", "/msgVpns")
+def client_id(client: ClientIdentity) -> str:
+    """What tells a client from others of its name, while the gateway runs."""
+    return f"#{client.number}"
 
-    @tree.get("/{vpn}/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
-    async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
-        vpn_of(request, vpn)
-        found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
-        async with resources_of(request).listing.page():
-            page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
-        return list_answer(request, page, cursor, len(found))
 
-    @tree.get(
-        "/{vpn}/clients/{client}/links",
-        rights.WHOLE_VPN,
-        summary="Links of a client, by its id or its name: what each is for, its credit, and what came over it",
-        responses=listed(LINK),
-    )
-    async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Answer:
-        found = {
-            f"{one.number:012}-{index:06}": (one, link)
-            for one in clients_named(request, vpn, client)
-            for index, link in enumerate(one.links.attached)
-        }
+@_MONITOR.get("/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
+async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
+    found = {f"{client.number:012}": client for client in _connected(request, vpn)}
+    async with resources_of(request).listing.page():
+        return await paging.answer(request, found, lambda key: _client(found[key], vpn))
 
-        def show(key: str) -> _Link:
-            one, link = found[key]
-            return _link(client_id(one), link.state())
 
-        async with resources_of(request).listing.page():
-            page, cursor = await paging.page(found, show)
-        return list_answer(request, page, cursor, len(found))
+@_MONITOR.get(
+    "/clients/{client}/links",
+    rights.WHOLE_VPN,
+    summary="Links of a client, by its id or its name: what each is for, its credit, and what came over it",
+    responses=listed(LINK),
+)
+async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Answer:
+    found = {
+        f"{one.number:012}-{index:06}": (one, link)
+        for one in _named(request, vpn, client)
+        for index, link in enumerate(one.links.attached)
+    }
 
-    return tree.routes
+    def show(key: str) -> _Link:
+        one, link = found[key]
+        return _link(client_id(one), link.state())
+
+    async with resources_of(request).listing.page():
+        return await paging.answer(request, found, show)
+
+
+@_ACTION.put(
+    "/clients/{client}/disconnect",
+    rights.WHOLE_VPN,
+    summary="Close a client's connections",
+    responses=one(DISCONNECTED),
+)
+async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
+    found = _named(request, vpn, client)
+    for connection in found:
+        connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
+    return answer(request, {"disconnectedCount": len(found)})
+
+
+def _connected(request: Request, vpn: str) -> list[ClientConnection]:
+    """
+    Connections to a Message VPN.
+
+    Raises:
+        SempError: NOT_FOUND, there is no such Message VPN.
+    """
+    vpn_of(request, vpn)
+    return resources_of(request).clients(vpn)
+
+
+def _named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
+    """
+    The clients of a Message VPN that have a name, or an id (``client_id``).
+
+    Raises:
+        SempError: NOT_FOUND, none has.
+    """
+    found = [one for one in _connected(request, vpn) if name in (one.peer_container, client_id(one))]
+    if not found:
+        raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
+    return found
 
 
 def _client(client: ClientConnection, vpn: str) -> _Client:
@@ -116,6 +164,8 @@ def _link(client: str, link: LinkState) -> _Link:
     }
 
 
+# --- users ------------------------------------------------------------------------------------------------------
+
 ActionName = Literal["publish", "consume", "browse", "replay", "administer"]
 
 
@@ -137,60 +187,56 @@ class _Decision(TypedDict):
 USER: Final = resource("User", _User)
 DECISION: Final = resource("UserDecision", _Decision)
 
+_USERS = Tree("monitor", "/users")
 
-def user_routes() -> list[LazyRoute]:
-    """``/monitor/users``."""
-    tree = Tree("monitor", "/users")
 
-    @tree.get("", rights.GATEWAY_SEEN, summary="Users that are configured", responses=listed(USER))
-    async def users(request: Request, paging: Pages) -> Answer:
-        directory = resources_of(request).users
+@_USERS.get("", rights.GATEWAY_SEEN, summary="Users that are configured", responses=listed(USER))
+async def users(request: Request, paging: Pages) -> Answer:
+    directory = resources_of(request).gateway.users
 
-        def show(name: str) -> _User:
-            return {"userName": name, "globalAccess": directory.global_access(name)}
+    def show(name: str) -> _User:
+        return {"userName": name, "globalAccess": directory.global_access(name)}
 
-        page, cursor = await paging.page(directory.names, show)
-        return list_answer(request, page, cursor, len(directory.names))
+    return await paging.answer(request, directory.names, show)
 
-    @tree.get(
-        "/{name}/decision",
-        rights.GATEWAY_SEEN,
-        summary="Whether a user may do something, and the rule that says so",
-        responses=one(DECISION),
-    )
-    async def decision(
-        request: Request,
-        name: Name,
-        paging: Pages,
-        action: Annotated[ActionName, Query(description="What would be done.")],
-        address: Annotated[
-            str, Query(description="To what, as a client names it: `topic://a/>`.", max_length=1_000)
-        ],
-        msg_vpn_name: Annotated[
-            str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
-        ] = "default",
-    ) -> Answer:
-        resources = resources_of(request)
-        directory = resources.users
-        if not directory.knows(name):
-            raise SempError("NOT_FOUND", f"There is no user {name[:80]!r}.")
-        if msg_vpn_name not in (*resources.names, *resources.waiting):
-            raise SempError("NOT_FOUND", f"There is no Message VPN {msg_vpn_name[:80]!r}.")
-        asked = _asked(Action(action), address)
-        found = _decided(directory, name, msg_vpn_name, Action(action), asked)
-        shown: _Decision = {
-            "userName": name,
-            "msgVpnName": msg_vpn_name,
-            "action": action,
-            "address": address,
-            "isAllowed": found.is_allowed,
-            "rule": found.rule if isinstance(found, ListedDecision) else None,
-            "sentence": f"{name} may{'' if found.is_allowed else ' not'} {action} {asked.kind.value}://{asked.name}: "
-            f"{found.rule}.",
-        }
-        return answer(request, paging.shown(shown))
 
-    return tree.routes
+@_USERS.get(
+    "/{name}/decision",
+    rights.GATEWAY_SEEN,
+    summary="Whether a user may do something, and the rule that says so",
+    responses=one(DECISION),
+)
+async def decision(
+    request: Request,
+    name: Name,
+    paging: Pages,
+    action: Annotated[ActionName, Query(description="What would be done.")],
+    address: Annotated[
+        str, Query(description="To what, as a client names it: `topic://a/>`.", max_length=1_000)
+    ],
+    msg_vpn_name: Annotated[
+        str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
+    ] = "default",
+) -> Answer:
+    resources = resources_of(request)
+    directory = resources.gateway.users
+    if not directory.knows(name):
+        raise SempError("NOT_FOUND", f"There is no user {name[:80]!r}.")
+    if msg_vpn_name not in (*resources.gateway.vpns, *resources.waiting):
+        raise SempError("NOT_FOUND", f"There is no Message VPN {msg_vpn_name[:80]!r}.")
+    asked = _asked(Action(action), address)
+    found = _decided(directory, name, msg_vpn_name, Action(action), asked)
+    shown: _Decision = {
+        "userName": name,
+        "msgVpnName": msg_vpn_name,
+        "action": action,
+        "address": address,
+        "isAllowed": found.is_allowed,
+        "rule": found.rule if isinstance(found, ListedDecision) else None,
+        "sentence": f"{name} may{'' if found.is_allowed else ' not'} {action} {asked.kind.value}://{asked.name}: "
+        f"{found.rule}.",
+    }
+    return answer(request, paging.shown(shown))
 
 
 def _asked(action: Action, address: str) -> Address:
@@ -214,3 +260,6 @@ def _decided(users: Users, name: str, vpn: str, action: Action, asked: Address) 
     if not users.may_enter(name, vpn):
         return Decision(False, f"the user may not use the Message VPN {vpn!r}")
     return users.permissions(name).decide(action, asked.kind, asked.name)
+
+
+ROUTES: Final = (*_MONITOR.routes, *_ACTION.routes, *_USERS.routes)

@@ -1,22 +1,37 @@
-"""Queues and topic endpoints: their attributes, which are what Solace calls them, and their subscriptions."""
+"""Queues and topic endpoints: their attributes, which have Solace's names, their state, and what is done to them."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from fastapi import Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from fastapi import Depends, Query, Request
+from pydantic import AfterValidator, Field, create_model
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import check_queue_name, queue_topic
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
-from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.envelope import Answer, InVpn, answer, done, list_answer, listed, one, resource
+from gateway.admin.administrators import Administrator, administrator_of
+from gateway.admin.operations import Tree
+from gateway.admin.semp.clients import Nothing, client_id
+from gateway.admin.semp.envelope import Answer, Body, InVpn, Pattern, answer, done, listed, one, resource
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, resources_of, vpn_of
-from gateway.admin.semp.tree import Tree
+from gateway.admin.semp.resources import (
+    LOG_NAME,
+    QUEUES,
+    TOPIC_ENDPOINTS,
+    Name,
+    check_log,
+    logged_id,
+    resources_of,
+    vpn_of,
+    while_waiting,
+)
+from gateway.admin.semp.vpns import Sampled
+from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
     SETTINGS,
@@ -27,19 +42,19 @@ from gateway.core.endpoint.settings import (
     SettingType,
     Unit,
 )
+from gateway.vpn.clients import ConsumerLink
+from store.errors import ReadFailed
+
+# --- attributes -------------------------------------------------------------------------------------------------
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-def _pattern(text: str) -> str:
-    TopicPattern.parse(text)
-    return text
 
 
 def _attracting(text: str) -> str:
     if text.startswith("!"):
         raise ValueError(f"{text!r} is an exception, and a topic endpoint has one topic, which it attracts")
-    return _pattern(text)
+    TopicPattern.parse(text)
+    return text
 
 
 def _queue_or_none(text: str) -> str:
@@ -124,10 +139,8 @@ SETTING_ATTRIBUTES: Final = tuple(_attributes())
 """One for each setting of an endpoint, in the order of the documents."""
 
 
-class _Solaces(BaseModel):
+class _Solaces(Body):
     """What Solace has and is no setting here."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     accessType: Literal["exclusive", "non-exclusive"] | None = Field(
         None, description="`exclusive` lets others wait for the one active consumer; see also `exclusivity`."
@@ -290,154 +303,67 @@ def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
     }
 
 
+# --- operations -------------------------------------------------------------------------------------------------
+
+
+class Collection(NamedTuple):
+    """Queues, or topic endpoints, as a part of a path."""
+
+    name: str
+    kinds: tuple[EndpointKind, ...]
+    right: rights.Right
+    """To administer one of them."""
+
+
+COLLECTIONS: Final = (
+    Collection("queues", QUEUES, rights.QUEUE),
+    Collection("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
+)
+
 CHANGE: Final = "Change what is named; what lies on it stays"
 
-
-def _topic(text: str) -> str:
-    TopicPattern.parse(text)
-    return text
+STORE_S: Final = 1.0
+"""Seconds that whoever looks at an endpoint waits for the store."""
 
 
-class NewSubscription(BaseModel):
+class NewSubscription(Body):
     """A topic subscription; `!` in front makes an exception of it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    subscriptionTopic: Pattern = Field(description="Such as `a/*/c`, `a/>`, `!a/b`.")
 
-    subscriptionTopic: Annotated[str, AfterValidator(_topic)] = Field(
-        description="Such as `a/*/c`, `a/>`, `!a/b`."
-    )
+
+class CopyMessage(Body):
+    """The message to be copied."""
+
+    sourceReplayLogName: str = Field(LOG_NAME, description="There is one log.")
+    replicationGroupMsgId: str = Field(description="`rmid1:…`")
 
 
 class _OfQueue(TypedDict):
     queueName: str
 
 
-SUBSCRIPTION: Final = resource("Subscription", InVpn, _OfQueue, NewSubscription)
+class _OfTopicEndpoint(TypedDict):
+    topicEndpointName: str
 
 
-def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
-    return {"msgVpnName": vpn, "queueName": endpoint.name, "subscriptionTopic": topic}
+class _Flow(InVpn):
+    flowId: int
+    clientName: str
+    clientId: str
+    activityState: Literal["active-consumer", "inactive"]
+    unackedMsgCount: int
+    credit: int
+    epoch: int | None
+    hasSelector: bool
 
 
-def config_routes() -> list[LazyRoute]:
-    """``/config/msgVpns/{vpn}/queues`` and ``…/topicEndpoints``."""
-    tree = Tree("config", "/msgVpns/{vpn}")
-    for collection, kinds, shown, right in (
-        ("queues", QUEUES, QUEUE, rights.QUEUE),
-        ("topicEndpoints", TOPIC_ENDPOINTS, TOPIC_ENDPOINT, rights.TOPIC_ENDPOINT),
-    ):
-        _add_common(tree, collection, kinds, shown, right)
-
-    @tree.post("/queues", rights.NEW_QUEUE, summary="Make a queue or a stream", responses=one(QUEUE))
-    async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
-        administration = vpn_of(request, vpn)
-        settings = body.settings(EndpointSettings())
-        endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
-        return answer(request, configured(endpoint, vpn))
-
-    @tree.post(
-        "/topicEndpoints",
-        rights.NEW_TOPIC_ENDPOINT,
-        summary="Make a durable topic endpoint",
-        responses=one(TOPIC_ENDPOINT),
-    )
-    async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
-        endpoint = await vpn_of(request, vpn).create(
-            body.topicEndpointName,
-            EndpointKind.TOPIC_ENDPOINT,
-            # As at Solace, for one consumer unless it says otherwise: for many it is a shared subscription.
-            body.settings(EndpointSettings(exclusive=Exclusivity.REFUSE)),
-            [body.topic],
-        )
-        return answer(request, configured(endpoint, vpn))
-
-    @tree.patch("/queues/{name}", rights.CHANGED_QUEUE, summary=CHANGE, responses=one(QUEUE))
-    async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, QUEUES)
-        await administration.change(endpoint, body.settings(endpoint.settings))
-        return answer(request, configured(endpoint, vpn))
-
-    @tree.patch(
-        "/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, summary=CHANGE, responses=one(TOPIC_ENDPOINT)
-    )
-    async def change_topic_endpoint(
-        request: Request, vpn: Name, name: Name, body: TopicEndpointBody
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, TOPIC_ENDPOINTS)
-        if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
-            await administration.change_topic(endpoint, body.topic)
-        await administration.change(endpoint, body.settings(endpoint.settings))
-        return answer(request, configured(endpoint, vpn))
-
-    @tree.get(
-        "/queues/{name}/subscriptions",
-        rights.QUEUE,
-        summary="Topic subscriptions of a queue",
-        responses=listed(SUBSCRIPTION),
-    )
-    async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        endpoint = endpoint_of(vpn_of(request, vpn), name, QUEUES)
-        page, cursor = await paging.page(
-            endpoint.subscriptions, lambda topic: _subscription(endpoint, vpn, topic)
-        )
-        return list_answer(request, page, cursor, len(endpoint.subscriptions))
-
-    @tree.post(
-        "/queues/{name}/subscriptions",
-        rights.SUBSCRIBED_QUEUE,
-        summary="Add a topic subscription or an exception",
-        responses=one(SUBSCRIPTION),
-    )
-    async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, QUEUES)
-        await administration.subscribe(endpoint, body.subscriptionTopic)
-        return answer(request, _subscription(endpoint, vpn, body.subscriptionTopic))
-
-    @tree.delete(
-        "/queues/{name}/subscriptions/{topic}",
-        rights.UNSUBSCRIBED_QUEUE,
-        summary="Take a topic subscription away",
-        responses=done,
-    )
-    async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
-        administration = vpn_of(request, vpn)
-        await administration.unsubscribe(endpoint_of(administration, name, QUEUES), topic)
-        return answer(request)
-
-    return tree.routes
+class _Depths(Sampled):
+    msgCounts: list[int]
 
 
-def _add_common(
-    tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], shown: type, right: rights.Right
-) -> None:
-    """What both kinds of endpoint have: list, show, delete."""
-
-    @tree.get(f"/{collection}", rights.WHOLE_VPN, summary=f"All {collection}", responses=listed(shown))
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
-        broker = vpn_of(request, vpn).vpn.broker
-
-        def show(name: str) -> dict[str, Any] | None:
-            endpoint = broker.endpoints.get(name)
-            return None if endpoint is None else configured(endpoint, vpn)
-
-        async with resources_of(request).listing.page():
-            names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
-            page, cursor = await paging.page(names, show)
-        return list_answer(request, page, cursor, len(names))
-
-    @tree.get(f"/{collection}/{{name}}", right, summary=f"One of the {collection}", responses=one(shown))
-    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
-        return answer(request, paging.shown(configured(endpoint, vpn)))
-
-    @tree.delete(f"/{collection}/{{name}}", right, summary="Delete it with what lies on it", responses=done)
-    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
-        administration = vpn_of(request, vpn)
-        await administration.delete(endpoint_of(administration, name, kinds))
-        return answer(request)
+class _Purged(TypedDict):
+    deletedMsgCount: int
 
 
 _Kind: Any = Literal[tuple(kind.value for kind in EndpointKind)]
@@ -449,41 +375,238 @@ class _Match(TypedDict):
     subscriptionTopic: str
 
 
+SUBSCRIPTION: Final = resource("Subscription", InVpn, _OfQueue, NewSubscription)
+FLOWS: Final = {
+    EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
+}
+DEPTHS: Final = resource("EndpointDepths", _Depths)
+PURGED: Final = resource("MsgsDeleted", _Purged)
 MATCH: Final = resource("TopicMatch", _Match)
 
+_CONFIG = Tree("config")
+_MONITOR = Tree("monitor")
+_ACTION = Tree("action")
 
-def topic_match_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/topicMatches``."""
-    tree = Tree("monitor", "/msgVpns")
 
-    @tree.get(
-        "/{vpn}/topicMatches",
-        rights.WHOLE_VPN,
-        summary="Endpoints that get what is published to a topic, with the subscription that says so",
-        responses=listed(MATCH),
+@_CONFIG.post("/queues", rights.NEW_QUEUE, summary="Make a queue or a stream", responses=one(QUEUE))
+async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
+    settings = body.settings(EndpointSettings())
+    endpoint = await vpn_of(request, vpn).create(body.queueName, EndpointKind(body.kind), settings)
+    return answer(request, configured(endpoint, vpn))
+
+
+@_CONFIG.post(
+    "/topicEndpoints",
+    rights.NEW_TOPIC_ENDPOINT,
+    summary="Make a durable topic endpoint",
+    responses=one(TOPIC_ENDPOINT),
+)
+async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
+    endpoint = await vpn_of(request, vpn).create(
+        body.topicEndpointName,
+        EndpointKind.TOPIC_ENDPOINT,
+        # As at Solace, for one consumer unless it says otherwise: for many it is a shared subscription.
+        body.settings(EndpointSettings(exclusive=Exclusivity.REFUSE)),
+        [body.topic],
     )
-    async def matches(
-        request: Request,
-        vpn: Name,
-        paging: Pages,
-        topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
-    ) -> Answer:
+    return answer(request, configured(endpoint, vpn))
+
+
+@_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, summary=CHANGE, responses=one(QUEUE))
+async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
+    administration = vpn_of(request, vpn)
+    endpoint = administration.find(name, *QUEUES)
+    await administration.change(endpoint, body.settings(endpoint.settings))
+    return answer(request, configured(endpoint, vpn))
+
+
+@_CONFIG.patch(
+    "/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, summary=CHANGE, responses=one(TOPIC_ENDPOINT)
+)
+async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: TopicEndpointBody) -> Answer:
+    administration = vpn_of(request, vpn)
+    endpoint = administration.find(name, *TOPIC_ENDPOINTS)
+    if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
+        await administration.change_topic(endpoint, body.topic)
+    await administration.change(endpoint, body.settings(endpoint.settings))
+    return answer(request, configured(endpoint, vpn))
+
+
+@_CONFIG.get(
+    "/queues/{name}/subscriptions",
+    rights.QUEUE,
+    summary="Topic subscriptions of a queue",
+    responses=listed(SUBSCRIPTION),
+)
+async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    topics = vpn_of(request, vpn).find(name, *QUEUES).subscriptions
+    return await paging.answer(request, topics, lambda topic: _subscription(vpn, name, topic))
+
+
+@_CONFIG.post(
+    "/queues/{name}/subscriptions",
+    rights.SUBSCRIBED_QUEUE,
+    summary="Add a topic subscription or an exception",
+    responses=one(SUBSCRIPTION),
+)
+async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
+    administration = vpn_of(request, vpn)
+    await administration.subscribe(administration.find(name, *QUEUES), body.subscriptionTopic)
+    return answer(request, _subscription(vpn, name, body.subscriptionTopic))
+
+
+@_CONFIG.delete(
+    "/queues/{name}/subscriptions/{topic}",
+    rights.UNSUBSCRIBED_QUEUE,
+    summary="Take a topic subscription away",
+    responses=done,
+)
+async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
+    administration = vpn_of(request, vpn)
+    await administration.unsubscribe(administration.find(name, *QUEUES), topic)
+    return answer(request)
+
+
+def _subscription(vpn: str, queue: str, topic: str) -> dict[str, Any]:
+    return {"msgVpnName": vpn, "queueName": queue, "subscriptionTopic": topic}
+
+
+def _add_configured(collection: Collection, shown: type) -> None:
+    """List, show and delete the endpoints of a collection, as they are configured."""
+    path, kinds, right = f"/{collection.name}", collection.kinds, collection.right
+
+    @_CONFIG.get(path, rights.WHOLE_VPN, summary=f"All {collection.name}", responses=listed(shown))
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
+        broker = vpn_of(request, vpn).vpn.broker
+
+        def show(name: str) -> dict[str, Any] | None:
+            endpoint = broker.endpoints.get(name)
+            return None if endpoint is None else configured(endpoint, vpn)
+
+        async with resources_of(request).listing.page():
+            return await paging.answer(request, _names(broker, kinds), show)
+
+    @_CONFIG.get(path + "/{name}", right, summary=f"One of the {collection.name}", responses=one(shown))
+    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        return answer(request, paging.shown(configured(vpn_of(request, vpn).find(name, *kinds), vpn)))
+
+    @_CONFIG.delete(path + "/{name}", right, summary="Delete it with what lies on it", responses=done)
+    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+        administration = vpn_of(request, vpn)
+        await administration.delete(administration.find(name, *kinds))
+        return answer(request)
+
+
+def _names(broker: Broker, kinds: tuple[EndpointKind, ...]) -> list[str]:
+    return [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+
+
+def _add_monitored(collection: Collection) -> None:
+    """What goes on at the endpoints of a collection: their state, consumers and depth."""
+    path, kinds, right = f"/{collection.name}", collection.kinds, collection.right
+
+    @_MONITOR.get(
+        path,
+        rights.WHOLE_VPN,
+        summary=f"All {collection.name}, with their replays",
+        responses=listed(MONITORED[kinds[0]]),
+    )
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
-        running.publishing.check_topic(topic)
-        found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
+        broker = running.broker
 
-        def show(name: str) -> _Match:
-            endpoint = found[name]
-            return {
-                "endpointName": name,
-                "endpointType": endpoint.kind.value,
-                "subscriptionTopic": _matching_subscription(endpoint, topic),
-            }
+        def show(name: str) -> dict[str, Any] | None:
+            endpoint = broker.endpoints.get(name)
+            if endpoint is None:
+                return None
+            return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())
 
-        page, cursor = await paging.page(found, show)
-        return list_answer(request, page, cursor, len(found))
+        async with resources_of(request).listing.page():
+            return await paging.answer(request, _names(broker, kinds), show)
 
-    return tree.routes
+    @_MONITOR.get(path + "/{name}", right, summary="One of them", responses=one(MONITORED_ALONE[kinds[0]]))
+    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        running, endpoint = administration.vpn, administration.find(name, *kinds)
+        oldest_ms: int | None = None
+        # The rest is known all the same, also while the store is out of reach.
+        with suppress(ReadFailed, TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                oldest_ms = await while_waiting(request, running.listing.oldest_ms(endpoint))
+        found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
+        return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
+
+    @_MONITOR.get(
+        path + "/{name}/txFlows", right, summary="Consumers bound to it", responses=listed(FLOWS[kinds[0]])
+    )
+    async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        found = _flows(vpn_of(request, vpn).find(name, *kinds), vpn)
+        return await paging.answer(request, found, found.get)
+
+    @_MONITOR.get(
+        path + "/{name}/depths",
+        right,
+        summary="How many messages lay on it, minute by minute of the last hour, the oldest first",
+        responses=one(DEPTHS),
+    )
+    async def depths(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint, found = administration.find(name, *kinds), administration.vpn.depths
+        shown: _Depths = {
+            "msgVpnName": vpn,
+            "intervalMs": found.interval_ms,
+            "untilTimeMs": found.until_ms,
+            "msgCounts": found.counts(endpoint.name),
+        }
+        return answer(request, paging.shown(shown))
+
+
+def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
+    active = endpoint.active_flows
+    found: dict[str, dict[str, Any]] = {}
+    for number, flow in enumerate(endpoint.flows):
+        link: ConsumerLink = flow.link
+        shown: _Flow = {
+            "msgVpnName": vpn,
+            "flowId": number,
+            "clientName": link.client.peer_container,
+            "clientId": client_id(link.client),
+            "activityState": "active-consumer" if flow in active else "inactive",
+            "unackedMsgCount": len(flow.unsettled),
+            "credit": max(flow.demand, 0),
+            "epoch": flow.epoch,
+            "hasSelector": flow.selector is not None,
+        }
+        found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, **shown}
+    return found
+
+
+@_MONITOR.get(
+    "/topicMatches",
+    rights.WHOLE_VPN,
+    summary="Endpoints that get what is published to a topic, with the subscription that says so",
+    responses=listed(MATCH),
+)
+async def matches(
+    request: Request,
+    vpn: Name,
+    paging: Pages,
+    topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
+) -> Answer:
+    running = vpn_of(request, vpn).vpn
+    running.publishing.check_topic(topic)
+    found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
+
+    def show(name: str) -> _Match:
+        endpoint = found[name]
+        return {
+            "endpointName": name,
+            "endpointType": endpoint.kind.value,
+            "subscriptionTopic": _matching_subscription(endpoint, topic),
+        }
+
+    return await paging.answer(request, found, show)
 
 
 def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
@@ -492,3 +615,47 @@ def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
         if not text.startswith("!") and TopicPattern.parse(text).matches(topic):
             return text
     return queue_topic(endpoint.name)
+
+
+def _add_actions(collection: Collection) -> None:
+    """Purge an endpoint, or copy a message to it."""
+    path, kinds, right = f"/{collection.name}/{{name}}", collection.kinds, collection.right
+
+    @_ACTION.put(
+        f"{path}/deleteMsgs", right, summary="Drop what lies on it; the log keeps it", responses=one(PURGED)
+    )
+    async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
+        administration = vpn_of(request, vpn)
+        count = await administration.purge(administration.find(name, *kinds))
+        return answer(request, {"deletedMsgCount": count})
+
+    @_ACTION.put(
+        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=done
+    )
+    async def copy_message(
+        request: Request,
+        vpn: Name,
+        name: Name,
+        body: CopyMessage,
+        administrator: Annotated[Administrator, Depends(administrator_of)],
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(body.sourceReplayLogName)
+        endpoint = administration.find(name, *kinds)
+        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        matches = endpoint.topics.matches
+
+        def check(topic: str) -> None:
+            if not matches(topic):  # a replay would not bring it
+                rights.require_reading(administrator, topic)
+
+        await administration.copy_message(endpoint, message_id, check)
+        return answer(request)
+
+
+for _collection, _shown in zip(COLLECTIONS, (QUEUE, TOPIC_ENDPOINT), strict=True):
+    _add_configured(_collection, _shown)
+    _add_monitored(_collection)
+    _add_actions(_collection)
+
+ROUTES: Final = (*_CONFIG.routes, *_MONITOR.routes, *_ACTION.routes)

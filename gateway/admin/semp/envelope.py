@@ -15,24 +15,26 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStartError
-from amqp_ext.topics import TopicSyntaxError
+from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.admin.audit import asked_of
-from gateway.admin.lazy_route import Responses
 from gateway.core.errors import ErrorCode, Refused
 from store.errors import LogTrimmed, ReadFailed
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+"""What the OpenAPI document says of answers, as FastAPI takes it: by status."""
 
 ROOT: Final = "/SEMP/v2"
 
@@ -129,7 +131,7 @@ class Failure(BaseModel):
     meta: FailureMeta
 
 
-REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+REFUSALS: Final[Responses] = {
     "4XX": {
         "model": Failure,
         "description": "Refused: 400, whatever is wrong with the request; 401, who asks is not known; "
@@ -304,6 +306,21 @@ def _attributes(request: Request) -> list[str]:
     field = getattr(request.scope.get("route"), "body_field", None)
     model = getattr(getattr(field, "field_info", None), "annotation", None)
     return list(getattr(model, "model_fields", ()))
+
+
+class Body(BaseModel):
+    """What a request says: attributes of their types, and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _pattern(text: str) -> str:
+    TopicPattern.parse(text)
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+"""A topic pattern in a body; one with a leading `!` is an exception."""
 
 
 class InVpn(TypedDict):

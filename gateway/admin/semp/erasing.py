@@ -1,22 +1,18 @@
-"""Erasing messages: the content is no more, and slot, id, time and topic stay."""
+"""Erasing messages: their content is overwritten; offset, id, time and topic stay."""
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from amqp_ext.message.annotations import MOST_REASON
-from amqp_ext.replay_id import ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import from_options
-from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
-from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.envelope import Answer, SempError, answer, one, resource
-from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of, while_waiting
-from gateway.admin.semp.tree import Tree
+from gateway.admin.operations import Tree
+from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, answer, one, resource
+from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.erasing import MOST_IDS, Copies, Erased
@@ -24,18 +20,8 @@ from gateway.vpn.erasing import MOST_IDS, Copies, Erased
 MOST_PATTERNS: Final = 100
 
 
-def _pattern(text: str) -> str:
-    TopicPattern.parse(text)
-    return text
-
-
-_Pattern = Annotated[str, AfterValidator(_pattern)]
-
-
-class RedactMsg(BaseModel):
+class RedactMsg(Body):
     """Which messages, by their ids or by what they have in common."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     replayLogName: str = Field(LOG_NAME, description="There is one log.")
     msgId: Annotated[list[Annotated[int, Field(ge=1, lt=2**63)]], Field(max_length=MOST_IDS)] | None = Field(
@@ -48,7 +34,7 @@ class RedactMsg(BaseModel):
         None,
         description="Instead of ids: those of the log that match. With `expectedMsgCount`, or `preview`.",
     )
-    subscribe: Annotated[list[_Pattern], Field(max_length=MOST_PATTERNS)] | None = Field(
+    subscribe: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] | None = Field(
         None, description="Beside a selector: topics that are looked at; all if none is given."
     )
     start: str | None = Field(
@@ -83,48 +69,43 @@ class _Redacted(TypedDict):
 
 REDACTED: Final = resource("MsgsRedacted", _Redacted)
 
-
-def erasing_routes() -> list[LazyRoute]:
-    """``/action/msgVpns/{vpn}/replayLogs/{log}/redactMsg``."""
-    tree = Tree("action", "/msgVpns/{vpn}")
-
-    @tree.put(
-        "/replayLogs/{log}/redactMsg",
-        rights.WHOLE_VPN,
-        summary="Ours: erase the content of messages, wherever it is",
-        responses=one(REDACTED),
-    )
-    async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        check_log(body.replayLogName)
-        erasing = administration.vpn.erasing
-        if body.selector is None:
-            ids = _named(administration, body)
-        else:
-            ids = await while_waiting(request, _matching(administration, body))
-        looked_to = administration.vpn.broker.log.next_id
-        copies = await while_waiting(request, erasing.copies.of(ids))
-        wanted = {*ids, *copies.dead, *(copies.others if body.withCopies else ())}
-        if body.preview:
-            found = await while_waiting(request, erasing.found(wanted))
-            missing = sorted(set(ids) - set(found))
-            return answer(request, _shown(Erased(found, missing, is_scrubbed=False), copies, is_preview=True))
-        if body.expectedMsgCount is not None and body.expectedMsgCount != len(wanted):
-            raise Refused(
-                ErrorCode.PRECONDITION_FAILED,
-                f"{len(wanted)} messages would be erased, and {body.expectedMsgCount} were expected; see the preview",
-            )
-        done = await erasing.erase(wanted, body.reason)
-        with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
-            # What jobs published while the first copies were looked for, is named, at least.
-            copies = copies.later(await erasing.copies.of(ids, since=looked_to))
-        return answer(request, _shown(done, copies, is_preview=False))
-
-    return tree.routes
+_ACTION = Tree("action")
 
 
-def _shown(found: Erased, copies: Copies, *, is_preview: bool) -> Mapping[str, object]:
+@_ACTION.put(
+    "/replayLogs/{log}/redactMsg",
+    rights.WHOLE_VPN,
+    summary="Ours: erase the content of messages, wherever it is",
+    responses=one(REDACTED),
+)
+async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
+    administration = log_of(request, vpn, log)
+    check_log(body.replayLogName)
+    erasing = administration.vpn.erasing
+    if body.selector is None:
+        ids = _named(administration, body)
+    else:
+        ids = await while_waiting(request, _matching(administration, body))
+    looked_to = administration.vpn.broker.log.next_id
+    copies = await while_waiting(request, erasing.copies.of(ids))
+    wanted = {*ids, *copies.dead, *(copies.others if body.withCopies else ())}
+    if body.preview:
+        found = await while_waiting(request, erasing.found(wanted))
+        missing = sorted(set(ids) - set(found))
+        return answer(request, _shown(Erased(found, missing, is_scrubbed=False), copies, is_preview=True))
+    if body.expectedMsgCount is not None and body.expectedMsgCount != len(wanted):
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"{len(wanted)} messages would be erased, and {body.expectedMsgCount} were expected; see the preview",
+        )
+    done = await erasing.erase(wanted, body.reason)
+    with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
+        # What jobs published while the first copies were looked for, is named, at least.
+        copies = copies.later(await erasing.copies.of(ids, since=looked_to))
+    return answer(request, _shown(done, copies, is_preview=False))
+
+
+def _shown(found: Erased, copies: Copies, *, is_preview: bool) -> dict[str, Any]:
     shown: _Redacted = {
         "msgCount": len(found.ids),
         "msgIds": found.ids,
@@ -151,15 +132,7 @@ def _named(administration: Administration, body: RedactMsg) -> list[int]:
         raise SempError("INVALID_PARAMETER", f"{beside[0]} is said beside a selector, and there is none.")
     ids = set(body.msgId or ())
     for text in body.replicationGroupMsgId or ():
-        try:
-            named = parse_replay_id(text)
-        except ReplayIdError as error:
-            raise SempError(
-                "INVALID_PARAMETER", f"The attribute 'replicationGroupMsgId' is wrong: {error}"
-            ) from None
-        if named.generation != administration.vpn.log.generation:
-            raise Refused(ErrorCode.LOG_MODIFIED, f"{named} is of another generation of the log")
-        ids.add(min(named.number, 2**63 - 1))
+        ids.add(logged_id(administration, "replicationGroupMsgId", text))
     if not ids:
         raise SempError("INVALID_PARAMETER", "Give msgId, replicationGroupMsgId or selector.")
     return sorted(ids)
@@ -186,3 +159,6 @@ async def _matching(administration: Administration, body: RedactMsg) -> list[int
     start = from_options(options)
     assert start is not None
     return await administration.vpn.erasing.selected(body.selector, body.subscribe or [">"], start)
+
+
+ROUTES: Final = _ACTION.routes

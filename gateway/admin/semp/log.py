@@ -1,6 +1,5 @@
-"""
-The replay log of a Message VPN: its settings and its topic filter, named points in it, how large it must be, and when
-its messages came.
+"""The replay log of a Message VPN: its settings and topic filter, its state, its replay points, how large it must be,
+when its messages arrived, and trimming.
 
 Settings that are changed here stay, as those of a Message VPN do that the configuration file does not name.
 """
@@ -8,28 +7,27 @@ Settings that are changed here stay, as those of a Message VPN do that the confi
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import parse_text
-from amqp_ext.topics import TopicPattern
+from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
 from gateway.admin import rights
-from gateway.admin.lazy_route import LazyRoute
+from gateway.admin.operations import Tree
 from gateway.admin.semp.envelope import (
     Answer,
+    Body,
     InVpn,
+    Pattern,
     SempError,
     answer,
     done,
-    list_answer,
     listed,
     one,
     resource,
 )
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of, while_waiting
-from gateway.admin.semp.tree import Tree
+from gateway.admin.semp.resources import LOG_NAME, Name, log_of, resources_of, vpn_of, while_waiting
 from gateway.config import Vpn
 from gateway.config.changes import Changes
 from gateway.core.broker import Broker
@@ -40,17 +38,14 @@ from gateway.vpn.log import Histogram
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import MEGABYTE
 
+_CONFIG = Tree("config")
+_MONITOR = Tree("monitor")
+_ACTION = Tree("action")
 
-def _topic(text: str) -> str:
-    TopicPattern.parse(text)
-    return text
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+# --- settings, state ----------------------------------------------------------------------------------------------
 
 
-class LogBody(_Body):
+class LogBody(Body):
     """What can change of the log while it runs."""
 
     ingressEnabled: bool | None = Field(None, description="Whether messages are logged.")
@@ -78,10 +73,10 @@ _SETTINGS: Final = {
 }
 
 
-class NewTopicFilter(_Body):
+class NewTopicFilter(Body):
     """A topic that the log takes, or, after a `!`, leaves out."""
 
-    topicFilterSubscription: Annotated[str, AfterValidator(_topic)]
+    topicFilterSubscription: Pattern
 
 
 class _Named(InVpn):
@@ -118,7 +113,95 @@ LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
 TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
-async def log_attributes(administration: Administration) -> dict[str, Any]:
+@_CONFIG.get("/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG))
+async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
+    shown = {LOG_NAME: _configured(vpn_of(request, vpn))}
+    return await paging.answer(request, shown, shown.get)
+
+
+@_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
+async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+    administration = log_of(request, vpn, log)
+    return answer(request, paging.shown(_configured(administration)))
+
+
+@_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, summary="Change the log", responses=one(LOG))
+async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
+    administration = log_of(request, vpn, log)
+    await resources_of(request).gateway.vpns.change(vpn, body.changes())
+    return answer(request, _configured(administration))
+
+
+_TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
+
+
+@_CONFIG.get(
+    _TOPICS,
+    rights.WHOLE_VPN,
+    summary="Topics that the log takes while its filter is on",
+    responses=listed(TOPIC_FILTER),
+)
+async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+    administration = log_of(request, vpn, log)
+    shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
+    return await paging.answer(request, shown, shown.get)
+
+
+@_CONFIG.post(_TOPICS, rights.WHOLE_VPN, summary="Add a topic", responses=one(TOPIC_FILTER))
+async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
+    log_of(request, vpn, log)
+    topic = body.topicFilterSubscription
+
+    def added(settings: Vpn) -> Changes:
+        log = settings.replay_log
+        if topic in log.topics:
+            raise SempError("ALREADY_EXISTS", f"The filter has {topic!r} already.")
+        # The first topic does not switch the filter on: an administrator says when the list is complete.
+        is_on = log.filtered and bool(log.topics)
+        return {"replay_log.topics": [*log.topics, topic], "replay_log.filtered": is_on}
+
+    await resources_of(request).gateway.vpns.change(vpn, added)
+    return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
+
+
+@_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=done)
+async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
+    log_of(request, vpn, log)
+
+    def removed(settings: Vpn) -> Changes:
+        topics = settings.replay_log.topics
+        if topic not in topics:
+            raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
+        return {"replay_log.topics": [other for other in topics if other != topic]}
+
+    await resources_of(request).gateway.vpns.change(vpn, removed)
+    return answer(request)
+
+
+@_MONITOR.get(
+    "/replayLogs",
+    rights.WHOLE_VPN,
+    summary="The replay log, as a list",
+    responses=listed(LOG_STATE),
+    name="logs",
+)
+async def log_states(request: Request, vpn: Name, paging: Pages) -> Answer:
+    shown = {LOG_NAME: await _state(vpn_of(request, vpn))}
+    return await paging.answer(request, shown, shown.get)
+
+
+@_MONITOR.get(
+    "/replayLogs/{log}",
+    rights.WHOLE_VPN,
+    summary="The replay log: use, oldest, newest",
+    responses=one(LOG_STATE),
+    name="log",
+)
+async def log_state(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+    return answer(request, paging.shown(await _state(log_of(request, vpn, log))))
+
+
+async def _state(administration: Administration) -> dict[str, Any]:
     """The log, in the monitor tree."""
     broker = administration.vpn.broker
     oldest_ms, newest_ms = await administration.log_age()
@@ -173,83 +256,11 @@ def _configured(administration: Administration) -> dict[str, Any]:
     }
 
 
-def log_routes() -> list[LazyRoute]:
-    """``/config/msgVpns/{vpn}/replayLogs`` and ``…/topicFilterSubscriptions``."""
-    tree = Tree("config", "/msgVpns")
-
-    @tree.get(
-        "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
-    )
-    async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
-        shown = _configured(vpn_of(request, vpn))
-        return list_answer(request, [paging.shown(shown)] if paging.matches(shown) else [], None, 1)
-
-    @tree.get("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
-    async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        return answer(request, paging.shown(_configured(administration)))
-
-    @tree.patch("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="Change the log", responses=one(LOG))
-    async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        await resources_of(request).vpns.change(vpn, body.changes())
-        return answer(request, _configured(administration))
-
-    path = "/{vpn}/replayLogs/{log}/topicFilterSubscriptions"
-
-    @tree.get(
-        path,
-        rights.WHOLE_VPN,
-        summary="Topics that the log takes while its filter is on",
-        responses=listed(TOPIC_FILTER),
-    )
-    async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
-        page, cursor = await paging.page(shown, shown.get)
-        return list_answer(request, page, cursor, len(shown))
-
-    @tree.post(path, rights.WHOLE_VPN, summary="Add a topic", responses=one(TOPIC_FILTER))
-    async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
-        vpn_of(request, vpn)
-        check_log(log)
-        topic = body.topicFilterSubscription
-
-        def added(settings: Vpn) -> Changes:
-            log = settings.replay_log
-            if topic in log.topics:
-                raise SempError("ALREADY_EXISTS", f"The filter has {topic!r} already.")
-            # The first topic does not switch the filter on: an administrator says when the list is complete.
-            is_on = log.filtered and bool(log.topics)
-            return {"replay_log.topics": [*log.topics, topic], "replay_log.filtered": is_on}
-
-        await resources_of(request).vpns.change(vpn, added)
-        return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
-
-    @tree.delete(path + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=done)
-    async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
-        vpn_of(request, vpn)
-        check_log(log)
-
-        def removed(settings: Vpn) -> Changes:
-            topics = settings.replay_log.topics
-            if topic not in topics:
-                raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
-            return {"replay_log.topics": [other for other in topics if other != topic]}
-
-        await resources_of(request).vpns.change(vpn, removed)
-        return answer(request)
-
-    return tree.routes
+# --- replay points ------------------------------------------------------------------------------------------------
 
 
-class NewPoint(BaseModel):
+class NewPoint(Body):
     """A place in the log that is given a name."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     replayPointName: str
     start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
@@ -280,32 +291,31 @@ def _point(administration: Administration, point: Point) -> _Point:
     }
 
 
-def point_routes() -> list[LazyRoute]:
-    """``/config/msgVpns/{vpn}/replayPoints``."""
-    tree = Tree("config", "/msgVpns")
-    path = "/{vpn}/replayPoints"
+@_CONFIG.get(
+    "/replayPoints", rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT)
+)
+async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
+    administration = vpn_of(request, vpn)
+    found = administration.vpn.broker.points
+    return await paging.answer(
+        request, list(found), lambda name: _point(administration, found[name]) if name in found else None
+    )
 
-    @tree.get(path, rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT))
-    async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        found = administration.vpn.broker.points
-        page, cursor = await paging.page(
-            list(found), lambda name: _point(administration, found[name]) if name in found else None
-        )
-        return list_answer(request, page, cursor, len(found))
 
-    @tree.post(path, rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
-    async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
-        administration = vpn_of(request, vpn)
-        point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
-        return answer(request, _point(administration, point))
+@_CONFIG.post("/replayPoints", rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
+async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
+    administration = vpn_of(request, vpn)
+    point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
+    return answer(request, _point(administration, point))
 
-    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=done)
-    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
-        await vpn_of(request, vpn).vpn.log.delete_point(name)
-        return answer(request)
 
-    return tree.routes
+@_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=done)
+async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+    await vpn_of(request, vpn).vpn.log.delete_point(name)
+    return answer(request)
+
+
+# --- how large it must be -----------------------------------------------------------------------------------------
 
 
 class _Rate(TypedDict):
@@ -348,30 +358,23 @@ class _Plan(InVpn):
 PLAN: Final = resource("ReplayLogPlan", _Plan)
 
 
-def plan_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/plan``."""
-    tree = Tree("monitor", "/msgVpns")
-
-    @tree.get(
-        "/{vpn}/replayLogs/{log}/plan",
-        rights.WHOLE_VPN,
-        summary="Ours: how long the log's quota and the disk last at the rate at which it grows",
-        responses=one(PLAN),
-    )
-    async def plan(
-        request: Request,
-        vpn: Name,
-        log: Name,
-        paging: Pages,
-        keepHours: Annotated[
-            int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
-        ] = 0,
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
-
-    return tree.routes
+@_MONITOR.get(
+    "/replayLogs/{log}/plan",
+    rights.WHOLE_VPN,
+    summary="Ours: how long the log's quota and the disk last at the rate at which it grows",
+    responses=one(PLAN),
+)
+async def plan(
+    request: Request,
+    vpn: Name,
+    log: Name,
+    paging: Pages,
+    keepHours: Annotated[
+        int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
+    ] = 0,
+) -> Answer:
+    administration = log_of(request, vpn, log)
+    return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
 
 
 async def _plan(administration: Administration, keep_ms: int) -> _Plan:
@@ -430,6 +433,8 @@ def _rate(rate: Rate) -> _Rate:
     }
 
 
+# --- when its messages arrived ------------------------------------------------------------------------------------
+
 MOST_BUCKETS: Final = 1_000
 """Of a histogram: more than a screen has columns for."""
 
@@ -470,35 +475,28 @@ class _Histogram(InVpn):
 HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
 
 
-def histogram_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/histogram``."""
-    tree = Tree("monitor", "/msgVpns")
-
-    @tree.get(
-        "/{vpn}/replayLogs/{log}/histogram",
-        rights.WHOLE_VPN,
-        summary="When its messages came: how many ids lie between evenly spaced times",
-        responses=one(HISTOGRAM),
-    )
-    async def histogram(
-        request: Request,
-        vpn: Name,
-        log: Name,
-        paging: Pages,
-        since: Annotated[
-            _Time | None, Query(alias="from", description="Where it begins, ms since the epoch.")
-        ] = None,
-        until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
-        buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        if since is not None and until is not None and since >= until:
-            raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
-        found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
-        return answer(request, paging.shown(_histogram(found, vpn)))
-
-    return tree.routes
+@_MONITOR.get(
+    "/replayLogs/{log}/histogram",
+    rights.WHOLE_VPN,
+    summary="When its messages came: how many ids lie between evenly spaced times",
+    responses=one(HISTOGRAM),
+)
+async def histogram(
+    request: Request,
+    vpn: Name,
+    log: Name,
+    paging: Pages,
+    since: Annotated[
+        _Time | None, Query(alias="from", description="Where it begins, ms since the epoch.")
+    ] = None,
+    until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
+    buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
+) -> Answer:
+    administration = log_of(request, vpn, log)
+    if since is not None and until is not None and since >= until:
+        raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
+    found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
+    return answer(request, paging.shown(_histogram(found, vpn)))
 
 
 def _histogram(found: Histogram, vpn: str) -> _Histogram:
@@ -526,3 +524,77 @@ def _histogram(found: Histogram, vpn: str) -> _Histogram:
         if archived is None
         else {"oldestMsgId": archived.message_id, "oldestTimeMs": archived.time_ms},
     }
+
+
+# --- trimming -----------------------------------------------------------------------------------------------------
+
+Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
+"""Since the epoch."""
+
+
+class Trim(Body):
+    """Before what the log is trimmed."""
+
+    olderThanTime: Seconds | None = Field(None, description="Seconds since the epoch.")
+    before: str | None = Field(
+        None, description="Ours: before the place of a start, such as `#123` or `point:release`."
+    )
+
+    def place(self) -> ReplayStart:
+        """The start before which the log is trimmed.
+
+        Raises:
+            SempError: INVALID_PARAMETER, there is none, or there are two.
+            amqp_ext.replay_start.ReplayStartError: The text is no start.
+        """
+        if (self.olderThanTime is None) is (self.before is None):
+            raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")
+        if self.olderThanTime is not None:
+            return ReplayStart(StartKind.DATE, self.olderThanTime * 1_000)
+        assert self.before is not None
+        return parse_text(self.before)
+
+
+class Archived(Body):
+    """How much of the log an archive holds."""
+
+    msgId: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="The last id in it.")
+    generation: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="Of the log that was archived.")
+
+
+class _Trimmed(TypedDict):
+    firstMsgId: int
+
+
+class _UpTo(TypedDict):
+    archivedMsgId: int
+
+
+TRIMMED: Final = resource("Trimmed", _Trimmed)
+ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
+
+
+@_ACTION.put(
+    "/replayLogs/{log}/trimLoggedMsgs",
+    rights.WHOLE_VPN,
+    summary="Trim the log, or a part of it",
+    responses=one(TRIMMED),
+)
+async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
+    administration = log_of(request, vpn, log)
+    first_id = await administration.trim_before(body.place())
+    return answer(request, {"firstMsgId": first_id})
+
+
+@_ACTION.put(
+    "/replayLogs/{log}/archivedUpTo",
+    rights.WHOLE_VPN,
+    summary="Ours: an archive holds the log up to a message",
+    responses=one(ARCHIVED),
+)
+async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
+    administration = log_of(request, vpn, log)
+    return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
+
+
+ROUTES: Final = (*_CONFIG.routes, *_MONITOR.routes, *_ACTION.routes)

@@ -5,11 +5,10 @@ the log as they come, as Server-Sent Events.
 What is on an endpoint is looked at and stays there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -26,29 +25,33 @@ from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of, admitted
-from gateway.admin.lazy_route import LazyRoute, Responses
+from gateway.admin.operations import Tree
 from gateway.admin.rights import MOST_PATTERNS
-from gateway.admin.semp.envelope import Answer, InVpn, SempError, answer, list_answer, listed, one, resource
-from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.resources import (
-    QUEUES,
-    TOPIC_ENDPOINTS,
-    Name,
-    check_log,
-    endpoint_of,
-    vpn_of,
-    while_waiting,
+from gateway.admin.semp.endpoints import COLLECTIONS, Collection
+from gateway.admin.semp.envelope import (
+    Answer,
+    InVpn,
+    Responses,
+    SempError,
+    answer,
+    list_answer,
+    listed,
+    one,
+    resource,
 )
-from gateway.admin.semp.tree import Tree
-from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, start_of
+from gateway.admin.semp.paging import Pages, encoded
+from gateway.admin.semp.resources import Name, log_of, vpn_of, while_waiting
+from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
 from gateway.config.setting_types import ANONYMOUS_USER
-from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, Row
 from gateway.core.replay.search import Search
 from gateway.ledger import Kind
 from gateway.vpn.administration import Administration
 from gateway.vpn.log import LoggedMessage, Order, Wanted, summary
+from gateway.vpn.message_vpn import MessageVpn
+
+# --- in a list ----------------------------------------------------------------------------------------------------
 
 MOST_LISTED_PATTERNS: Final = 100
 """Topic patterns of a list of messages: each topic is held against all of them."""
@@ -182,6 +185,8 @@ def place_of(cursor: str | None) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
+# --- one message --------------------------------------------------------------------------------------------------
+
 BYTES: Final[Responses] = {
     200: {
         "description": "The bytes.",
@@ -253,138 +258,154 @@ MessageId = Annotated[int, Path(ge=1, lt=MAX_OFFSET, description="Its offset in 
 
 _User = Annotated[Administrator, Depends(administrator_of)]
 
-_PATH: Final = "/{vpn}/replayLogs/{log}/msgs"
+_MONITOR = Tree("monitor")
+
+# --- of the log ---------------------------------------------------------------------------------------------------
+
+_PATH: Final = "/replayLogs/{log}/msgs"
 
 _BETWEEN: Final = (
     "in place of `start` and `until`, what is left between two ids, refused for nothing that is not there."
 )
 
 
-def message_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/msgs``."""
-    tree = Tree("monitor", "/msgVpns")
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which messages a request lists."""
 
-    @tree.get(
-        _PATH,
-        rights.WHOLE_VPN,
-        summary="Messages of the log, the oldest or the newest first",
-        responses=listed(MESSAGE),
+    start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning"
+    topic: Annotated[str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")] = (
+        None
     )
-    async def messages(
-        request: Request,
-        vpn: Name,
-        log: Name,
-        paging: Pages,
-        start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning",
-        topic: Annotated[
-            str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")
-        ] = None,
-        until: Annotated[
-            str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")
-        ] = None,
-        subscribe: Annotated[
-            list[str] | None,
-            Query(
-                description="Ours: topic patterns; those with `!` are exceptions.",
-                max_length=MOST_LISTED_PATTERNS,
-            ),
-        ] = None,
-        selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None,
-        order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST,
-        firstMsgId: Annotated[
-            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The first id.")
-        ] = None,
-        lastMsgId: Annotated[
-            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The last id.")
-        ] = None,
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        running = administration.vpn
-        if paging.where:
-            raise SempError(
-                "INVALID_PARAMETER",
-                "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
-            )
-        patterns = (*(subscribe or ()), *([topic] if topic is not None else ())) or (">",)
-        chosen = wanted(patterns, selector)
-        place = place_of(paging.after)
-        if place is None and (firstMsgId is not None or lastMsgId is not None):
-            if start != "beginning" or until is not None:
+    until: Annotated[str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")] = (
+        None
+    )
+    subscribe: Annotated[
+        list[str] | None,
+        Query(
+            description="Ours: topic patterns; those with `!` are exceptions.",
+            max_length=MOST_LISTED_PATTERNS,
+        ),
+    ] = None
+    selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None
+    order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST
+    firstMsgId: Annotated[
+        int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The first id.")
+    ] = None
+    lastMsgId: Annotated[
+        int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The last id.")
+    ] = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Topics; all, if none are named."""
+        return (*(self.subscribe or ()), *([self.topic] if self.topic is not None else ())) or (">",)
+
+    async def place(self, request: Request, vpn: MessageVpn) -> tuple[int, int]:
+        """
+        Where the list begins, and the bound at its other end.
+
+        Raises:
+            SempError: INVALID_PARAMETER, ids are named and a start or an end as well.
+            amqp_ext.replay_start.ReplayStartError: The start, or the end, is none.
+            Refused: The log has no such place.
+        """
+        if self.firstMsgId is not None or self.lastMsgId is not None:
+            if self.start != "beginning" or self.until is not None:
                 raise SempError("INVALID_PARAMETER", "Give ids, or `start` and `until`, not both.")
-            kept = running.broker.log
-            first, end = max(firstMsgId or 0, kept.first_id), kept.next_id
-            end = end if lastMsgId is None else min(end, lastMsgId + 1)
-            place = (first, end) if order is Order.OLDEST else (end, first)
-        if place is None:
-            asked = {"replay-start": start} | ({} if until is None else {"until": until})
-            range_ = from_options(asked)
-            assert range_ is not None
-            resolved = await while_waiting(request, running.log.resolve_start(range_, patterns))
-            end = running.log.next_id if resolved.last is None else resolved.last + 1
-            end = min(end, running.log.next_id)
-            place = (resolved.first, end) if order is Order.OLDEST else (end, resolved.first)
-        position, bound = place
-        # A rare topic may be far away.
-        found = await while_waiting(
-            request, administration.logged_messages(chosen, position, bound, paging.count, order)
+            log = vpn.broker.log
+            first, end = max(self.firstMsgId or 0, log.first_id), log.next_id
+            end = end if self.lastMsgId is None else min(end, self.lastMsgId + 1)
+        else:
+            start = from_options(
+                {"replay-start": self.start} | ({} if self.until is None else {"until": self.until})
+            )
+            assert start is not None
+            resolved = await while_waiting(request, vpn.log.resolve_start(start, self.patterns))
+            first, end = resolved.first, vpn.log.next_id
+            end = end if resolved.last is None else min(end, resolved.last + 1)
+        return (first, end) if self.order is Order.OLDEST else (end, first)
+
+
+@_MONITOR.get(
+    _PATH,
+    rights.WHOLE_VPN,
+    summary="Messages of the log, the oldest or the newest first",
+    responses=listed(MESSAGE),
+)
+async def messages(
+    request: Request, vpn: Name, log: Name, paging: Pages, asked: Annotated[_Wanted, Depends()]
+) -> Answer:
+    administration = log_of(request, vpn, log)
+    running = administration.vpn
+    if paging.where:
+        raise SempError(
+            "INVALID_PARAMETER",
+            "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
         )
-        generation = running.broker.log.generation
-        page = [paging.shown(listed_message(message, generation)) for message in found.messages]
-        cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
-        return list_answer(request, page, cursor)
-
-    @tree.get(
-        f"{_PATH}/{{message}}",
-        rights.WHOLE_VPN,
-        summary="All that one message says; of a long body the beginning",
-        responses=one(WHOLE_MESSAGE),
+    chosen = wanted(asked.patterns, asked.selector)
+    position, bound = place_of(paging.after) or await asked.place(request, running)
+    # A rare topic may be far away.
+    found = await while_waiting(
+        request, administration.logged_messages(chosen, position, bound, paging.count, asked.order)
     )
-    async def one_message(
-        request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        row = await _found_row(request, administration, log, message)
-        return answer(request, paging.shown(await whole_message(administration, row)))
-
-    @tree.get_as_it_is(
-        f"{_PATH}/{{message}}/body", rights.WHOLE_VPN, summary="Its body, as a file", responses=BYTES
-    )
-    async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
-        administration = vpn_of(request, vpn)
-        row = await _found_row(request, administration, log, message)
-        content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
-        return Download(request, user.name, vpn, content, f"message-{message}.bin")
-
-    @tree.get_as_it_is(
-        f"{_PATH}/{{message}}/encoded",
-        rights.WHOLE_VPN,
-        summary="The message as it was received, encoded as AMQP 1.0 has it",
-        responses=BYTES,
-    )
-    async def as_received(
-        request: Request, vpn: Name, log: Name, message: MessageId, user: _User
-    ) -> Response:
-        row = await _found_row(request, vpn_of(request, vpn), log, message)
-        return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
-
-    return tree.routes
+    generation = running.broker.log.generation
+    page = [paging.shown(listed_message(message, generation)) for message in found.messages]
+    cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
+    return list_answer(request, page, cursor)
 
 
-async def whole_message(administration: Administration, row: Row) -> dict[str, Any]:
+@_MONITOR.get(
+    _PATH + "/{message}",
+    rights.WHOLE_VPN,
+    summary="All that one message says; of a long body the beginning",
+    responses=one(WHOLE_MESSAGE),
+)
+async def one_message(request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages) -> Answer:
+    administration = log_of(request, vpn, log)
+    row = await _logged(request, administration, message)
+    return answer(request, paging.shown(await _whole(administration, row)))
+
+
+@_MONITOR.get(
+    _PATH + "/{message}/body",
+    rights.WHOLE_VPN,
+    summary="Its body, as a file",
+    responses=BYTES,
+    response_class=Response,
+)
+async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+    administration = log_of(request, vpn, log)
+    row = await _logged(request, administration, message)
+    content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
+    return Download(request, user.name, vpn, content, f"message-{message}.bin")
+
+
+@_MONITOR.get(
+    _PATH + "/{message}/encoded",
+    rights.WHOLE_VPN,
+    summary="The message as it was received, encoded as AMQP 1.0 has it",
+    responses=BYTES,
+    response_class=Response,
+)
+async def as_received(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+    row = await _logged(request, log_of(request, vpn, log), message)
+    return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
+
+
+async def _whole(administration: Administration, row: Row) -> dict[str, Any]:
     """A message with all its sections, which are decoded off the loop."""
     vpn = administration.vpn
     said = await vpn.state.read(sections_of, row[CONTENT])
     return {"msgVpnName": vpn.name, **listed_message(summary(row), vpn.log.generation), **said}
 
 
-async def _found_row(request: Request, administration: Administration, log: str, message_id: int) -> Row:
+async def _logged(request: Request, administration: Administration, message_id: int) -> Row:
     """
     Raises:
         SempError: NOT_FOUND, the log does not have it.
         gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
     """
-    check_log(log)
     found, broker = administration.vpn.log, administration.vpn.broker
     broker.policy.check_reads("there is nothing to read")
     row = await while_waiting(request, found.listing.one(message_id)) if message_id < found.next_id else None
@@ -395,6 +416,58 @@ async def _found_row(request: Request, administration: Administration, log: str,
     return row
 
 
+# --- of the log, as they come -------------------------------------------------------------------------------------
+
+_EVENTS: Final[Responses] = {
+    200: {
+        "description": "Events `msgs`, each with a JSON array of messages as `msgs` lists them, and as `id` the last "
+        "offset that was looked at. An event `error` where it ends.",
+        "content": {ListedEvents.content_type: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """Which messages a request follows."""
+
+    start: Annotated[str, Query(description="Any replay start.", max_length=5_000)] = "live"
+    subscribe: Annotated[list[str] | None, Query(description="Topic patterns.", max_length=MOST_PATTERNS)] = (
+        None
+    )
+    selector: Annotated[str | None, Query(description="A JMS selector.", max_length=5_000)] = None
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None
+
+
+@_MONITOR.get(
+    "/replayLogs/{log}/live",
+    rights.WHOLE_VPN,
+    summary="Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at",
+    responses=_EVENTS,
+    response_class=Response,
+)
+async def live(
+    request: Request, vpn: Name, log: Name, user: _User, asked: Annotated[_Followed, Depends()]
+) -> Response:
+    found = log_of(request, vpn, log).vpn
+    patterns = asked.subscribe or [">"]
+    for pattern in patterns:
+        TopicPattern.parse(pattern)
+    if not found.settings.enabled:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    reading = Reading(
+        start_of(asked.start, None, None, asked.last_event_id, is_events=True),
+        patterns,
+        asked.selector,
+        resumes=asked.last_event_id is not None,
+    )
+    texts = ListedRows(found.log.generation).texts
+    return LogAnswer(request, found, user.name or ANONYMOUS_USER, reading, ListedEvents(), texts)
+
+
+# --- of an endpoint -----------------------------------------------------------------------------------------------
+
+
 class _OnEndpoint(TypedDict):
     deliveryCount: int
     isUnacked: bool
@@ -403,21 +476,10 @@ class _OnEndpoint(TypedDict):
 ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
 
 
-def endpoint_message_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/queues/{name}/msgs``, and the same of topic endpoints."""
-    tree = Tree("monitor", "/msgVpns")
-    for collection, kinds, right in (
-        ("queues", QUEUES, rights.QUEUE),
-        ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
-    ):
-        _add_messages(tree, collection, kinds, right)
-    return tree.routes
+def _add_messages(collection: Collection) -> None:
+    path, kinds, right = f"/{collection.name}/{{name}}/msgs", collection.kinds, collection.right
 
-
-def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
-    path = f"/{{vpn}}/{collection}/{{name}}/msgs"
-
-    @tree.get(
+    @_MONITOR.get(
         path,
         right,
         summary="What lies on it, the oldest first; nothing is consumed",
@@ -425,10 +487,9 @@ def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], 
     )
     async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, kinds)
+        endpoint, running = administration.find(name, *kinds), administration.vpn
         if paging.where:
             raise SempError("INVALID_PARAMETER", "What lies on an endpoint is not chosen from by `where`.")
-        running = administration.vpn
         position, _ = place_of(paging.after) or (1, 0)
         found = await while_waiting(request, running.listing.page(endpoint, position, paging.count))
         generation = running.broker.log.generation
@@ -445,72 +506,21 @@ def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], 
         cursor = None if found.position is None else encoded(f"{found.position}:0")
         return list_answer(request, page, cursor, endpoint.depth)
 
-    @tree.get(
-        f"{path}/{{message}}",
-        right,
-        summary="All that one message on it says",
-        responses=one(WHOLE_MESSAGE),
+    @_MONITOR.get(
+        path + "/{message}", right, summary="All that one message on it says", responses=one(WHOLE_MESSAGE)
     )
     async def one_message(
         request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
     ) -> Answer:
         administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, kinds)
+        endpoint = administration.find(name, *kinds)
         row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
         if row is None:
             raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
-        return answer(request, paging.shown(await whole_message(administration, row)))
+        return answer(request, paging.shown(await _whole(administration, row)))
 
 
-_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "Events `msgs`, each with a JSON array of messages as `msgs` lists them, and as `id` the last "
-        "offset that was looked at. An event `error` where it ends.",
-        "content": {ListedEvents.content_type: {"schema": {"type": "string"}}},
-    }
-}
+for _collection in COLLECTIONS:
+    _add_messages(_collection)
 
-
-def live_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/replayLogs/{log}/live``."""
-    tree = Tree("monitor", "/msgVpns")
-
-    @tree.get_as_it_is(
-        "/{vpn}/replayLogs/{log}/live",
-        rights.WHOLE_VPN,
-        summary="Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at",
-        responses=_EVENTS,
-    )
-    async def live(
-        request: Request,
-        vpn: Name,
-        log: Name,
-        user: Annotated[Administrator, Depends(administrator_of)],
-        start: Annotated[str, Query(description="Any replay start.", max_length=5_000)] = "live",
-        subscribe: Annotated[
-            list[str] | None, Query(description="Topic patterns.", max_length=MOST_PATTERNS)
-        ] = None,
-        selector: Annotated[str | None, Query(description="A JMS selector.", max_length=5_000)] = None,
-        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
-    ) -> Response:
-        found = vpn_of(request, vpn).vpn
-        check_log(log)
-        patterns = subscribe or [">"]
-        for pattern in patterns:
-            TopicPattern.parse(pattern)
-        if not found.settings.enabled:
-            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
-        return LogAnswer(
-            request,
-            found,
-            user.name or ANONYMOUS_USER,
-            start_of(start, None, None, last_event_id, is_events=True),
-            patterns,
-            selector,
-            None,
-            ListedEvents(),
-            ListedRows(found.log.generation),
-            resumes=last_event_id is not None,
-        )
-
-    return tree.routes
+ROUTES: Final = _MONITOR.routes

@@ -17,15 +17,15 @@ import base64
 import re
 import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 
-from gateway.admin.semp.envelope import SempError
+from gateway.admin.semp.envelope import Answer, SempError, list_answer
 
 PAUSE: Final = 5
 """How many times as long as a page's objects took. To check them and write them takes about as long once more, so
@@ -130,6 +130,13 @@ class Paging:
             if not _holds(thing[name], operator, text):
                 return False
         return True
+
+    async def answer(
+        self, request: Request, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
+    ) -> Answer:
+        """The same as ``page``, as it is answered."""
+        page, cursor = await self.page(keys, show)
+        return list_answer(request, page, cursor, len(keys))
 
     async def page(
         self, keys: Iterable[str], show: Callable[[str], Mapping[str, Any] | None]

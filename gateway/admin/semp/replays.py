@@ -1,6 +1,5 @@
-"""
-Replays: those on record, those that an administrator begins on an endpoint, and jobs, which publish a part of the log
-to an address or send dead letters back. As at Solace, actions are PUT.
+"""Replays: those on record; replays to an endpoint, which an administrator previews, starts and cancels; and jobs,
+which publish a part of the log to an address or send dead letters back.
 """
 
 from collections.abc import Awaitable, Callable
@@ -8,47 +7,41 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
-from amqp_ext.replay_start import MAX_DATE_MS, OPTION, Missing, ReplayStart, StartKind, parse_text
+from amqp_ext.replay_start import OPTION, Missing, ReplayStart, StartKind, parse_text
 from amqp_ext.replay_start.filter_value import with_modifiers
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
-from gateway.admin.lazy_route import LazyRoute
-from gateway.admin.semp.envelope import (
-    Answer,
-    InVpn,
-    SempError,
-    answer,
-    done,
-    list_answer,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.operations import Tree
+from gateway.admin.semp.endpoints import COLLECTIONS, Collection
+from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, done, listed, one, resource
+from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
     QUEUES,
-    TOPIC_ENDPOINTS,
     Name,
     check_log,
-    clients_named,
-    endpoint_of,
+    log_of,
+    replay_id,
     resources_of,
     vpn_of,
     while_waiting,
 )
-from gateway.admin.semp.tree import Tree
-from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ReplayRecord
 from gateway.vpn.jobs.dead_return import count_dead
 from gateway.vpn.jobs.job import Job, Progress
 from gateway.vpn.jobs.jobs import CopyRequest, ReturnRequest
 from gateway.vpn.replay_preview import Preview
+
+_MONITOR = Tree("monitor")
+_ACTION = Tree("action")
+
+_Asking = Annotated[Administrator, Depends(administrator_of)]
+
+# --- on record --------------------------------------------------------------------------------------------------
 
 
 class _Replay(InVpn):
@@ -91,7 +84,7 @@ class _Replay(InVpn):
 REPLAY: Final = resource("Replay", _Replay)
 
 
-def replay_attributes(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]:
+def _shown(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]:
     """One, as it is shown; how quickly a job gets on, by what it did in the last seconds."""
     left = progress.seconds_left
     return {
@@ -124,45 +117,33 @@ def replay_attributes(record: ReplayRecord, vpn: str, progress: Progress) -> dic
     }
 
 
-def replay_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/replays``."""
-    tree = Tree("monitor", "/msgVpns")
-    path = "/{vpn}/replays"
-
-    @tree.get(
-        path,
-        rights.WHOLE_VPN,
-        summary="Ours: replays under way and of the past, the oldest first",
-        responses=listed(REPLAY),
-    )
-    async def replays(request: Request, vpn: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        records, jobs = administration.replay_records(), administration.vpn.jobs
-        async with resources_of(request).listing.page():
-            found = {f"{record.number:019}": record for record in records}
-            page, cursor = await paging.page(
-                found, lambda key: replay_attributes(found[key], vpn, jobs.progress(found[key].name))
-            )
-        return list_answer(request, page, cursor, len(found))
-
-    @tree.get(path + "/{name}", rights.SEEN_REPLAY, summary="Ours: one replay", responses=one(REPLAY))
-    async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        record = administration.replay_records().get(name)
-        progress = administration.vpn.jobs.progress(name)
-        return answer(request, paging.shown(replay_attributes(record, vpn, progress)))
-
-    return tree.routes
+@_MONITOR.get(
+    "/replays",
+    rights.WHOLE_VPN,
+    summary="Ours: replays under way and of the past, the oldest first",
+    responses=listed(REPLAY),
+)
+async def replays(request: Request, vpn: Name, paging: Pages) -> Answer:
+    administration = vpn_of(request, vpn)
+    records, jobs = administration.replay_records(), administration.vpn.jobs
+    async with resources_of(request).listing.page():
+        found = {f"{record.number:019}": record for record in records}
+        return await paging.answer(
+            request, found, lambda key: _shown(found[key], vpn, jobs.progress(found[key].name))
+        )
 
 
-Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
+@_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, summary="Ours: one replay", responses=one(REPLAY))
+async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    administration = vpn_of(request, vpn)
+    record = administration.replay_records().get(name)
+    return answer(request, paging.shown(_shown(record, vpn, administration.vpn.jobs.progress(name))))
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+# --- to an endpoint ---------------------------------------------------------------------------------------------
 
 
-class StartReplay(_Body):
+class StartReplay(Body):
     """Where a replay starts; without any of them, at the beginning of the log."""
 
     replayLogName: str = Field(LOG_NAME, description="There is one log.")
@@ -177,7 +158,6 @@ class StartReplay(_Body):
         "fail",
         description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
     )
-
     keepUnlogged: bool = Field(
         False,
         description="Ours: what lies there and the log does not have stays, in its place among what is replayed.",
@@ -203,7 +183,7 @@ class StartReplay(_Body):
         if self.fromTime is not None:
             return ReplayStart(StartKind.DATE, self.fromTime * 1_000)
         if self.afterMsg is not None:
-            return ReplayStart(StartKind.AFTER, _replay_id("afterMsg", self.afterMsg))
+            return ReplayStart(StartKind.AFTER, replay_id("afterMsg", self.afterMsg))
         return parse_text(self.start) if self.start is not None else ReplayStart(StartKind.BEGINNING)
 
 
@@ -224,63 +204,10 @@ class GuardedReplay(StartReplay):
     )
 
 
-class CancelReplay(_Body):
+class CancelReplay(Body):
     """How a replay is ended."""
 
     forceComplete: bool = Field(False, description="Keep on the endpoint what was replayed so far.")
-
-
-class CopyMessage(_Body):
-    """The message to be copied."""
-
-    sourceReplayLogName: str = Field(LOG_NAME, description="There is one log.")
-    replicationGroupMsgId: str = Field(description="`rmid1:…`")
-
-
-class Trim(_Body):
-    """Before what the log is trimmed."""
-
-    olderThanTime: Seconds | None = Field(None, description="Seconds since the epoch.")
-    before: str | None = Field(
-        None, description="Ours: before the place of a start, such as `#123` or `point:release`."
-    )
-
-    def place(self) -> ReplayStart:
-        """The start before which the log is trimmed.
-
-        Raises:
-            SempError: INVALID_PARAMETER, there is none, or there are two.
-            amqp_ext.replay_start.ReplayStartError: The text is no start.
-        """
-        if (self.olderThanTime is None) is (self.before is None):
-            raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")
-        if self.olderThanTime is not None:
-            return ReplayStart(StartKind.DATE, self.olderThanTime * 1_000)
-        assert self.before is not None
-        return parse_text(self.before)
-
-
-class Archived(_Body):
-    """How much of the log an archive holds."""
-
-    msgId: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="The last id in it.")
-    generation: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="Of the log that was archived.")
-
-
-class Nothing(_Body):
-    """An action without a choice."""
-
-
-class _Trimmed(TypedDict):
-    firstMsgId: int
-
-
-class _UpTo(TypedDict):
-    archivedMsgId: int
-
-
-class _Disconnected(TypedDict):
-    disconnectedCount: int
 
 
 class _Place(TypedDict):
@@ -312,70 +239,60 @@ class _Preview(_Place):
     detachedClients: list[str]
 
 
-class _Purged(TypedDict):
-    deletedMsgCount: int
-
-
-TRIMMED: Final = resource("Trimmed", _Trimmed)
-ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
-DISCONNECTED: Final = resource("Disconnected", _Disconnected)
 STARTED: Final = resource("ReplayStarted", _Started)
 PREVIEW: Final = resource("ReplayPreview", _Preview)
-PURGED: Final = resource("MsgsDeleted", _Purged)
 
 
-def _replay_id(attribute: str, text: str) -> ReplayId:
-    try:
-        return parse_replay_id(text)
-    except ReplayIdError as error:
-        raise SempError("INVALID_PARAMETER", f"The attribute {attribute!r} is wrong: {error}") from None
+def _add_replays(collection: Collection) -> None:
+    path, kinds, right = f"/{collection.name}/{{name}}", collection.kinds, collection.right
 
-
-def action_routes() -> list[LazyRoute]:
-    """``/action/msgVpns/{vpn}/…``."""
-    tree = Tree("action", "/msgVpns/{vpn}")
-    for collection, kinds, right in (
-        ("queues", QUEUES, rights.QUEUE),
-        ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
-    ):
-        _add_common(tree, collection, kinds, right)
-
-    @tree.put(
-        "/replayLogs/{log}/trimLoggedMsgs",
-        rights.WHOLE_VPN,
-        summary="Trim the log, or a part of it",
-        responses=one(TRIMMED),
-    )
-    async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
+    @_ACTION.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
+    async def start_replay(
+        request: Request, vpn: Name, name: Name, body: GuardedReplay, administrator: _Asking
+    ) -> Answer:
         administration = vpn_of(request, vpn)
-        check_log(log)
-        first_id = await administration.trim_before(body.place())
-        return answer(request, {"firstMsgId": first_id})
+        endpoint = administration.find(name, *kinds)
+        resolved = await administration.start_replay(
+            endpoint,
+            body.place(),
+            requester=administrator.name or "anonymous",
+            name=body.replayName or "",
+            expected=body.expectedMsgCount,
+            loss_at_most=body.ifLossAtMost,
+            keep_unlogged=body.keepUnlogged,
+        )
+        replay = endpoint.replay
+        return answer(
+            request,
+            {
+                "firstMsgId": resolved.first,
+                "firstMsgTimeMs": resolved.time_ms,
+                "replayName": replay.name if replay is not None else "",
+            },
+        )
 
-    @tree.put(
-        "/replayLogs/{log}/archivedUpTo",
-        rights.WHOLE_VPN,
-        summary="Ours: an archive holds the log up to a message",
-        responses=one(ARCHIVED),
+    @_ACTION.put(
+        f"{path}/previewReplay",
+        right,
+        summary="Ours: what a replay would bring, without doing it",
+        responses=one(PREVIEW),
     )
-    async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
+    async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
-        check_log(log)
-        return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
+        endpoint = administration.find(name, *kinds)
+        preview = await while_waiting(
+            request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
+        )
+        return answer(request, _previewed(preview))
 
-    @tree.put(
-        "/clients/{client}/disconnect",
-        rights.WHOLE_VPN,
-        summary="Close a client's connections",
-        responses=one(DISCONNECTED),
-    )
-    async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
-        found = clients_named(request, vpn, client)
-        for connection in found:
-            connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
-        return answer(request, {"disconnectedCount": len(found)})
-
-    return tree.routes
+    @_ACTION.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=done)
+    async def cancel_replay(
+        request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        force = body is not None and body.forceComplete
+        await administration.cancel_replay(administration.find(name, *kinds), force_complete=force)
+        return answer(request)
 
 
 def _previewed(preview: Preview) -> _Preview:
@@ -400,105 +317,18 @@ def _previewed(preview: Preview) -> _Preview:
     }
 
 
-def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
-    path = f"/{collection}/{{name}}"
+for _collection in COLLECTIONS:
+    _add_replays(_collection)
 
-    @tree.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
-    async def start_replay(
-        request: Request,
-        vpn: Name,
-        name: Name,
-        body: GuardedReplay,
-        administrator: Annotated[Administrator, Depends(administrator_of)],
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, kinds)
-        resolved = await administration.start_replay(
-            endpoint,
-            body.place(),
-            requester=administrator.name or "anonymous",
-            name=body.replayName or "",
-            expected=body.expectedMsgCount,
-            loss_at_most=body.ifLossAtMost,
-            keep_unlogged=body.keepUnlogged,
-        )
-        replay = endpoint.replay
-        return answer(
-            request,
-            {
-                "firstMsgId": resolved.first,
-                "firstMsgTimeMs": resolved.time_ms,
-                "replayName": replay.name if replay is not None else "",
-            },
-        )
 
-    @tree.put(
-        f"{path}/previewReplay",
-        right,
-        summary="Ours: what a replay would bring, without doing it",
-        responses=one(PREVIEW),
-    )
-    async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, kinds)
-        preview = await while_waiting(
-            request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
-        )
-        return answer(request, _previewed(preview))
-
-    @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=done)
-    async def cancel_replay(
-        request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        force = body is not None and body.forceComplete
-        await administration.cancel_replay(endpoint_of(administration, name, kinds), force_complete=force)
-        return answer(request)
-
-    @tree.put(
-        f"{path}/deleteMsgs", right, summary="Drop what lies on it; the log keeps it", responses=one(PURGED)
-    )
-    async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
-        administration = vpn_of(request, vpn)
-        count = await administration.purge(endpoint_of(administration, name, kinds))
-        return answer(request, {"deletedMsgCount": count})
-
-    @tree.put(
-        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=done
-    )
-    async def copy_message(
-        request: Request,
-        vpn: Name,
-        name: Name,
-        body: CopyMessage,
-        administrator: Annotated[Administrator, Depends(administrator_of)],
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(body.sourceReplayLogName)
-        endpoint = endpoint_of(administration, name, kinds)
-        wanted = _replay_id("replicationGroupMsgId", body.replicationGroupMsgId)
-        if wanted.generation != administration.vpn.log.generation:
-            raise Refused(ErrorCode.LOG_MODIFIED, f"{wanted} is of another generation of the log")
-        matches = endpoint.topics.matches
-
-        def check(topic: str) -> None:
-            if not matches(topic):  # a replay would not bring it
-                rights.require_reading(administrator, topic)
-
-        await administration.copy_message(endpoint, min(wanted.number, 2**63 - 1), check)
-        return answer(request)
-
+# --- jobs -------------------------------------------------------------------------------------------------------
 
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=10_000)]
 ReplayName = Annotated[str, Field(max_length=200)]
 
 
-class _JobBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class StartCopy(_JobBody):
+class StartCopy(Body):
     """What of the log is published again, and where."""
 
     start: Text = Field(
@@ -526,7 +356,7 @@ class StartCopy(_JobBody):
     name: ReplayName = Field("", description="What it is called; without, by who asks and when.")
 
 
-class ReturnDead(_JobBody):
+class ReturnDead(Body):
     """Which dead letters are sent back, and where."""
 
     selector: Text = Field("", description="A selector that the messages match.")
@@ -536,7 +366,7 @@ class ReturnDead(_JobBody):
     name: ReplayName = Field("", description="What it is called; without, by who asks and when.")
 
 
-class OfReplay(_JobBody):
+class OfReplay(Body):
     """A job."""
 
     replayName: ReplayName = Field(description="Its name.")
@@ -562,118 +392,101 @@ DEAD_GROUP: Final = resource("DeadMsgGroup", _DeadGroup)
 _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 """What is done with a job, by the administrator of this name."""
 
-_Asking = Annotated[Administrator, Depends(administrator_of)]
 
-
-def job_routes() -> list[LazyRoute]:
-    """``/action/msgVpns/{vpn}/replayLogs/{log}/…`` of jobs, and ``…/queues/{name}/returnDead``."""
-    tree = Tree("action", "/msgVpns/{vpn}")
-
-    @tree.put(
-        "/replayLogs/{log}/startCopy",
-        rights.COPIED,
-        summary="Ours: publish a part of the log to an address, as a job",
-        responses=one(BEGUN),
+@_ACTION.put(
+    "/replayLogs/{log}/startCopy",
+    rights.COPIED,
+    summary="Ours: publish a part of the log to an address, as a job",
+    responses=one(BEGUN),
+)
+async def start_copy(
+    request: Request, vpn: Name, log: Name, body: StartCopy, administrator: _Asking
+) -> Answer:
+    administration = log_of(request, vpn, log)
+    place = replace(parse_text(body.start), missing=Missing(body.missing))
+    if body.until is not None:
+        place = with_modifiers(place, {"until": body.until}, OPTION)
+    wanted = CopyRequest(
+        place,
+        body.target,
+        administrator.name,
+        body.start,
+        body.until or "",
+        tuple(body.subscriptions),
+        body.selector,
+        body.rate,
+        body.speed,
+        body.name,
+        body.replayTarget,
     )
-    async def start_copy(
-        request: Request, vpn: Name, log: Name, body: StartCopy, administrator: _Asking
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        place = replace(parse_text(body.start), missing=Missing(body.missing))
-        if body.until is not None:
-            place = with_modifiers(place, {"until": body.until}, OPTION)
-        wanted = CopyRequest(
-            place,
-            body.target,
-            administrator.name,
-            body.start,
-            body.until or "",
-            tuple(body.subscriptions),
-            body.selector,
-            body.rate,
-            body.speed,
-            body.name,
-            body.replayTarget,
-        )
-        # A start that is searched for may be far away.
-        record = await while_waiting(request, administration.vpn.jobs.copy(wanted))
-        return answer(
-            request,
-            {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1},
-        )
-
-    def declare_command(name: str, summary: str, command: _Command) -> None:
-        @tree.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=done)
-        async def tell(
-            request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking
-        ) -> Answer:
-            administration = vpn_of(request, vpn)
-            check_log(log)
-            await command(administration.vpn.jobs.find(body.replayName), administrator.name)
-            return answer(request)
-
-    declare_command("pauseReplay", "Ours: pause a job", lambda job, by: job.pause())
-    declare_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: job.resume())
-    declare_command(
-        "cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by)
+    # A start that is searched for may be far away.
+    record = await while_waiting(request, administration.vpn.jobs.copy(wanted))
+    return answer(
+        request,
+        {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1},
     )
 
-    @tree.put(
-        "/queues/{name}/returnDead",
-        rights.RETURNED,
-        summary="Ours: send dead letters back to where they died, or elsewhere, as a job",
-        responses=one(BEGUN),
+
+def _add_command(name: str, summary: str, command: _Command) -> None:
+    @_ACTION.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=done)
+    async def tell(request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking) -> Answer:
+        administration = log_of(request, vpn, log)
+        await command(administration.vpn.jobs.find(body.replayName), administrator.name)
+        return answer(request)
+
+
+_add_command("pauseReplay", "Ours: pause a job", lambda job, by: job.pause())
+_add_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: job.resume())
+_add_command("cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by))
+
+
+@_ACTION.put(
+    "/queues/{name}/returnDead",
+    rights.RETURNED,
+    summary="Ours: send dead letters back to where they died, or elsewhere, as a job",
+    responses=one(BEGUN),
+)
+async def return_dead(
+    request: Request, vpn: Name, name: Name, body: ReturnDead, administrator: _Asking
+) -> Answer:
+    administration = vpn_of(request, vpn)
+    record = await administration.vpn.jobs.return_dead(
+        ReturnRequest(name, body.target, administrator.name, body.selector, body.rate, body.limit, body.name)
     )
-    async def return_dead(
-        request: Request, vpn: Name, name: Name, body: ReturnDead, administrator: _Asking
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        record = await administration.vpn.jobs.return_dead(
-            ReturnRequest(
-                name, body.target, administrator.name, body.selector, body.rate, body.limit, body.name
-            )
-        )
-        return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
-
-    return tree.routes
+    return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
 
 
-def dead_letter_routes() -> list[LazyRoute]:
-    """``/monitor/msgVpns/{vpn}/queues/{name}/deadMsgs``."""
-    tree = Tree("monitor", "/msgVpns")
-
-    @tree.get(
-        "/{vpn}/queues/{name}/deadMsgs",
-        rights.QUEUE,
-        summary="Ours: what lies on a queue, counted by why and where it died",
-        responses=listed(DEAD_GROUP),
-    )
-    async def dead(
-        request: Request,
-        vpn: Name,
-        name: Name,
-        paging: Pages,
-        by: Annotated[
-            Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
-        ] = "both",
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        running = administration.vpn
-        endpoint = endpoint_of(administration, name, QUEUES)
-        groups = await while_waiting(request, count_dead(running.readers, endpoint, by, running.runtime.loop))
-        found = {
-            f"{reason}\n{origin}": {
-                "msgVpnName": vpn,
-                "queueName": name,
-                "deadReason": reason,
-                "deadEndpointName": origin,
-                "msgCount": group.messages,
-                "msgSpoolUsage": group.size_bytes,
-            }
-            for (reason, origin), group in groups.items()
+@_MONITOR.get(
+    "/queues/{name}/deadMsgs",
+    rights.QUEUE,
+    summary="Ours: what lies on a queue, counted by why and where it died",
+    responses=listed(DEAD_GROUP),
+)
+async def dead(
+    request: Request,
+    vpn: Name,
+    name: Name,
+    paging: Pages,
+    by: Annotated[
+        Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
+    ] = "both",
+) -> Answer:
+    administration = vpn_of(request, vpn)
+    running = administration.vpn
+    endpoint = administration.find(name, *QUEUES)
+    groups = await while_waiting(request, count_dead(running.readers, endpoint, by, running.runtime.loop))
+    found = {
+        f"{reason}\n{origin}": {
+            "msgVpnName": vpn,
+            "queueName": name,
+            "deadReason": reason,
+            "deadEndpointName": origin,
+            "msgCount": group.messages,
+            "msgSpoolUsage": group.size_bytes,
         }
-        page, cursor = await paging.page(found, found.get)
-        return list_answer(request, page, cursor, len(found))
+        for (reason, origin), group in groups.items()
+    }
+    return await paging.answer(request, found, found.get)
 
-    return tree.routes
+
+ROUTES: Final = (*_MONITOR.routes, *_ACTION.routes)

@@ -1,8 +1,7 @@
-"""
-How a request finds what it is about: the gateway, a Message VPN, an endpoint, a client.
+"""How a request finds what it is about: the gateway, a Message VPN, its replay log, an endpoint.
 
-Names in a path are percent-encoded, a ``/`` in them as ``%2F``: ``EncodedPaths`` leaves them so until the route is
-found. What takes long, such as a search of the log, ends when the client that asked has left (``while_waiting``).
+Names in a path are percent-encoded, a ``/`` in them as ``%2F``. What takes long, such as a search of the log, ends when
+the client that asked has left (``while_waiting``).
 """
 
 import asyncio
@@ -12,20 +11,17 @@ from urllib.parse import unquote
 
 from fastapi import HTTPException, Path, Request
 from pydantic import AfterValidator
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
-from gateway.admin.semp.envelope import ROOT, SempError
+from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.paging import ListingPace
-from gateway.config import Limits, Reloaded
-from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.ledger import Ledger
-from gateway.users import Users
+from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
-from gateway.vpn.clients import ClientIdentity
-from gateway.vpn.hosted import MessageVpns
 from gateway.vpn.role import WaitingVpn
+
+T = TypeVar("T")
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""
@@ -33,67 +29,28 @@ LOG_NAME: Final = "default"
 QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
 TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
 
+MAX_ID: Final = 2**63 - 1
+
+LEFT: Final = 499
+"""What nginx writes into its log for a client that closed its request."""
+
+Name = Annotated[str, Path(), AfterValidator(unquote)]
+"""A name in a path."""
+
 
 class Resources:
     """The gateway as the requests find it; one for the life of the server."""
 
-    def __init__(self, administered: AdministeredGateway) -> None:
-        self._administered = administered
-        self._by_name: dict[str, Administration] = {}
-        self.listing = ListingPace(self._activity)
+    def __init__(self, gateway: AdministeredGateway) -> None:
+        self.gateway = gateway
+        self.listing = ListingPace(lambda: sum(vpn.counters.activity for vpn in gateway.vpns.values()))
         """How quickly lists are made."""
-
-    def _activity(self) -> int:
-        return sum(vpn.counters.activity for vpn in self._administered.vpns.values())
-
-    @property
-    def vpns(self) -> MessageVpns:
-        """The Message VPNs by name."""
-        return self._administered.vpns
-
-    @property
-    def users(self) -> Users:
-        """Who may administer, and what."""
-        return self._administered.users
-
-    async def reload(self) -> Reloaded:
-        """See ``AdministeredGateway.reload``."""
-        return await self._administered.reload()
-
-    @property
-    def ledger(self) -> Ledger:
-        """What all clients make the gateway hold."""
-        return self._administered.ledger
-
-    @property
-    def limits(self) -> Limits:
-        """Those of clients."""
-        return self._administered.limits
-
-    @property
-    def wire_loops(self) -> str:
-        """See ``AdministeredGateway.wire_loops``."""
-        return self._administered.wire_loops
-
-    @property
-    def refused_connections(self) -> Mapping[str, int]:
-        """See ``AdministeredGateway.refused_connections``."""
-        return self._administered.refused_connections
-
-    @property
-    def span_counts(self) -> Mapping[str, int]:
-        """See ``AdministeredGateway.span_counts``."""
-        return self._administered.span_counts
-
-    @property
-    def names(self) -> list[str]:
-        """Of the Message VPNs that are active here."""
-        return list(self._administered.vpns)
+        self._by_name: dict[str, Administration] = {}
 
     @property
     def waiting(self) -> Mapping[str, WaitingVpn]:
         """Message VPNs that wait for other gateways."""
-        found = self._administered.vpns.waiting
+        found = self.gateway.vpns.waiting
         for name in found:
             # It would hold what was deposed.
             self._by_name.pop(name, None)
@@ -105,7 +62,7 @@ class Resources:
         Raises:
             SempError: NOT_FOUND, there is none; FAIL, it waits for another gateway.
         """
-        vpn = self._administered.vpns.get(name)
+        vpn = self.gateway.vpns.get(name)
         found = self._by_name.get(name)
         if found is None or found.vpn is not vpn:
             if vpn is None:
@@ -113,33 +70,15 @@ class Resources:
                 if waiting is not None:
                     raise SempError("FAIL", f"{waiting.sentence[0].upper()}{waiting.sentence[1:]}.", 503)
                 raise SempError(
-                    "NOT_FOUND", f"There is no Message VPN {name[:80]!r}; there are: {', '.join(self.names)}."
+                    "NOT_FOUND",
+                    f"There is no Message VPN {name[:80]!r}; there are: {', '.join(self.gateway.vpns)}.",
                 )
             found = self._by_name[name] = Administration(vpn)
         return found
 
     def clients(self, vpn: str) -> list[ClientConnection]:
         """Connections to a Message VPN."""
-        return [client for client in self._administered.connections if client.vpn_name == vpn]
-
-
-class EncodedPaths:
-    """Leaves the names in a path as they were sent, so that a ``/`` in one does not part it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(ROOT):
-            raw: bytes = scope.get("raw_path") or b""
-            path = raw.partition(b"?")[0].decode("ascii", "replace")
-            if path.startswith(ROOT):
-                scope = {**scope, "path": path}
-        await self._app(scope, receive, send)
-
-
-Name = Annotated[str, Path(), AfterValidator(unquote)]
-"""A name in a path."""
+        return [client for client in self.gateway.connections if client.vpn_name == vpn]
 
 
 def resources_of(request: Request) -> Resources:
@@ -157,25 +96,15 @@ def vpn_of(request: Request, name: str) -> Administration:
     return resources_of(request).administration(name)
 
 
-def client_id(client: ClientIdentity) -> str:
-    """What tells a client from others of its name, while the gateway runs."""
-    return f"#{client.number}"
-
-
-def clients_named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
-    """
-    The clients of a Message VPN that have a name, or an id (``client_id``).
+def log_of(request: Request, vpn: str, name: str) -> Administration:
+    """The Message VPN whose replay log a request is about.
 
     Raises:
-        SempError: NOT_FOUND, none has.
+        SempError: NOT_FOUND, there is none of this name.
     """
-    vpn_of(request, vpn)
-    found = [
-        one for one in resources_of(request).clients(vpn) if name in (one.peer_container, client_id(one))
-    ]
-    if not found:
-        raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
-    return found
+    administration = vpn_of(request, vpn)
+    check_log(name)
+    return administration
 
 
 def check_log(name: str) -> None:
@@ -191,19 +120,29 @@ def check_log(name: str) -> None:
         )
 
 
-def endpoint_of(administration: Administration, name: str, kinds: tuple[EndpointKind, ...]) -> Endpoint:
-    """The endpoint that a request is about.
+def replay_id(attribute: str, text: str) -> ReplayId:
+    """The replay id that an attribute is.
 
     Raises:
-        gateway.core.errors.Refused: NOT_FOUND, there is none of this name and these kinds.
+        SempError: INVALID_PARAMETER, it is none.
     """
-    return administration.find(name, *kinds)
+    try:
+        return parse_replay_id(text)
+    except ReplayIdError as error:
+        raise SempError("INVALID_PARAMETER", f"The attribute {attribute!r} is wrong: {error}") from None
 
 
-T = TypeVar("T")
+def logged_id(administration: Administration, attribute: str, text: str) -> int:
+    """The id of the message of the log that an attribute names by its replay id.
 
-LEFT: Final = 499
-"""What nginx writes into its log for a client that closed its request."""
+    Raises:
+        SempError: INVALID_PARAMETER, it is none.
+        Refused: LOG_MODIFIED, it is of another log.
+    """
+    named = replay_id(attribute, text)
+    if named.generation != administration.vpn.log.generation:
+        raise Refused(ErrorCode.LOG_MODIFIED, f"{named} is of another generation of the log")
+    return min(named.number, MAX_ID)
 
 
 async def while_waiting(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -12,14 +12,14 @@ that does not read stops its reader, and is closed by its connection if that las
 Source: HTML Standard, section 9.2 (Server-sent events).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
 
 import structlog
 from fastapi import Depends, Header, Query, Request, Response
@@ -33,10 +33,10 @@ from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
-from gateway.admin.http_connection import ABORT
-from gateway.admin.lazy_route import LazyRoute, LazyRouter
+from gateway.admin.http import ABORT
+from gateway.admin.operations import LazyRouter
 from gateway.admin.rights import Subscribed, VpnQuery
-from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, SempError, problem_of
+from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, Responses, SempError, problem_of
 from gateway.admin.semp.resources import vpn_of, while_waiting
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
@@ -45,10 +45,15 @@ from gateway.core.replay.reading import ReplayMark, compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
 from gateway.logging import log_keys
+from gateway.vpn.feeds.log_feed import LogFeed
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import Lease
 from gateway.vpn.runtime import Clock
 from gateway.vpn.turns import RowsAtOnce
+
+log = structlog.get_logger()
+
+# --- forms --------------------------------------------------------------------------------------------------------
 
 RETRY_MS: Final = 1_000
 """Milliseconds after which a browser connects again."""
@@ -65,76 +70,60 @@ LISTED_PAUSE_S: Final = 0.1
 costs the publishers beside it."""
 
 
-class LogForm(Protocol):
+class LogForm(ABC):
     """A form of messages."""
 
     content_type: str
-    most_messages: int
+    most_messages = ANY
     """That are written at once."""
-    pause_s: float
+    pause_s = 0.0
     """Seconds from one writing to the next, at least."""
-    gives_way: bool
+    gives_way = False
     """Where live traffic leaves it behind, it waits for that as history does."""
 
-    def head(self, first_id: int) -> bytes:
-        """What comes before all messages, of which the first may be this one."""
-
+    @abstractmethod
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
         """Messages with their JSON texts."""
 
     def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
         """All that ``messages`` has made since the last time, up to this message, as it is written."""
+        return b"".join(pieces)
+
+    def head(self, first_id: int) -> bytes:
+        """What comes before all messages, of which the first may be this one."""
+        return b""
 
     def nothing(self, next_id: int) -> bytes:
         """Nothing below an id is to come."""
+        return b""
 
     def end(self, next_id: int) -> bytes:
         """All that was asked for has been sent."""
+        return b""
 
+    @abstractmethod
     def error(self, problem: dict[str, Any]) -> bytes:
         """It ends for another reason."""
 
 
-class JsonLines:
+class JsonLines(LogForm):
     """A message a line; a last line ``{"error": …}`` where not all could be sent."""
 
     content_type = "application/x-ndjson"
-    most_messages = ANY
-    pause_s = 0.0
-    gives_way = False
-
-    def head(self, first_id: int) -> bytes:
-        """Nothing."""
-        return b""
 
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
-        """A line each."""
+        """A line each; there is none but these, as not every reader of lines takes an empty one."""
         return ("\n".join(texts) + "\n").encode()
-
-    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
-        """One behind the other."""
-        return b"".join(pieces)
-
-    def nothing(self, next_id: int) -> bytes:
-        """Nothing: not every reader of lines takes an empty one."""
-        return b""
-
-    def end(self, next_id: int) -> bytes:
-        """Nothing."""
-        return b""
 
     def error(self, problem: dict[str, Any]) -> bytes:
         """A line that is no message."""
         return json.dumps({"error": problem}).encode() + b"\n"
 
 
-class ServerSentEvents:
+class ServerSentEvents(LogForm):
     """An event a message."""
 
     content_type = "text/event-stream"
-    most_messages = ANY
-    pause_s = 0.0
-    gives_way = False
 
     def head(self, first_id: int) -> bytes:
         """From where on messages come, should the connection break before the first."""
@@ -145,10 +134,6 @@ class ServerSentEvents:
         return "".join(
             [f"id: {row[ID]}\ndata: {text}\n\n" for row, text in zip(rows, texts, strict=True)]
         ).encode()
-
-    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
-        """One behind the other."""
-        return b"".join(pieces)
 
     def nothing(self, next_id: int) -> bytes:
         """A comment, so that whatever lies between sees that the connection lives."""
@@ -179,6 +164,12 @@ class ListedEvents(ServerSentEvents):
         return b"event: msgs\nid: %d\ndata: [%b]\n\n" % (last_id, b",".join(pieces))
 
 
+Texts: TypeAlias = Callable[[Sequence[Row], int | None], Sequence[str]]
+"""Makes the JSON text of each message; the id is that of the last message before live, if it is among them."""
+
+
+# --- one reader's messages ---------------------------------------------------------------------------------------
+
 PIECE_BYTES: Final = 256 * 1024
 """Bytes that are made before they are written: large enough that what a write costs does not show."""
 
@@ -193,27 +184,6 @@ STOP_S: Final = 1.0
 
 HEARTBEAT_S: Final = 15.0
 """Seconds without a message after which the client is shown that the connection lives."""
-
-
-class Feed(Protocol):
-    """Where the messages come from (``gateway.vpn.feeds.log_feed.LogFeed``)."""
-
-    @property
-    def position(self) -> int:
-        """The first id that may not have been sent."""
-
-    def run(self) -> None:
-        """Send what is taken."""
-
-    def close(self) -> None:
-        """Send nothing any more."""
-
-
-class Texts(Protocol):
-    """Makes JSON of messages (``amqp_ext.message.json_rows.JsonRows``)."""
-
-    def texts(self, rows: Sequence[Row], end_id: int | None) -> Sequence[str]:
-        """The JSON text of each; ``end_id`` is the last message before live, if it is among them."""
 
 
 class LogStream:
@@ -235,7 +205,6 @@ class LogStream:
         abort: Callable[[], None],
         lease: Lease | None,
         clock: Clock,
-        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self.client = client
         self.sent = 0
@@ -247,7 +216,6 @@ class LogStream:
         self._ending: asyncio.TimerHandle | None = None
         self._lease = lease
         self._seconds = clock.seconds
-        self._heartbeat_s = heartbeat_s
         self._pieces: list[bytes] = []
         self._size = 0
         self._messages = 0
@@ -280,7 +248,7 @@ class LogStream:
         """Make these ready to be written, at most ``room``."""
         began = self._seconds()
         with self._at_once:
-            piece = self._form.messages(rows, self._texts.texts(rows, end_id))
+            piece = self._form.messages(rows, self._texts(rows, end_id))
         self._pieces.append(piece)
         self._size += len(piece)
         self._messages += len(rows)
@@ -319,7 +287,7 @@ class LogStream:
 
     # --- on its way -------------------------------------------------------------------------------------------------
 
-    async def run(self, feed: Feed, resolved: Resolved, receive: Receive, send: Send) -> None:
+    async def run(self, feed: LogFeed, resolved: Resolved, receive: Receive, send: Send) -> None:
         """Answer with what the feed has, from where it begins until that ends or the client leaves."""
         leaving = asyncio.ensure_future(self._watch(receive))
         self.client.when_stopped(self._stopped)
@@ -358,17 +326,17 @@ class LogStream:
             if self._lease is not None:
                 self._lease.forget(self._news.set)
 
-    def _end(self, feed: Feed, last_id: int | None) -> bytes:
+    def _end(self, feed: LogFeed, last_id: int | None) -> bytes:
         if self._refused is not None:
             return self._form.error(problem_of(self._refused))
         # A reader with an end has looked behind it.
         return self._form.end(feed.position if last_id is None else min(feed.position, last_id + 1))
 
-    async def _wait(self, feed: Feed, send: Send) -> None:
+    async def _wait(self, feed: LogFeed, send: Send) -> None:
         """For messages; now and then the client is shown that there are none."""
         self._news.clear()
         try:
-            async with asyncio.timeout(self._heartbeat_s):
+            async with asyncio.timeout(HEARTBEAT_S):
                 await self._news.wait()
         except TimeoutError:
             if not self._pieces and (self._lease is None or self._lease.holds()):
@@ -411,7 +379,7 @@ async def _write(send: Send, piece: bytes) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
-log = structlog.get_logger()
+# --- the answer --------------------------------------------------------------------------------------------------
 
 _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 
@@ -421,72 +389,69 @@ LAST_EVENT_ID: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """
+    What of the log is read.
+
+    Attributes:
+        start: Where to begin, and to end.
+        patterns: Topics.
+        limit: Messages at most; None for as many as there are.
+        mark: What is on history; None where it has no name.
+        resumes: The client has had all before ``start``; where there is no more, it is told not to come again.
+    """
+
+    start: ReplayStart
+    patterns: list[str]
+    selector: str | None = None
+    limit: int | None = None
+    mark: ReplayMark | None = None
+    resumes: bool = False
+
+
 class LogAnswer(Response):
     """
     What was asked for, read and checked.
 
     Args:
-        start: Where to begin, and to end.
         texts: Makes of each message what the form shows.
-        mark: What is on history; None where it has no name.
-        resumes: The client has had all before ``start``; where there is no more, it is told not to come again.
     """
 
     def __init__(
-        self,
-        request: Request,
-        vpn: MessageVpn,
-        user: str,
-        start: ReplayStart,
-        patterns: list[str],
-        selector: str | None,
-        limit: int | None,
-        form: LogForm,
-        texts: Texts,
-        *,
-        mark: ReplayMark | None = None,
-        resumes: bool,
+        self, request: Request, vpn: MessageVpn, user: str, reading: Reading, form: LogForm, texts: Texts
     ) -> None:
         super().__init__()
-        self._mark = mark
         self._request = request
         self._vpn = vpn
         self._user = user
-        self._start = start
-        self._patterns = patterns
-        self._selector = selector
-        self._limit = limit
+        self._reading = reading
         self._form = form
         self._texts = texts
-        self._resumes = resumes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with admitted(self._request, self._user, self._vpn.name, f"log://{self._patterns[0]}") as client:
+        address = f"log://{self._reading.patterns[0]}"
+        with admitted(self._request, self._user, self._vpn.name, address) as client:
             await self._read(client, scope, receive, send)
 
     async def _read(self, client: HttpClient, scope: Scope, receive: Receive, send: Send) -> None:
-        vpn, patterns = self._vpn, self._patterns
+        vpn, reading = self._vpn, self._reading
         vpn.broker.policy.check_reads("there is nothing to read")
-        selects = compile_filters(Filters(selector=self._selector), mark=self._mark)
+        selects = compile_filters(Filters(selector=reading.selector), mark=reading.mark)
         resolved = await while_waiting(
-            self._request, vpn.log.resolve_start(self._start, patterns, client.user)
+            self._request, vpn.log.resolve_start(reading.start, reading.patterns, client.user)
         )
         client.check()
-        if self._mark is not None:
-            self._mark.below = vpn.broker.log.unused_id
-        if self._resumes and resolved.last is not None and resolved.first > resolved.last:
+        if reading.mark is not None:
+            reading.mark.below = vpn.broker.log.unused_id
+        if reading.resumes and resolved.last is not None and resolved.first > resolved.last:
             await Response(status_code=204)(scope, receive, send)
             return
-        stream = LogStream(
-            client,
-            self._form,
-            self._texts,
-            self._limit,
-            scope.get(ABORT, lambda: None),
-            vpn.lease,
-            vpn.clock,
+        abort = scope.get(ABORT, lambda: None)
+        stream = LogStream(client, self._form, self._texts, reading.limit, abort, vpn.lease, vpn.clock)
+        feed = vpn.readers.read_log(
+            resolved, reading.patterns, stream, selects, gives_way=self._form.gives_way
         )
-        feed = vpn.readers.read_log(resolved, patterns, stream, selects, gives_way=self._form.gives_way)
         try:
             await send(
                 {
@@ -511,7 +476,7 @@ class LogAnswer(Response):
                 log_keys.USER: client.user,
                 log_keys.PEER: client.peer,
                 log_keys.VPN: self._vpn.name,
-                log_keys.TOPIC: ", ".join(self._patterns)[:300],
+                log_keys.TOPIC: ", ".join(self._reading.patterns)[:300],
                 log_keys.FIRST: first,
                 log_keys.MESSAGES: stream.sent,
             },
@@ -557,7 +522,7 @@ def start_of(
     return found
 
 
-_EVENTS: Final = "text/event-stream"
+# --- the route ---------------------------------------------------------------------------------------------------
 
 _FROM: Final = (
     "Where to begin, as every start is written: `beginning`, a date, `10m` (ago), `#123`, `rmid1:…`, `point:NAME`, "
@@ -572,69 +537,73 @@ _NAME: Final = (
     "What this replay is called: history has it as the annotation `x-opt-replay-name`, and what is published from now "
     "on has not."
 )
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+_ANSWERS: Final[Responses] = {
     **REFUSALS,
     200: {
         "description": "Messages, each as `rewind tail --json` prints it: a line each or, asked for with "
         "`Accept: text/event-stream`, an event each, whose `id` is the offset.",
         "content": {
-            JsonLines.content_type: {"schema": {"type": "string"}},
-            _EVENTS: {"schema": {"type": "string"}},
+            form.content_type: {"schema": {"type": "string"}} for form in (JsonLines, ServerSentEvents)
         },
     },
     204: {"description": "Of events that end: all came before, and a browser need not connect again."},
 }
 
+_ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
-def log_read_routes() -> list[LazyRoute]:
-    """``/v1/log``."""
-    router = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
-    @router.operation(
-        "GET",
-        "/log",
-        summary="Messages of the log, and on: as JSON lines or as Server-Sent Events",
-        dependencies=[rights.needs(rights.LOG_READ)],
-        response_class=Response,
-        responses=_ANSWERS,
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The query of a request, but for its topics."""
+
+    start: Annotated[str | None, Query(alias="from", description=_FROM, max_length=5_000)] = None
+    until: Annotated[str | None, Query(description=_UNTIL, max_length=100)] = None
+    missing: Annotated[
+        str | None, Query(description="`clamp`: where the start is not in the log, the nearest that is.")
+    ] = None
+    selector: Annotated[
+        str | None, Query(description="A JMS selector that messages pass.", max_length=5_000)
+    ] = None
+    name: Annotated[str | None, Query(description=_NAME, max_length=NAME_CHARACTERS)] = None
+    limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None
+
+
+@_ROUTER.operation(
+    "GET",
+    "/log",
+    rights.LOG_READ,
+    summary="Messages of the log, and on: as JSON lines or as Server-Sent Events",
+    response_class=Response,
+    responses=_ANSWERS,
+)
+async def read(
+    request: Request,
+    user: Annotated[Administrator, Depends(administrator_of)],
+    asked: Annotated[_Asked, Depends()],
+    subscribe: Subscribed = [">"],  # noqa: B006 - FastAPI copies it
+    vpn: VpnQuery = "default",
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
+) -> Response:
+    is_events = ServerSentEvents.content_type in request.headers.get("accept", "").lower()
+    for pattern in subscribe:
+        TopicPattern.parse(pattern)
+    found = vpn_of(request, vpn).vpn
+    if not found.settings.enabled:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    start = start_of(
+        asked.start, asked.until, asked.missing, last_event_id, is_events=is_events, name=asked.name
     )
-    async def read(
-        request: Request,
-        user: Annotated[Administrator, Depends(administrator_of)],
-        subscribe: Subscribed = [">"],  # noqa: B006 - FastAPI copies it
-        start: Annotated[str | None, Query(alias="from", description=_FROM, max_length=5_000)] = None,
-        until: Annotated[str | None, Query(description=_UNTIL, max_length=100)] = None,
-        missing: Annotated[
-            str | None, Query(description="`clamp`: where the start is not in the log, the nearest that is.")
-        ] = None,
-        selector: Annotated[
-            str | None, Query(description="A JMS selector that messages pass.", max_length=5_000)
-        ] = None,
-        name: Annotated[str | None, Query(description=_NAME, max_length=NAME_CHARACTERS)] = None,
-        limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None,
-        vpn: VpnQuery = "default",
-        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
-    ) -> Response:
-        is_events = _EVENTS in request.headers.get("accept", "").lower()
-        for pattern in subscribe:
-            TopicPattern.parse(pattern)
-        found = vpn_of(request, vpn).vpn
-        if not found.settings.enabled:
-            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
-        place = start_of(start, until, missing, last_event_id, is_events=is_events, name=name)
-        mark = None if place.name is None else ReplayMark(place.name)
-        return LogAnswer(
-            request,
-            found,
-            user.name or ANONYMOUS_USER,
-            place,
-            subscribe or [">"],
-            selector,
-            limit,
-            ServerSentEvents() if is_events else JsonLines(),
-            JsonRows(found.log.generation, mark),
-            mark=mark,
-            resumes=is_events and last_event_id is not None,
-        )
+    reading = Reading(
+        start,
+        subscribe or [">"],
+        asked.selector,
+        asked.limit,
+        None if start.name is None else ReplayMark(start.name),
+        resumes=is_events and last_event_id is not None,
+    )
+    texts = JsonRows(found.log.generation, reading.mark).texts
+    form = ServerSentEvents() if is_events else JsonLines()
+    return LogAnswer(request, found, user.name or ANONYMOUS_USER, reading, form, texts)
 
-    return router.routes
+
+ROUTES: Final = _ROUTER.routes

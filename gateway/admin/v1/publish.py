@@ -8,8 +8,8 @@ Only so much is read ahead of what is durable: a slow disk, or a client that sen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, Final, Protocol
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Depends, HTTPException, Request
@@ -22,7 +22,7 @@ from amqp_ext.message.json_message import MessageFormError, message_of_line
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
-from gateway.admin.lazy_route import LazyRoute, LazyRouter
+from gateway.admin.operations import LazyRouter
 from gateway.admin.rights import PublishedTo, VpnQuery
 from gateway.admin.semp.envelope import (
     CLIENTS_ROOT,
@@ -58,13 +58,6 @@ WINDOW_BYTES: Final = 2 * 1_048_576
 
 MOST_ERRORS: Final = 100
 """Lines whose errors are told; the others are counted."""
-
-
-class RoomSource(Protocol):
-    """Where there may be no room for more (``gateway.vpn.committer.Committer``, ``gateway.ledger.Account``)."""
-
-    def wait_for_room(self, resume: Callable[[], None]) -> bool:
-        """Whether there is none; if so ``resume`` is called once there is."""
 
 
 class Submission:
@@ -227,11 +220,10 @@ class Submission:
 
     async def _room(self) -> None:
         """Until there is room for more."""
-        sources: tuple[RoomSource, ...] = (self._vpn.committer, self._client.account)
         while self._pending_bytes >= WINDOW_BYTES or self._pending >= self._limits.link_credit:
             await self._change()
-        for source in sources:
-            while source.wait_for_room(self._news.set):
+        for wait_for_room in (self._vpn.committer.wait_for_room, self._client.account.wait_for_room):
+            while wait_for_room(self._news.set):
                 await self._change()
         self._client.check()
 
@@ -386,38 +378,37 @@ def _tell(client: HttpClient, vpn: MessageVpn, topic: str, submission: Submissio
     )
 
 
-def publish_routes() -> list[LazyRoute]:
-    """``/v1/publish``."""
-    router = LazyRouter(CLIENTS_ROOT, tags=["messages"])
+_ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
-    @router.operation(
-        "POST",
-        "/publish",
-        summary="Publish a JSON message a line; answered when all are durable",
-        dependencies=[rights.needs(rights.PUBLISHED)],
-        response_class=JSONResponse,
-        responses=_RESPONSES,
-        openapi_extra=_BODY,
-    )
-    async def publish(
-        request: Request,
-        user: Annotated[Administrator, Depends(administrator_of)],
-        address: PublishedTo,
-        vpn: VpnQuery = "default",
-    ) -> JSONResponse:
-        found = vpn_of(request, vpn).vpn
-        if not found.settings.enabled:
-            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
-        with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
-            topic = topic_of(found, address)
-            await found.committer.committed()
-            submission = Submission(client, found, topic, resources_of(request).limits)
-            try:
-                await submission.take(_pieces(request))
-            except Refused as refused:
-                raise SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
-            finally:
-                _tell(client, found, topic, submission)
-            return _answer(request, submission)
 
-    return router.routes
+@_ROUTER.operation(
+    "POST",
+    "/publish",
+    rights.PUBLISHED,
+    summary="Publish a JSON message a line; answered when all are durable",
+    responses=_RESPONSES,
+    openapi_extra=_BODY,
+)
+async def publish(
+    request: Request,
+    user: Annotated[Administrator, Depends(administrator_of)],
+    address: PublishedTo,
+    vpn: VpnQuery = "default",
+) -> JSONResponse:
+    found = vpn_of(request, vpn).vpn
+    if not found.settings.enabled:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
+        topic = topic_of(found, address)
+        await found.committer.committed()
+        submission = Submission(client, found, topic, resources_of(request).gateway.limits)
+        try:
+            await submission.take(_pieces(request))
+        except Refused as refused:
+            raise SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
+        finally:
+            _tell(client, found, topic, submission)
+        return _answer(request, submission)
+
+
+ROUTES: Final = _ROUTER.routes

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 
-from gateway.config import Vpn
+from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
+from gateway.config import Settings, Vpn
+from gateway.users import Users
 from store.sqlite.check import check
 from tests.support.client import Client
 from tests.support.http import PLAIN_HTTP
@@ -61,6 +63,23 @@ def stop_and_check(gateway: RunningGateway, api: Api, client: Client) -> None:
     file = Path(gateway.call(lambda running: running.vpns["default"].place))
     gateway.stop()
     assert check(file) == []
+
+
+class _NoVpns(dict[str, Any]):
+    """No Message VPNs, and none that wait."""
+
+    waiting: Mapping[str, Any] = {}
+
+
+class EmptyGateway(AdministeredGateway):
+    """A gateway with nothing in it."""
+
+    users = Users(Settings())
+    vpns: Any = _NoVpns()
+    connections: ClassVar[list[ClientConnection]] = []
+
+    def problem(self, vpn: str | None = None) -> str | None:
+        return None
 
 
 Start = Callable[..., RunningGateway]

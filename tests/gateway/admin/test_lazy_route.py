@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from gateway.admin.lazy_route import LazyRoute, LazyRouter, openapi_document
+from gateway.admin.operations import LazyRoute, LazyRouter, openapi_document
 
 
 class Thing(BaseModel):
@@ -46,11 +46,11 @@ def router() -> LazyRouter:
         answers={404: {"description": "of all"}, 503: {"description": "not now"}},
     )
 
-    @router.operation("POST", "/{name}", summary="Send one", responses=made_answers)
+    @router.operation("POST", "/{name}", None, summary="Send one", responses=made_answers)
     async def send(name: str, body: Thing) -> dict[str, int]:
         return {name: 2 * body.size}
 
-    @router.operation("GET", "/{name}", summary="See one")
+    @router.operation("GET", "/{name}", None, summary="See one")
     async def see(name: str) -> str:
         return name
 

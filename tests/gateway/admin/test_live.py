@@ -126,7 +126,6 @@ def test_events_come_no_more_often_than_their_pause(
 def test_silence_moves_the_place(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at and not shown is not looked at again."""
     monkeypatch.setattr(log, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(log.LogStream.__init__, "__defaults__", (0.05,))
     sender = client.sender("topic://a")
     with events(api, "?subscribe=b") as source:
         source.wait(lambda: source.connections, "it is there")

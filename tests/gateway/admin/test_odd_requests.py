@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from gateway.admin import http_connection
+from gateway.admin import http as http_server
 from gateway.admin.middleware import MOST_BYTES
 from tests.gateway.admin.conftest import Api
 
@@ -138,7 +138,7 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
     api: Api, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     """A connection whose first request does not come is closed; one that asked in time is not."""
-    monkeypatch.setattr(http_connection, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_S", 1.0)
     url = urlsplit(str(api.http.base_url))
     where = (url.hostname or "", url.port or 0)
     with socket.create_connection(where) as asking, socket.create_connection(where) as silent:

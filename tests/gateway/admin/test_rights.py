@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pytest
 from fastapi.routing import APIRoute
 
 from gateway.admin import rights
-from gateway.admin.http import create_app, rights_needed
-from gateway.admin.lazy_route import LazyRoute
-from gateway.config import Settings
-from gateway.users import Users
-from gateway.vpn.hosted import MessageVpns
+from gateway.admin.administered_gateway import HttpClients
+from gateway.admin.application import create_app, rights_needed
+from gateway.admin.operations import LazyRoute
+from gateway.config import AdminListener
+from tests.gateway.admin.conftest import EmptyGateway
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/session"}
 """What anybody may ask."""
 
-
-class Nothing:
-    """A gateway with nothing in it."""
-
-    users = Users(Settings())
-    vpns: ClassVar[MessageVpns] = {}
-    connections = ()
-
-    def problem(self, vpn: str | None = None) -> str | None:
-        return None
+RIGHTS = [right for right in vars(rights).values() if isinstance(right, rights.Right)]
+"""All there are."""
 
 
 def operations() -> list[APIRoute | LazyRoute]:
     """All routes of the application."""
-    app = create_app(Nothing(), Nothing())  # type: ignore[arg-type]
+    gateway = EmptyGateway()
+    app = create_app(gateway, AdminListener, HttpClients(gateway))
     return [route for route in app.routes if isinstance(route, APIRoute | LazyRoute)]
 
 
@@ -39,16 +30,19 @@ def test_the_documents_are_told_every_right() -> None:
     """What is generated for the reference has each operation with its right."""
     needed = rights_needed()
     found = {
-        (method, route.path): rights.right_of(route) for route in operations() for method in route.methods
+        (method, route.path): route.right
+        for route in operations()
+        if isinstance(route, LazyRoute) and route.right is not None
+        for method in route.methods
     }
-    assert needed == {operation: right for operation, right in found.items() if right is not None}
+    assert needed == found
     assert all(right.demands for right in needed.values())
 
 
 def declared(route: APIRoute | LazyRoute) -> list[rights.Right]:
     """The rights that a route needs."""
     checks = [depends.dependency for depends in route.dependencies]
-    return [right for right in rights.RIGHTS if right.check in checks]
+    return [right for right in RIGHTS if right.check in checks]
 
 
 def expected(method: str, path: str) -> rights.Right:
@@ -98,4 +92,4 @@ def test_there_are_operations_and_each_right_is_needed_by_one() -> None:
     """The walk saw them all."""
     found = [right for route in operations() for right in declared(route)]
     assert len(found) > 50
-    assert set(map(id, found)) == set(map(id, rights.RIGHTS))
+    assert set(map(id, found)) == set(map(id, RIGHTS))

@@ -14,7 +14,7 @@ import trustme
 from click.testing import CliRunner
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.admin import http_connection
+from gateway.admin import http as http_server
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start
@@ -128,7 +128,7 @@ def silent(url: str) -> socket.socket:
 def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     """One more than there may be, in all or of one address, is closed at once; when one is over another may begin."""
     assert secured.status("ann-s-token") == 200
-    monkeypatch.setattr(http_connection, bound, 3)
+    monkeypatch.setattr(http_server, bound, 3)
     waiting = [silent(secured.url) for _ in range(3)]
     with silent(secured.url) as refused:
         assert refused.recv(1) == b""
@@ -153,7 +153,7 @@ def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatc
 def test_a_handshake_that_does_not_end_is_given_up(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its place is free again after some seconds."""
     assert secured.status("ann-s-token") == 200
-    monkeypatch.setattr(http_connection, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(http_server, "HANDSHAKE_S", 0.2)
     with silent(secured.url) as waiting:
         assert waiting.recv(1) == b""
     assert secured.status("ann-s-token") == 200

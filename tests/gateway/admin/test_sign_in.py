@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.admin import http_connection, middleware
+from gateway.admin import http as http_server
+from gateway.admin import middleware
 from gateway.config import User
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.waiting import wait_until
@@ -64,7 +65,7 @@ def test_who_is_not_known_is_told_so_before_the_body(api: Api, path: str, more: 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on sending a body that nobody wants is cut off."""
-    monkeypatch.setattr(http_connection, "REST_S", 0.5)
+    monkeypatch.setattr(http_server, "REST_S", 0.5)
     with connect(api) as sock:
         sock.sendall(head())
         assert sock.recv(65_536).startswith(b"HTTP/1.1 401 ")
@@ -99,7 +100,7 @@ def test_a_second_head_is_waited_for_no_longer_than_the_first(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A letter now and then keeps no connection, whatever it has asked before."""
-    monkeypatch.setattr(http_connection, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_S", 1.0)
     with connect(api) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 200 ")
@@ -117,7 +118,7 @@ def test_a_second_head_is_waited_for_no_longer_than_the_first(
 
 def test_connections_that_ask_nothing_keep_nobody_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the bound the one that has been without a request the longest makes room, and one with a request does not."""
-    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 4)
     busy = connect(api)
     busy.sendall(head(more=ROOT))
     silent = [connect(api) for _ in range(6)]

@@ -195,7 +195,7 @@ def test_silence_is_broken_and_moves_the_place(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comment now and then; with it the id below which nothing is to come, though nothing of it was for the page."""
-    monkeypatch.setattr(log.LogStream.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(log, "HEARTBEAT_S", 0.01)
     client.sender("topic://other").send_all([data(i) for i in range(5)])
     with api.http.stream("GET", "/v1/log?subscribe=rare&from=beginning", headers=EVENTS) as answer:
         seen = ""

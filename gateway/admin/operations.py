@@ -1,28 +1,30 @@
-"""Operations of the administration, each made when it is first asked for.
+"""Operations of the administration: how one is declared, with the right that it needs, and made when it is first asked
+for.
 
 FastAPI takes milliseconds to make a route: what it is asked and what it answers become schemas. There are more than
-eighty, of which the first who connects needs a handful, and would wait for all. So a route knows from the start how it
-is found and what must be permitted; the rest is made at its first request, and what only the OpenAPI document says of
-its answers, for that.
+eighty, of which the first client that connects needs a handful, and would wait for all. So a route knows from the start
+how it is found and what must be permitted; the rest is made at its first request, and what only the OpenAPI document
+says of its answers, for that.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from fastapi import FastAPI, params
+from fastapi import Depends, FastAPI, Response, params
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from gateway.admin.rights import Right
+from gateway.admin.semp.envelope import REFUSALS, ROOT, Responses
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-Responses: TypeAlias = dict[int | str, dict[str, Any]]
-"""What the OpenAPI document says of answers, as FastAPI takes it: by status."""
-
 Answers: TypeAlias = Responses | Callable[[], Responses]
-"""The same, or what makes it."""
+"""What the OpenAPI document says of answers, or what makes it."""
 
 
 class LazyRoute(Route):
@@ -30,6 +32,7 @@ class LazyRoute(Route):
     A route of FastAPI that is made at its first request.
 
     Args:
+        right: What it needs to be permitted; None for one that is open to everybody.
         dependencies: What is asked before its own function is.
         answers: What the document says of them, later ones before earlier ones.
         declared: All else that an ``APIRoute`` takes.
@@ -40,6 +43,7 @@ class LazyRoute(Route):
         path: str,
         endpoint: Callable[..., Any],
         method: str,
+        right: Right | None = None,
         *,
         dependencies: Sequence[params.Depends] = (),
         answers: Sequence[Answers] = (),
@@ -47,7 +51,8 @@ class LazyRoute(Route):
     ) -> None:
         super().__init__(path, endpoint, methods=[method])
         self.methods = {method}  # no HEAD comes with a GET: FastAPI has none, either
-        self.dependencies = list(dependencies)
+        self.right = right
+        self.dependencies = [*dependencies, *([Depends(right.check)] if right is not None else [])]
         self.app = self._answer
         self._answers = answers
         self._declared = declared
@@ -100,23 +105,25 @@ class LazyRouter:
         self.routes: list[LazyRoute] = []
         self._prefix = prefix
         self._tags = list(tags)
-        self._dependencies = list(dependencies)
+        self._dependencies = dependencies
         self._answers = [answers] if answers is not None else []
 
     def operation(
         self,
         method: str,
         path: str,
+        right: Right | None,
         *,
         summary: str,
-        dependencies: Sequence[params.Depends] = (),
         responses: Answers | None = None,
+        response_class: type[Response] = JSONResponse,
         **declared: Any,
     ) -> Callable[[F], F]:
         """
         Declare one; a decorator of what does it.
 
         Args:
+            right: What it needs to be permitted; None for one that is open to everybody.
             declared: All else that an ``APIRoute`` takes.
         """
 
@@ -126,16 +133,51 @@ class LazyRouter:
                     self._prefix + path,
                     endpoint,
                     method,
-                    dependencies=[*self._dependencies, *dependencies],
+                    right,
+                    dependencies=self._dependencies,
                     answers=[*self._answers, *([responses] if responses is not None else [])],
                     tags=self._tags,
                     summary=summary,
+                    response_class=response_class,
                     **declared,
                 )
             )
             return endpoint
 
         return declare
+
+
+class Tree(LazyRouter):
+    """
+    Operations on SEMP resources: each method declares one, as a decorator of what does it (``operation``).
+
+    Args:
+        tree: ``config``, ``monitor`` or ``action``.
+        path: Of the resources, under the tree's.
+    """
+
+    def __init__(self, tree: str, path: str = "/msgVpns/{vpn}") -> None:
+        super().__init__(f"{ROOT}/{tree}{path}", tags=[tree], answers=REFUSALS)
+
+    def get(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+        """Show it; with ``response_class=Response`` the operation returns an answer that is not JSON."""
+        return self.operation("GET", path, right, **declared)
+
+    def post(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+        """Make one."""
+        return self.operation("POST", path, right, **declared)
+
+    def put(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+        """Do it: as at Solace, actions are PUT."""
+        return self.operation("PUT", path, right, **declared)
+
+    def patch(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+        """Change what is named."""
+        return self.operation("PATCH", path, right, **declared)
+
+    def delete(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+        """Take it away."""
+        return self.operation("DELETE", path, right, **declared)
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:

@@ -1,0 +1,147 @@
+"""The HTTP application of administration: all operations, and what each request passes on its way to them.
+
+A new module of operations is named in ``_MODULES``; nothing else has to know of it.
+"""
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Annotated, Final, Literal
+
+from fastapi import FastAPI, Query, Response, status
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from gateway.admin.administered_gateway import AdministeredGateway, HttpClients
+from gateway.admin.administrators import Sessions, SignIn
+from gateway.admin.audit import AuditLog
+from gateway.admin.console.routes import is_of_console, page_routes, session_routes
+from gateway.admin.metrics import metrics_routes
+from gateway.admin.middleware import BoundedBodies, BoundedSignIns, CalledBy, EncodedPaths
+from gateway.admin.operations import LazyRoute, openapi_document
+from gateway.admin.rights import Right
+from gateway.admin.semp import clients, endpoints, erasing, log, messages, replays, vpns
+from gateway.admin.semp.envelope import SESSION, tell_errors
+from gateway.admin.semp.resources import Resources
+from gateway.admin.v1 import log as v1_log
+from gateway.admin.v1 import publish as v1_publish
+from gateway.config import AdminListener
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SESSION})
+"""What anybody may ask for, beside the files of the console."""
+
+_MODULES: Final = (vpns, endpoints, log, messages, replays, erasing, clients, v1_log, v1_publish)
+
+
+class Alive(BaseModel):
+    """The answer of `/healthz`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """The answer of `/readyz`; `reason` is there when the status is not `ok`."""
+
+    status: Literal["ok", "unavailable"]
+    state: Literal["waiting"] | None = None
+    """There where another gateway is active, and this one waits for a Message VPN's store."""
+    active: str | None = None
+    """HOST:PORT that clients of the active gateway use, if that is known."""
+    reason: str | None = None
+    engine: list[str] | None = None
+    """What keeps the data, with its version."""
+
+
+def create_app(
+    gateway: AdministeredGateway, settings: Callable[[], AdminListener], clients: HttpClients
+) -> FastAPI:
+    """The administration of a gateway as an ASGI application, its OpenAPI document at ``/openapi.json``.
+
+    ``settings`` are those in effect; ``clients``, those without AMQP, are kept there.
+    """
+    # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
+    app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
+        # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
+        return JSONResponse(app.openapi())
+
+    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
+    _add_health(app, gateway)
+    app.state.sessions = Sessions(gateway.users, time.monotonic, lambda: settings().console)
+    app.state.resources = Resources(gateway)
+    app.state.clients = clients
+    # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
+    # for that.
+    for routes in (metrics_routes(), _resources(), session_routes(settings), page_routes(settings)):
+        app.router.routes.extend(routes)
+    tell_errors(app)
+    # The last one is passed first.
+    app.add_middleware(EncodedPaths)
+    app.add_middleware(BoundedBodies)
+    app.add_middleware(SignIn, users=gateway.users, is_open=lambda path: path in OPEN or is_of_console(path))
+    app.add_middleware(BoundedSignIns)
+    app.add_middleware(CalledBy, settings=settings)
+    app.add_middleware(AuditLog)
+    return app
+
+
+def _add_health(app: FastAPI, gateway: AdministeredGateway) -> None:
+    # Load balancers ask with HEAD, too.
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/healthz", summary="Does the event loop live?", tags=["health"])
+    async def healthz() -> Alive:
+        return Alive()
+
+    @app.head("/readyz", include_in_schema=False)
+    @app.get(
+        "/readyz",
+        summary="Can clients be served?",
+        tags=["health"],
+        response_model_exclude_none=True,
+        responses={
+            status.HTTP_404_NOT_FOUND: {"model": Readiness, "description": "There is no such Message VPN"},
+            status.HTTP_503_SERVICE_UNAVAILABLE: {"model": Readiness, "description": "Not now"},
+        },
+    )
+    async def readyz(
+        response: Response,
+        vpn: Annotated[
+            str | None, Query(description="Clients of this Message VPN; of any, if none is named.")
+        ] = None,
+    ) -> Readiness:
+        reason, vpns = gateway.problem(vpn), gateway.vpns
+        response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+        engine = sorted({found.engine for found in vpns.values()})
+        for name, waiting in vpns.waiting.items():
+            if vpn in (None, name):
+                return Readiness(
+                    status="unavailable",
+                    state="waiting",
+                    active=waiting.active,
+                    reason=waiting.sentence,
+                    engine=engine,
+                )
+        if vpn is not None and vpn not in vpns:
+            response.status_code = status.HTTP_404_NOT_FOUND
+            reason = "there is no such Message VPN"
+        if reason is None:
+            response.status_code = status.HTTP_200_OK
+            return Readiness(status="ok", engine=engine)
+        return Readiness(status="unavailable", reason=reason, engine=engine)
+
+
+def rights_needed() -> dict[tuple[str, str], Right]:
+    """What each operation needs to be permitted, by method and path, for the documents."""
+    return {
+        (method, route.path): route.right
+        for route in (*metrics_routes(), *_resources())
+        for method in route.methods or ()
+        if route.right is not None
+    }
+
+
+def _resources() -> list[LazyRoute]:
+    """The routes, which know of no gateway but by their requests: made once in a process."""
+    return [route for module in _MODULES for route in module.ROUTES]
