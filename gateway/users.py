@@ -26,7 +26,7 @@ from typing import Final, get_args
 
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl.passwords import parse as parse_password
-from gateway.config import Settings, hash_of_token, password_hash, sas_key, token_hash
+from gateway.config import Settings, secret_of, token_hash
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
@@ -68,10 +68,12 @@ class Users:
         passwords = {
             name: parse_password(text)
             for name, user in users.items()
-            if (text := password_hash(user)) is not None
+            if (text := secret_of(user, "password")) is not None
         }
-        sas_keys = {name: key for name, user in users.items() if (key := sas_key(user))}
-        tokens = {name: token for name, user in users.items() if (token := hash_of_token(user)) is not None}
+        sas_keys = {name: key for name, user in users.items() if (key := secret_of(user, "sas_key"))}
+        tokens = {
+            name: token for name, user in users.items() if (token := secret_of(user, "token")) is not None
+        }
         facts = {
             name: (user, passwords.get(name), sas_keys.get(name), tokens.get(name))
             for name, user in users.items()

@@ -1,8 +1,8 @@
 """Configuration: a tree of frozen values (``Settings``), how it is read from TOML, and how it is written back.
 
-Read ``settings`` first: it is the list of everything that can be set. ``load`` builds it and reports every
-problem at once, ``rules`` has the rules over several settings, ``render`` writes the commented example that the
-documentation shows.
+Read ``settings`` and ``vpn`` first: they list everything that can be set. ``load`` builds the tree and reports every
+problem at once, ``problems`` has the rules over several settings, ``toml`` writes the commented example that the
+documentation shows, and ``changes`` says what can change while a gateway runs.
 """
 
 from gateway.config.changes import Difference, Reloaded, reconcile
@@ -10,12 +10,9 @@ from gateway.config.load import (
     NO_OVERRIDES,
     Configuration,
     Overrides,
-    hash_of_token,
-    load,
     parse,
-    password_hash,
     read,
-    sas_key,
+    secret_of,
 )
 from gateway.config.problems import ConfigError
 from gateway.config.setting_types import Mechanism, is_loopback, new_token, token_hash
@@ -65,15 +62,12 @@ __all__ = [
     "authority",
     "effective_toml",
     "example_toml",
-    "hash_of_token",
     "is_loopback",
-    "load",
     "masked",
     "new_token",
     "parse",
-    "password_hash",
     "read",
     "reconcile",
-    "sas_key",
+    "secret_of",
     "token_hash",
 ]

@@ -24,7 +24,7 @@ from gateway.config import toml
 from gateway.config.problems import ConfigError
 from gateway.config.setting_types import VpnName
 from gateway.config.settings import Settings
-from gateway.config.toml import settings_of
+from gateway.config.toml import SECRETS, holds_tables, settings_of
 from gateway.config.vpn import QUEUE_KEYS, Vpn, masked
 
 FILE: Final = "administered.json"
@@ -185,8 +185,6 @@ _KEPT: Final[Mapping[SettingPath, str]] = {
 }
 """What may not come or go as a whole."""
 
-_SECRETS: Final = frozenset({"password", "token"})
-
 
 class Difference(NamedTuple):
     """A setting that is not as it was. ``reason`` is why it stays so; empty for one that was applied."""
@@ -237,7 +235,7 @@ def _reconcile(old: Any, new: Any, path: SettingPath, found: Reloaded) -> Any:
             _reconcile(*pair, (*path, index), found) for index, pair in enumerate(zip(old, new, strict=True))
         )
     fixed = fixed or _reason(_KEPT, path)
-    secret = not _SECRETS.isdisjoint(path)
+    secret = not SECRETS.isdisjoint(path)
     difference = Difference(toml.dotted(path), _said(old, secret), _said(new, secret), fixed)
     (found.refused if fixed else found.applied).append(difference)
     return old if fixed else new
@@ -272,8 +270,4 @@ def _said(value: Any, secret: bool) -> str:
         return "not set"
     if secret:
         return "a secret"
-    return "a table" if is_dataclass(value) or _holds_tables(value) else masked(toml.literal(value))
-
-
-def _holds_tables(value: Any) -> bool:
-    return isinstance(value, tuple) and any(map(is_dataclass, value))
+    return "a table" if holds_tables(value) else masked(toml.literal(value))

@@ -10,10 +10,11 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -23,11 +24,10 @@ from gateway.config.changes import administered_over, read_administered
 from gateway.config.problems import ConfigError, ConfigProblem, broken_rules, unrelated
 from gateway.config.setting_types import ListenAddress, check_password_hash, check_token_hash, parse_address
 from gateway.config.settings import Listener, Settings, User, default_vpns
-from gateway.config.toml import READER, keys_at
+from gateway.config.toml import READER, SECRETS, keys_at
 from gateway.config.vpn import Vpn, masked
-from gateway.tls import TlsError, server_context
+from gateway.tls import server_context
 
-_SECRETS = frozenset({"password", "token"})
 _LONGEST_QUOTE = 60
 
 _SAYS = {
@@ -74,15 +74,6 @@ class Configuration:
             raise ConfigError(["there is nothing to read again: the gateway was started without --config"])
         # Another data folder in the file is for the next start: what administrators changed lies in this one.
         return read(self.file, self.overrides, kept_in=self.settings.data)
-
-
-def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Settings:
-    """The settings that ``read`` finds.
-
-    Raises:
-        ConfigError: With every problem there is.
-    """
-    return read(file, overrides).settings
 
 
 def read(
@@ -178,7 +169,7 @@ def _problem(detail: ErrorDetails) -> ConfigProblem:
             says = f"is wrong: {detail['ctx']['error']}"
         case kind:
             says = _SAYS.get(kind) or re.sub(r"^(Input|String) should", "should", detail["msg"])
-            if _SECRETS.isdisjoint(place):
+            if SECRETS.isdisjoint(place):
                 says += f", not {_quote(detail['input'])}"
             if place == ("listener",) and isinstance(detail["input"], dict):
                 says += "; write `[[listener]]`"
@@ -249,36 +240,21 @@ def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Liste
     return Listener(host=address.host, port=address.port)
 
 
+SecretKind: TypeAlias = Literal["password", "token", "sas_key"]
+
 SAS_KEY_CHARACTERS: Final = 16
 """Fewest characters of a key. Whoever sees one signature can try keys for as long as he likes."""
 
 
-def password_hash(user: User) -> str | None:
-    """The user's password hash, from the settings or from ``password_file``; None for a user with certificates
-    only.
+def secret_of(user: User, kind: SecretKind) -> str | None:
+    """
+    A user's secret as it is configured (a hash, or the key itself), in the settings or in the file that they name.
 
     Raises:
         ValueError: The file cannot be read or is not text.
     """
-    return user.password if user.password_file is None else _content(user.password_file)
-
-
-def hash_of_token(user: User) -> str | None:
-    """The hash of the user's token, from the settings or from ``token_file``; None for a user without one.
-
-    Raises:
-        ValueError: The file cannot be read or is not text.
-    """
-    return user.token if user.token_file is None else _content(user.token_file)
-
-
-def sas_key(user: User) -> str | None:
-    """The key of the user's shared access signatures, from ``sas_key_file``; None for a user without one.
-
-    Raises:
-        ValueError: The file cannot be read or is not text.
-    """
-    return None if user.sas_key_file is None else _content(user.sas_key_file)
+    file: Path | None = getattr(user, f"{kind}_file")
+    return getattr(user, kind, None) if file is None else _content(file)
 
 
 def check_sas_key(text: str) -> str:
@@ -305,37 +281,42 @@ def _content(file: Path) -> str:
 
 def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
     """Every named file that is not what it should be."""
+    for path, use in _uses_of_files(settings):
+        try:
+            use()
+        except ValueError as error:
+            yield ConfigProblem(path, f"cannot be used: {error}")
+
+
+def _uses_of_files(settings: Settings) -> Iterator[tuple[str, Callable[[], object]]]:
+    """For each file that a setting names, the setting's path and what raises ValueError where it is of no use."""
     places = {f"listener[{index}].tls": listener.tls for index, listener in enumerate(settings.listeners)}
     for path, tls in {**places, "admin.tls": settings.admin.tls}.items():
         if tls:
-            try:
-                server_context(tls)
-            except TlsError as error:
-                yield ConfigProblem(path, f"cannot be used: {error}")
+            yield path, partial(server_context, tls)
     for name, vpn in settings.vpns.items():
         if vpn.store is not None and vpn.store.password_file is not None:
-            try:
-                _content(vpn.store.password_file)
-            except ValueError as error:
-                path = toml.dotted(["vpn", name, "store", "password_file"])
-                yield ConfigProblem(path, f"cannot be used: {error}")
+            path = toml.dotted(["vpn", name, "store", "password_file"])
+            yield path, partial(_content, vpn.store.password_file)
         for label, target in vpn.replay_targets.items():
             for key, file in (("password_file", target.password_file), ("tls_ca", target.tls_ca)):
-                try:
-                    if file is not None:
-                        _content(file)
-                except ValueError as error:
+                if file is not None:
                     path = toml.dotted(["vpn", name, "replay_target", label, key])
-                    yield ConfigProblem(path, f"cannot be used: {error}")
+                    yield path, partial(_content, file)
     for name, user in settings.users.items():
-        for key, read, check in (
-            ("password_file", password_hash, check_password_hash),
-            ("token_file", hash_of_token, check_token_hash),
-            ("sas_key_file", sas_key, check_sas_key),
-        ):
-            try:
-                stored = read(user)
-                if stored is not None:
-                    check(stored)
-            except ValueError as error:
-                yield ConfigProblem(toml.dotted(["user", name, key]), f"cannot be used: {error}")
+        for kind, check in _SECRETS_OF_USERS.items():
+            yield toml.dotted(["user", name, f"{kind}_file"]), partial(_check_secret, user, kind, check)
+
+
+def _check_secret(user: User, kind: SecretKind, check: Callable[[str], str]) -> None:
+    stored = secret_of(user, kind)
+    if stored is not None:
+        check(stored)
+
+
+_SECRETS_OF_USERS: Final[Mapping[SecretKind, Callable[[str], str]]] = {
+    "password": check_password_hash,
+    "token": check_token_hash,
+    "sas_key": check_sas_key,
+}
+"""With what checks each."""

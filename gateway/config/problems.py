@@ -1,13 +1,15 @@
 """What is wrong with a configuration: problems with their places, and the rules over several settings."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from gateway.config import toml
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
-from gateway.config.vpn import QUEUE_KEYS, Queue, Vpn, has_password
+from gateway.config.vpn import QUEUE_KEYS, Queue, ReplayLog, Vpn, has_password
 from gateway.core.endpoint.settings import EndpointKind, circle_of, told, way_of
 
 
@@ -55,6 +57,14 @@ def _overlap(one: list[str], other: list[str]) -> bool:
 
 def _steps(path: str) -> list[str]:
     return path.replace("[", ".[").split(".")
+
+
+At: TypeAlias = Callable[..., str]
+"""The path of a setting below a table's, by the steps from there."""
+
+
+def _at(*steps: str | int) -> str:
+    return toml.dotted(steps)
 
 
 def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
@@ -200,46 +210,56 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
     if not any(vpn.enabled for vpn in settings.vpns.values()):
         yield ConfigProblem("vpn", "has no enabled Message VPN, so no client could connect")
     for name, vpn in settings.vpns.items():
-        for indexed, count in Counter(vpn.replay_log.index).items():
-            if count > 1:
-                path = toml.dotted(["vpn", name, "replay_log", "index"])
-                yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
-        for place, rule in enumerate(vpn.replay_log.retention):
-            if all(topic.startswith("!") for topic in rule.topics):
-                path = toml.dotted(["vpn", name, "replay_log"]) + f".retention[{place}].topics"
-                yield ConfigProblem(path, "has exceptions alone; name the topics that it is about")
+        at = partial(_at, "vpn", name)
+        yield from _log(vpn.replay_log, at)
         if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
-            path = toml.dotted(["vpn", name, "store", "password_file"])
-            yield ConfigProblem(path, "stands beside a password in `url`; keep one of the two")
+            yield ConfigProblem(
+                at("store", "password_file"), "stands beside a password in `url`; keep one of the two"
+            )
         if vpn.store is not None and vpn.store.standby_reads and vpn.store.read_url is None:
-            path = toml.dotted(["vpn", name, "store", "standby_reads"])
-            yield ConfigProblem(path, "needs `read_url`: it names the standby that is read")
+            yield ConfigProblem(
+                at("store", "standby_reads"), "needs `read_url`: it names the standby that is read"
+            )
         for label, target in vpn.replay_targets.items():
+            path = at("replay_target", label)
             if (target.user is None) != (target.password_file is None):
-                path = toml.dotted(["vpn", name, "replay_target", label])
                 yield ConfigProblem(path, "has one of `user` and `password_file`; it takes both, or none")
             if target.tls_ca is not None and not target.url.startswith("amqps://"):
-                path = toml.dotted(["vpn", name, "replay_target", label, "tls_ca"])
-                yield ConfigProblem(path, "is for TLS; write `amqps://` in `url`")
-        yield from _dead_letter_circles(vpn, name)
+                yield ConfigProblem(f"{path}.tls_ca", "is for TLS; write `amqps://` in `url`")
+        yield from _dead_letter_circles(vpn, at)
         for queue_name, queue in vpn.queues.items():
-            if queue.kind == EndpointKind.STREAM.value:
-                yield from _stream(vpn, queue, ["vpn", name], queue_name)
-            said = queue.settings
-            if said.dead_message_queue == queue_name:
-                path = toml.dotted(["vpn", name, "queue", queue_name, "dead_message_queue"])
-                yield ConfigProblem(
-                    path, "is the queue itself, whose dead messages would come back; name another"
-                )
-            if said.default_start != "live" and not vpn.replay_log.enabled:
-                path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
-                log = toml.dotted(["vpn", name, "replay_log"])
-                yield ConfigProblem(
-                    path, f"is {said.default_start}, which needs `replay_log.enabled`", (log,)
-                )
+            yield from _queue(vpn, queue, queue_name, at)
 
 
-def _dead_letter_circles(vpn: Vpn, vpn_name: str) -> Iterator[ConfigProblem]:
+def _log(log: ReplayLog, at: At) -> Iterator[ConfigProblem]:
+    for indexed, count in Counter(log.index).items():
+        if count > 1:
+            path = at("replay_log", "index")
+            yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
+    for place, rule in enumerate(log.retention):
+        if all(topic.startswith("!") for topic in rule.topics):
+            path = at("replay_log", "retention", place, "topics")
+            yield ConfigProblem(path, "has exceptions alone; name the topics that it is about")
+
+
+def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
+    if queue.kind == EndpointKind.STREAM.value:
+        yield from _stream(vpn, queue, name, at)
+    said = queue.settings
+    if said.dead_message_queue == name:
+        yield ConfigProblem(
+            at("queue", name, "dead_message_queue"),
+            "is the queue itself, whose dead messages would come back; name another",
+        )
+    if said.default_start != "live" and not vpn.replay_log.enabled:
+        yield ConfigProblem(
+            at("queue", name, "default_start"),
+            f"is {said.default_start}, which needs `replay_log.enabled`",
+            (at("replay_log"),),
+        )
+
+
+def _dead_letter_circles(vpn: Vpn, at: At) -> Iterator[ConfigProblem]:
     ways = {
         name: way
         for name, queue in vpn.queues.items()
@@ -253,20 +273,22 @@ def _dead_letter_circles(vpn: Vpn, vpn_name: str) -> Iterator[ConfigProblem]:
         circle = circle_of(name, ways)
         # A queue that is its own is told of in other words; and one sentence is enough for a circle.
         if circle and way.queue != name and name == min(circle):
-            path = toml.dotted(["vpn", vpn_name, "queue", name, "dead_message_queue"])
             yield ConfigProblem(
-                path, f"brings dead messages back, from {told(circle)}; have them end somewhere"
+                at("queue", name, "dead_message_queue"),
+                f"brings dead messages back, from {told(circle)}; have them end somewhere",
             )
 
 
-def _stream(vpn: Vpn, queue: Queue, vpn_path: list[str], name: str) -> Iterator[ConfigProblem]:
-    """A stream is a view of the log: what is said of messages that lie on a queue is a mistake."""
+def _stream(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
+    """A stream is a view of the log: settings of messages that lie on a queue make no sense there."""
     for found in QUEUE_KEYS:
         instead = found.setting.on_streams
         if instead and getattr(queue, found.key) != found.default:
-            path = toml.dotted([*vpn_path, "queue", name, found.key])
+            path = at("queue", name, found.key)
             yield ConfigProblem(path, f"makes no sense on a stream, which holds no messages: {instead}")
     if not vpn.replay_log.enabled:
-        path = toml.dotted([*vpn_path, "queue", name, "kind"])
-        log = toml.dotted([*vpn_path, "replay_log"])
-        yield ConfigProblem(path, "is stream, a view of the log, which needs `replay_log.enabled`", (log,))
+        yield ConfigProblem(
+            at("queue", name, "kind"),
+            "is stream, a view of the log, which needs `replay_log.enabled`",
+            (at("replay_log"),),
+        )

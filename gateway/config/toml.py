@@ -16,7 +16,7 @@ from functools import cache
 from inspect import getdoc
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -124,7 +124,9 @@ def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
 
 
 _WIDTH = 100
-_SECRETS = frozenset({"password", "token"})
+SECRETS: Final = frozenset({"password", "token"})
+"""Keys of settings that are shown to nobody."""
+
 
 _SAMPLES: dict[str, object] = {
     "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
@@ -186,7 +188,7 @@ def example_toml() -> str:
 def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
     """All of ``settings``, without comments; password hashes and the passwords of URLs only if ``show_secrets``,
     and only then can it be read back."""
-    hidden = frozenset() if show_secrets else _SECRETS
+    hidden = frozenset() if show_secrets else SECRETS
     return "\n".join(_lines(settings, (), _Style(hidden=hidden))) + "\n"
 
 
@@ -214,7 +216,7 @@ def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
         place = (*path, name)
         if style.comments and not item and attribute in _SAMPLES:
             tables.append(_commented_out(_tables(_SAMPLES[attribute], place, style)))
-        elif _holds_tables(item):
+        elif holds_tables(item):
             tables.append(_tables(item, place, style))
         elif name in style.hidden and item is not None:
             yield f"# {name} is not shown"
@@ -228,7 +230,7 @@ def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
         yield from lines
 
 
-def _holds_tables(item: object) -> bool:
+def holds_tables(item: object) -> bool:
     if isinstance(item, tuple):
         return any(map(is_dataclass, item))
     return isinstance(item, dict) or is_dataclass(item)

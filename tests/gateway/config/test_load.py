@@ -14,9 +14,9 @@ from gateway.config import (
     Settings,
     Tls,
     User,
-    load,
     parse,
-    password_hash,
+    read,
+    secret_of,
     toml,
 )
 
@@ -32,7 +32,7 @@ def problems(text: str) -> list[str]:
 
 def test_nothing_configured_gives_the_defaults() -> None:
     """An empty file, and no file at all, are the defaults."""
-    assert parse("") == load() == Settings()
+    assert parse("") == read().settings == Settings()
 
 
 def test_settings_cannot_be_changed_after_they_are_read() -> None:
@@ -157,16 +157,16 @@ def test_a_text_that_is_not_toml_says_where(tmp_path: Path) -> None:
     file = tmp_path / "rewind.toml"
     file.write_text("data = \n")
     with pytest.raises(ConfigError, match=r"rewind\.toml is not TOML: Invalid value \(at line 1, column 8\)"):
-        load(file)
+        read(file)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A missing file and one that is not text are configuration errors."""
     with pytest.raises(ConfigError, match=r"absent\.toml cannot be read: No such file"):
-        load(tmp_path / "absent.toml")
+        read(tmp_path / "absent.toml")
     (tmp_path / "binary.toml").write_bytes(b"data = '\xff'")
     with pytest.raises(ConfigError, match=r"binary\.toml is not UTF-8 text, at byte 8"):
-        load(tmp_path / "binary.toml")
+        read(tmp_path / "binary.toml")
 
 
 def test_a_password_file_holds_the_hash(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_password_file_holds_the_hash(tmp_path: Path) -> None:
     (tmp_path / "ann.hash").write_text(HASH + "\n")
     file = tmp_path / "rewind.toml"
     file.write_text(f"[user.ann]\npassword_file = {toml.literal(tmp_path / 'ann.hash')}")
-    assert password_hash(load(file).users["ann"]) == HASH
-    assert password_hash(User(password=HASH)) == HASH
-    assert password_hash(User(certificate_names=("ann",))) is None
+    assert secret_of(read(file).settings.users["ann"], "password") == HASH
+    assert secret_of(User(password=HASH), "password") == HASH
+    assert secret_of(User(certificate_names=("ann",)), "password") is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"hunter2", b"\xff"])
@@ -188,7 +188,7 @@ def test_a_password_file_that_holds_no_hash_is_refused(tmp_path: Path, content: 
     file = tmp_path / "rewind.toml"
     file.write_text(f"[user.ann]\npassword_file = {toml.literal(hashes)}")
     with pytest.raises(ConfigError, match=r"^user\.ann\.password_file cannot be used: ") as refused:
-        load(file)
+        read(file)
     assert "hunter2" not in str(refused.value)
 
 
@@ -199,7 +199,7 @@ def test_a_certificate_is_looked_at_when_the_configuration_is_read(tmp_path: Pat
         "[[listener]]\n[listener.tls]\ncertificate = 'absent.pem'\nkey = 'absent.key'\n[vpn.default]\nx = 1"
     )
     with pytest.raises(ConfigError) as refused:
-        load(file)
+        read(file)
     assert refused.value.problems[0].startswith("vpn.default.x is not a setting")
     assert refused.value.problems[1:] == [
         "listener[0].tls cannot be used: absent.pem cannot be read: No such file or directory"
@@ -208,10 +208,10 @@ def test_a_certificate_is_looked_at_when_the_configuration_is_read(tmp_path: Pat
 
 def test_the_command_line_wins() -> None:
     """Data folder, listeners and administration of the command line take the place of the file's."""
-    settings = load(
+    settings = read(
         None,
         Overrides(data=Path("/srv/rewind"), listen=("127.0.0.1:0", "amqp://[::1]:5673"), admin="localhost:0"),
-    )
+    ).settings
     assert settings.data == Path("/srv/rewind")
     assert [listener.url() for listener in settings.listeners] == ["amqp://127.0.0.1:0", "amqp://[::1]:5673"]
     assert (settings.admin.host, settings.admin.port) == ("localhost", 0)
@@ -235,7 +235,7 @@ def test_an_address_on_the_command_line_keeps_what_the_file_says_of_listeners(tm
         "[[listener]]\nport = 5671\n[listener.tls]\n"
         f"certificate = {toml.literal(pem)}\nkey = {toml.literal(pem)}\n"
     )
-    plain, secure = load(file, Overrides(listen=("127.0.0.1:0", "amqps://127.0.0.1:0"))).listeners
+    plain, secure = read(file, Overrides(listen=("127.0.0.1:0", "amqps://127.0.0.1:0"))).settings.listeners
     assert plain == Listener(port=0, rabbitmq_mode=True)
     assert secure == Listener(port=0, tls=Tls(certificate=pem, key=pem))
 
@@ -256,7 +256,7 @@ def test_an_address_on_the_command_line_keeps_what_the_file_says_of_listeners(tm
 def test_a_wrong_address_is_explained(address: str, sentence: str) -> None:
     """An address that cannot be listened on is quoted with what is wrong with it."""
     with pytest.raises(ConfigError) as refused:
-        load(None, Overrides(listen=(address,)))
+        read(None, Overrides(listen=(address,)))
     (problem,) = refused.value.problems
     assert problem.startswith(f"--listen {address}: {sentence}")
 
@@ -266,7 +266,7 @@ def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> 
     file = tmp_path / "rewind.toml"
     file.write_text("x = 1")
     with pytest.raises(ConfigError) as refused:
-        load(file, Overrides(listen=("0.0.0.0:5672",), admin="nowhere"))
+        read(file, Overrides(listen=("0.0.0.0:5672",), admin="nowhere"))
     first, second, third = refused.value.problems
     assert first.startswith("x is not a setting")
     assert second == "--admin nowhere: the port is missing; write HOST:PORT, as in `127.0.0.1:5672`"

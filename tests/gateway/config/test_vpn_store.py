@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, VpnStore, effective_toml, load, masked, parse, reconcile
+from gateway.config import ConfigError, VpnStore, effective_toml, masked, parse, read, reconcile
 
 URLS = [
     "postgresql://rewind:hunter2@a,b/rewind?target_session_attrs=read-write",
@@ -75,9 +75,9 @@ def test_a_password_file_has_to_be_there(tmp_path: Path) -> None:
     file = tmp_path / "rewind.toml"
     file.write_text(table("postgresql://a/x", f'password_file = "{tmp_path / "password"}"'))
     with pytest.raises(ConfigError, match="password_file cannot be used"):
-        load(file)
+        read(file)
     (tmp_path / "password").write_text("secret\n")
-    store = load(file).vpns["default"].store
+    store = read(file).settings.vpns["default"].store
     assert store is not None and store.password_file == tmp_path / "password"
 
 
