@@ -34,7 +34,6 @@ commit half a millisecond of a processor. What a crash takes back of them is del
 LINGERING_EFFECTS: Final = 256
 """Of so many the first waits no longer."""
 
-
 Committed: TypeAlias = "Callable[[Collection[str], Mapping[str, int]], None]"
 """Told that something is durable: the names of endpoints on which messages became ready, and topics that messages were
 published to, each with the id of its first one."""
@@ -91,11 +90,6 @@ class Committer:
     def commit_seconds(self) -> Histogram:
         """How long the store took to make transactions durable."""
         return self._writer.commit_seconds
-
-    @property
-    def is_lingering(self) -> bool:
-        """There may be settlements that wait for company; within ``LINGER_SECONDS`` they are on their way."""
-        return self._lingering is not None
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""

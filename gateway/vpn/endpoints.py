@@ -35,15 +35,6 @@ from gateway.vpn.state import VpnState
 from store.errors import StoreError
 
 
-def _dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
-    """Where the dead messages of endpoints go, by name, for those whose messages can die."""
-    return {
-        endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
-        for endpoint in endpoints
-        if endpoint.settings.dead_message_queue and endpoint.kind is not EndpointKind.STREAM
-    }
-
-
 class Endpoints:
     def __init__(
         self, state: VpnState, feeds: Feeds, consumers: Consumers, streams: Streams, replays: ReplayRunner
@@ -392,3 +383,12 @@ class Endpoints:
             if broker.endpoints.get(name) is None:
                 effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
         self._committer.commit(effects)
+
+
+def _dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
+    """Where the dead messages of endpoints go, by name, for those whose messages can die."""
+    return {
+        endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
+        for endpoint in endpoints
+        if endpoint.settings.dead_message_queue and endpoint.kind is not EndpointKind.STREAM
+    }

@@ -16,7 +16,7 @@ one ahead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from gateway.core.replay.starts import LogProbe
 from gateway.vpn.runtime import ArchiveReads, Runtime
 from gateway.vpn.turns import ADMINISTRATION, UserTurns
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Archive, BegunErasure, LogPage, Reader, SearchPage, TallyPage, TopicPage
+from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage, TopicPage
 
 T = TypeVar("T")
 
@@ -55,35 +55,6 @@ class HeldMessages(NamedTuple):
     """Numbers of those by which it comes."""
     has: Callable[[Row], bool]
     """Whether a message is among it."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryProbe:
-    """Questions to log and archive that are answered on a thread of the archive's (``LogProbe``)."""
-
-    archive: Archive
-    store: Reader
-    last: int | None
-    """The last message on the topics asked for, which was looked for before."""
-
-    def first_since(self, time_ms: int) -> int | None:
-        stored = self.store.submit(partial(self.store.first_since, time_ms)).result()
-        # After the store: what that had dropped already is there by now.
-        self.archive.look()
-        found = [stored, self.archive.first_since(time_ms)]
-        return min((i for i in found if i is not None), default=None)
-
-    def time_of(self, message_id: int) -> int | None:
-        found = self.store.submit(partial(self.store.time_of, message_id)).result()
-        return self.archive.time_of(message_id) if found is None else found
-
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        return self.last
-
-
-def off_loop(reader: Reader | Archive, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-    """Have something done on one of the threads that read the store, or the archive; awaited on the loop."""
-    return asyncio.wrap_future(reader.submit(partial(work, *args)))
 
 
 class LogHistory:
@@ -124,41 +95,6 @@ class LogHistory:
     def _is_stored(self, message_id: int) -> bool:
         """Whether the log may still have an id, itself."""
         return message_id >= max(self._history.log.first_id, self._trimming.below)
-
-    async def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure | None:
-        """
-        Have the log's archive, where it has one, know that these messages are about to be erased; durable when it
-        returns.
-
-        Raises:
-            WriteFailed, ReadFailed: It cannot be written, or read.
-        """
-        archive = self.archive
-        if archive is None:
-            return None
-        return await off_loop(archive, archive.begin_erasure, ids, time_ms, reason)
-
-    async def end_erasure(self, begun: BegunErasure | None, *, is_done: bool) -> None:
-        """
-        From now on the archive gives markers for these messages, or it is as if nothing had begun; durable when it
-        returns.
-
-        Raises:
-            WriteFailed, ReadFailed: It cannot be written, or read: it is begun still.
-        """
-        archive = self.archive
-        if archive is not None and begun is not None:
-            await off_loop(archive, partial(archive.end_erasure, begun, is_done=is_done))
-
-    async def begun_erasures(self) -> Sequence[BegunErasure]:
-        """
-        What was begun in the archive, and did not end.
-
-        Raises:
-            ReadFailed: It cannot be read.
-        """
-        archive = self.archive
-        return [] if archive is None else await off_loop(archive, archive.begun_erasures)
 
     async def drained(self) -> None:
         """Wait until all that was being read when this was asked was given to whoever had asked for it."""
@@ -488,6 +424,35 @@ def _with_held(page: LogPage, held: Iterable[Row], stop: int) -> LogPage:
     own = {row[ID]: row for row in held if row[ID] < stop}
     rows = [row for row in page.rows if row[ID] < stop and row[ID] not in own]
     return LogPage(sorted([*rows, *own.values()], key=lambda row: row[ID]) if own else rows, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryProbe:
+    """Questions to log and archive that are answered on a thread of the archive's (``LogProbe``)."""
+
+    archive: Archive
+    store: Reader
+    last: int | None
+    """The last message on the topics asked for, which was looked for before."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        stored = self.store.submit(partial(self.store.first_since, time_ms)).result()
+        # After the store: what that had dropped already is there by now.
+        self.archive.look()
+        found = [stored, self.archive.first_since(time_ms)]
+        return min((i for i in found if i is not None), default=None)
+
+    def time_of(self, message_id: int) -> int | None:
+        found = self.store.submit(partial(self.store.time_of, message_id)).result()
+        return self.archive.time_of(message_id) if found is None else found
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        return self.last
+
+
+def off_loop(reader: Reader | Archive, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    """Have something done on one of the threads that read the store, or the archive; awaited on the loop."""
+    return asyncio.wrap_future(reader.submit(partial(work, *args)))
 
 
 class LogSource:

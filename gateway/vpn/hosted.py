@@ -52,6 +52,19 @@ LEAVE_SECONDS: Final = 3.0
 
 LEFT_SECONDS: Final = 0.01
 
+OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
+"""Called with a place, the generation of the log, and the bounds of a page."""
+
+StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
+"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
+
+Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
+"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
+
+log = structlog.get_logger()
+
+_NAME: TypeAdapter[str] = TypeAdapter(VpnName)
+
 
 class Connected(Protocol):
     """A client's connection."""
@@ -62,62 +75,6 @@ class Connected(Protocol):
 
     def stop(self, refused: Refused) -> None:
         """Close, with an error."""
-
-
-class Departures:
-    """
-    Args:
-        connections: Those that are open now.
-    """
-
-    def __init__(self, connections: Callable[[], Iterable[Connected]]) -> None:
-        self._connections = connections
-        self._loop = asyncio.get_running_loop()
-        self._dropping: set[asyncio.Task[None]] = set()
-        """Message VPNs that were deposed, and are not gone yet."""
-        self.is_closing = False
-        """The gateway stops: nothing follows a departure."""
-
-    async def close(self) -> None:
-        """Wait for all of them."""
-        if self._dropping:
-            await asyncio.wait(self._dropping)
-
-    def has_clients(self, name: str) -> bool:
-        """Whether some client has the Message VPN open."""
-        return any(connection.vpn_name == name for connection in self._connections())
-
-    def disconnect(self, name: str, refused: Refused) -> None:
-        """Its clients go, and are told why."""
-        for connection in list(self._connections()):
-            if connection.vpn_name == name:
-                connection.stop(refused)
-
-    def drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
-        """Close the store of a Message VPN that is none any more, once its clients are gone."""
-
-        async def drop() -> None:
-            until = self._loop.time() + LEAVE_SECONDS
-            while self._loop.time() < until and self.has_clients(vpn.name):
-                await asyncio.sleep(LEFT_SECONDS)
-            await vpn.drop()
-            if not self.is_closing:
-                then()
-
-        task = self._loop.create_task(drop())
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
-
-
-OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
-"""Called with a place, the generation of the log, and the bounds of a page."""
-
-StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
-"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
-
-
-Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
-"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,179 +93,6 @@ class VpnPorts:
     clock: Clock | None = None
     """The machine's, made steady, if none is given."""
     tuning: Tuning | None = None
-
-
-class VpnFactory:
-    """
-    Args:
-        settings: The gateway's; others are given to ``configure``.
-        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
-    """
-
-    def __init__(self, settings: Settings, advertised: str, ports: VpnPorts) -> None:
-        self.ports = ports
-        self._settings = settings
-        self._advertised = advertised
-        self._loop = asyncio.get_running_loop()
-        self._cache_budget = CacheBudget(settings.limits.tail_bytes)
-
-    def configure(self, settings: Settings) -> None:
-        """The gateway's settings are these from now on."""
-        self._settings = settings
-
-    def store_options(self, vpn: Vpn) -> StoreOptions:
-        """How a store is opened."""
-        limits, store = self._settings.limits, self._settings.store
-        return StoreOptions(
-            page_rows=limits.read_page_rows,
-            page_bytes=limits.read_page_bytes,
-            read_threads=store.read_threads,
-            checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
-            wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
-            synchronous=store.synchronous,
-            index=vpn.replay_log.index,
-            priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
-            advertise=(vpn.store.advertise if vpn.store is not None else None) or self._advertised,
-        )
-
-    def open(self, name: str, vpn: Vpn) -> OpenedStore:
-        """Open the store, and ask what its commits survive. Blocks; from any thread."""
-        now_ms = (self.ports.clock or SystemClock()).now_ms()
-        store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
-        durability = None
-        with suppress(ReadFailed):
-            durability = store.durability()
-        return OpenedStore(store, durability)
-
-    def archive(self, vpn: Vpn, generation: int) -> Archive | None:
-        """The archive of a log, if it has one."""
-        if vpn.archive is None:
-            return None
-        assert self.ports.open_archive is not None
-        return self.ports.open_archive(vpn.archive.place, generation, self.store_options(vpn))
-
-    def make(
-        self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
-    ) -> MessageVpn:
-        """
-        The Message VPN of a store.
-
-        Args:
-            deposed: Called once another gateway has taken the store.
-        """
-        settings, log = self._settings, opened.store.recovered.log
-        endable = None if vpn.store is None else EndableLoop(self._loop)
-        runtime = self.runtime(name, endable, log.last_time_ms)
-        opened = opened._replace(archive=self.archive(vpn, log.generation))
-        made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
-        made.set_limits(settings.limits, settings.alarms)
-        if endable is not None:
-            made.tell_when_deposed(partial(deposed, made, endable))
-        return made
-
-    def make_reading(
-        self, name: str, vpn: Vpn, store: FollowedStore, elsewhere: Callable[[], Refused]
-    ) -> tuple[MessageVpn, EndableLoop]:
-        """
-        One that only reads, on a standby of its store, and the loop that it is ended by.
-
-        Args:
-            elsewhere: What a client is told that wants more than that.
-        """
-        endable, log = EndableLoop(self._loop), store.recovered.log
-        runtime = replace(self.runtime(name, endable, log.last_time_ms), add_span=None)
-        opened = OpenedStore(store, archive=self.archive(vpn, log.generation))
-        return MessageVpn(name, vpn, self._settings.limits, opened, runtime, elsewhere=elsewhere), endable
-
-    def runtime(self, name: str, loop: EndableLoop | None = None, last_time_ms: int = 0) -> Runtime:
-        """
-        What a Message VPN of this name runs on.
-
-        Args:
-            loop: The gateway's, if none is given.
-            last_time_ms: The newest time that was given out in it.
-        """
-        ports, telemetry = self.ports, self._settings.telemetry
-        return Runtime(
-            self._loop if loop is None else cast("asyncio.AbstractEventLoop", loop),
-            structlog.get_logger(**{log_keys.VPN: name}),
-            ports.clock or SteadyClock(last_time_ms),
-            ports.tuning or Tuning(),
-            self._cache_budget,
-            ports.add_span,
-            0.0 if telemetry is None else telemetry.sample_ratio,
-        )
-
-
-class StandbyReaders:
-    """
-    Args:
-        waiting: Message VPNs that wait for their stores, by name.
-    """
-
-    def __init__(
-        self, factory: VpnFactory, departures: Departures, waiting: Mapping[str, WaitingVpn]
-    ) -> None:
-        self.vpns: dict[str, MessageVpn] = {}
-        """Those whose logs are read here, by name."""
-        self._factory = factory
-        self._departures = departures
-        self._waiting = waiting
-        self._loops: dict[str, EndableLoop] = {}
-        self._reads: dict[str, StandbyReads] = {}
-
-    def start(self, name: str) -> None:
-        """Have readers served here, if the Message VPN's settings say so, while it waits."""
-        settings, follow = self._waiting[name].settings, self._factory.ports.follow
-        store = settings.store
-        if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
-            return
-        reads = self._reads[name] = StandbyReads(
-            name,
-            self._factory.runtime(name),
-            partial(follow, name, store, self._factory.store_options(settings)),
-            partial(self._begin, name),
-            partial(self._end, name),
-        )
-        reads.start()
-
-    def stop(self, name: str, why: str) -> None:
-        """Read no more of it; readers go."""
-        self._stop(name)
-        self._end(name, why)
-
-    async def close(self) -> None:
-        """The gateway stops."""
-        for name in list(self._reads):
-            self._stop(name)
-        for reading in list(self.vpns.values()):
-            await reading.drop()
-
-    def _begin(self, name: str, store: FollowedStore) -> Following:
-        waiting = self._waiting[name]
-        made, loop = self._factory.make_reading(name, waiting.settings, store, waiting.refusal)
-        self.vpns[name] = made
-        self._loops[name] = loop
-        return Following(made, store.recovered.endpoints)
-
-    def _end(self, name: str, why: str) -> None:
-        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
-        made = self.vpns.pop(name, None)
-        if made is None:
-            return
-        self._loops.pop(name).end(Refused(ErrorCode.INTERNAL, why))
-        self._departures.disconnect(name, Refused(ErrorCode.CONNECTION_FORCED, f"{why}; connect again"))
-        self._departures.drop(made, lambda: None)
-
-    def _stop(self, name: str) -> None:
-        reads = self._reads.pop(name, None)
-        if reads is not None:
-            reads.close()
-
-
-log = structlog.get_logger()
-
-_NAME: TypeAdapter[str] = TypeAdapter(VpnName)
 
 
 class MessageVpns(Mapping[str, MessageVpn]):
@@ -650,3 +434,216 @@ class MessageVpns(Mapping[str, MessageVpn]):
             self._make(name, settings, self._factory.open(name, settings)).start()
         else:
             self._begin_waiting(self._wait(name, settings, None))
+
+
+class VpnFactory:
+    """
+    Args:
+        settings: The gateway's; others are given to ``configure``.
+        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
+    """
+
+    def __init__(self, settings: Settings, advertised: str, ports: VpnPorts) -> None:
+        self.ports = ports
+        self._settings = settings
+        self._advertised = advertised
+        self._loop = asyncio.get_running_loop()
+        self._cache_budget = CacheBudget(settings.limits.tail_bytes)
+
+    def configure(self, settings: Settings) -> None:
+        """The gateway's settings are these from now on."""
+        self._settings = settings
+
+    def store_options(self, vpn: Vpn) -> StoreOptions:
+        """How a store is opened."""
+        limits, store = self._settings.limits, self._settings.store
+        return StoreOptions(
+            page_rows=limits.read_page_rows,
+            page_bytes=limits.read_page_bytes,
+            read_threads=store.read_threads,
+            checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
+            wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
+            synchronous=store.synchronous,
+            index=vpn.replay_log.index,
+            priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
+            advertise=(vpn.store.advertise if vpn.store is not None else None) or self._advertised,
+        )
+
+    def open(self, name: str, vpn: Vpn) -> OpenedStore:
+        """Open the store, and ask what its commits survive. Blocks; from any thread."""
+        now_ms = (self.ports.clock or SystemClock()).now_ms()
+        store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
+        durability = None
+        with suppress(ReadFailed):
+            durability = store.durability()
+        return OpenedStore(store, durability)
+
+    def archive(self, vpn: Vpn, generation: int) -> Archive | None:
+        """The archive of a log, if it has one."""
+        if vpn.archive is None:
+            return None
+        assert self.ports.open_archive is not None
+        return self.ports.open_archive(vpn.archive.place, generation, self.store_options(vpn))
+
+    def make(
+        self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
+    ) -> MessageVpn:
+        """
+        The Message VPN of a store.
+
+        Args:
+            deposed: Called once another gateway has taken the store.
+        """
+        settings, log = self._settings, opened.store.recovered.log
+        endable = None if vpn.store is None else EndableLoop(self._loop)
+        runtime = self.runtime(name, endable, log.last_time_ms)
+        opened = opened._replace(archive=self.archive(vpn, log.generation))
+        made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
+        made.set_limits(settings.limits, settings.alarms)
+        if endable is not None:
+            made.tell_when_deposed(partial(deposed, made, endable))
+        return made
+
+    def make_reading(
+        self, name: str, vpn: Vpn, store: FollowedStore, elsewhere: Callable[[], Refused]
+    ) -> tuple[MessageVpn, EndableLoop]:
+        """
+        One that only reads, on a standby of its store, and the loop that it is ended by.
+
+        Args:
+            elsewhere: What a client is told that wants more than that.
+        """
+        endable, log = EndableLoop(self._loop), store.recovered.log
+        runtime = replace(self.runtime(name, endable, log.last_time_ms), add_span=None)
+        opened = OpenedStore(store, archive=self.archive(vpn, log.generation))
+        return MessageVpn(name, vpn, self._settings.limits, opened, runtime, elsewhere=elsewhere), endable
+
+    def runtime(self, name: str, loop: EndableLoop | None = None, last_time_ms: int = 0) -> Runtime:
+        """
+        What a Message VPN of this name runs on.
+
+        Args:
+            loop: The gateway's, if none is given.
+            last_time_ms: The newest time that was given out in it.
+        """
+        ports, telemetry = self.ports, self._settings.telemetry
+        return Runtime(
+            self._loop if loop is None else cast("asyncio.AbstractEventLoop", loop),
+            structlog.get_logger(**{log_keys.VPN: name}),
+            ports.clock or SteadyClock(last_time_ms),
+            ports.tuning or Tuning(),
+            self._cache_budget,
+            ports.add_span,
+            0.0 if telemetry is None else telemetry.sample_ratio,
+        )
+
+
+class StandbyReaders:
+    """
+    Args:
+        waiting: Message VPNs that wait for their stores, by name.
+    """
+
+    def __init__(
+        self, factory: VpnFactory, departures: Departures, waiting: Mapping[str, WaitingVpn]
+    ) -> None:
+        self.vpns: dict[str, MessageVpn] = {}
+        """Those whose logs are read here, by name."""
+        self._factory = factory
+        self._departures = departures
+        self._waiting = waiting
+        self._loops: dict[str, EndableLoop] = {}
+        self._reads: dict[str, StandbyReads] = {}
+
+    def start(self, name: str) -> None:
+        """Have readers served here, if the Message VPN's settings say so, while it waits."""
+        settings, follow = self._waiting[name].settings, self._factory.ports.follow
+        store = settings.store
+        if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
+            return
+        reads = self._reads[name] = StandbyReads(
+            name,
+            self._factory.runtime(name),
+            partial(follow, name, store, self._factory.store_options(settings)),
+            partial(self._begin, name),
+            partial(self._end, name),
+        )
+        reads.start()
+
+    def stop(self, name: str, why: str) -> None:
+        """Read no more of it; readers go."""
+        self._stop(name)
+        self._end(name, why)
+
+    async def close(self) -> None:
+        """The gateway stops."""
+        for name in list(self._reads):
+            self._stop(name)
+        for reading in list(self.vpns.values()):
+            await reading.drop()
+
+    def _begin(self, name: str, store: FollowedStore) -> Following:
+        waiting = self._waiting[name]
+        made, loop = self._factory.make_reading(name, waiting.settings, store, waiting.refusal)
+        self.vpns[name] = made
+        self._loops[name] = loop
+        return Following(made, store.recovered.endpoints)
+
+    def _end(self, name: str, why: str) -> None:
+        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
+        made = self.vpns.pop(name, None)
+        if made is None:
+            return
+        self._loops.pop(name).end(Refused(ErrorCode.INTERNAL, why))
+        self._departures.disconnect(name, Refused(ErrorCode.CONNECTION_FORCED, f"{why}; connect again"))
+        self._departures.drop(made, lambda: None)
+
+    def _stop(self, name: str) -> None:
+        reads = self._reads.pop(name, None)
+        if reads is not None:
+            reads.close()
+
+
+class Departures:
+    """
+    Args:
+        connections: Those that are open now.
+    """
+
+    def __init__(self, connections: Callable[[], Iterable[Connected]]) -> None:
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._dropping: set[asyncio.Task[None]] = set()
+        """Message VPNs that were deposed, and are not gone yet."""
+        self.is_closing = False
+        """The gateway stops: nothing follows a departure."""
+
+    async def close(self) -> None:
+        """Wait for all of them."""
+        if self._dropping:
+            await asyncio.wait(self._dropping)
+
+    def has_clients(self, name: str) -> bool:
+        """Whether some client has the Message VPN open."""
+        return any(connection.vpn_name == name for connection in self._connections())
+
+    def disconnect(self, name: str, refused: Refused) -> None:
+        """Its clients go, and are told why."""
+        for connection in list(self._connections()):
+            if connection.vpn_name == name:
+                connection.stop(refused)
+
+    def drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
+        """Close the store of a Message VPN that is none any more, once its clients are gone."""
+
+        async def drop() -> None:
+            until = self._loop.time() + LEAVE_SECONDS
+            while self._loop.time() < until and self.has_clients(vpn.name):
+                await asyncio.sleep(LEFT_SECONDS)
+            await vpn.drop()
+            if not self.is_closing:
+                then()
+
+        task = self._loop.create_task(drop())
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)

@@ -43,6 +43,222 @@ from gateway.vpn.state import VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
+CHUNK: Final = 256
+"""Messages that are read at once, if they are small."""
+
+T = TypeVar("T")
+
+
+class MessageLog:
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self.listing = LogListing(state)
+        """Lists of it, for people."""
+        self.histogram = LogHistogram(state)
+        """When what is in it came, for people."""
+
+    @property
+    def generation(self) -> int:
+        """Which log this is: a replay id of another generation means nothing here."""
+        return self._broker.log.generation
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that may be read, in the log or in its archive."""
+        return self._broker.history.first_id
+
+    @property
+    def next_id(self) -> int:
+        """One past the last committed id."""
+        return self._broker.log.next_id
+
+    # --- where a replay starts ------------------------------------------------------------------------------------
+
+    async def resolve_start(
+        self,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        user: str = ADMINISTRATION,
+        *,
+        with_archive: bool = True,
+    ) -> Resolved:
+        """
+        Where a replay of these topics starts, as it was asked for.
+
+        Args:
+            user: Who asks: of searches, users take turns.
+            with_archive: Whether what lies before the log is looked for in its archive.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        search = StartSearch(self._state, start, patterns, topic_matcher(patterns), user)
+        return await search.run(with_archive=with_archive)
+
+    async def resolve_start_on(
+        self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
+    ) -> Resolved:
+        """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
+        topics = endpoint.topics
+        return await StartSearch(self._state, start, topics.patterns, topics.matches, user, endpoint).run()
+
+    # --- points ---------------------------------------------------------------------------------------------------
+
+    async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
+        """
+        Name a place in the log; returns when that is durable.
+
+        Args:
+            start: The place, in any way that a replay start says one; None (or live) for now.
+
+        Raises:
+            Refused: The name is taken or bad, the log has no such place, or the store could not write.
+        """
+        broker, now_ms = self._broker, self._state.runtime.clock.now_ms()
+        broker.points.check(name)
+        position = time_ms = None
+        if start is not None and start.kind is not StartKind.LIVE:
+            resolved = await self.resolve_start(start, (">",))
+            position, time_ms = resolved.first, resolved.time_ms
+        point, effects = broker.points.create(name, position, time_ms, now_ms)
+
+        def written(error: WriteFailed | None) -> None:
+            if error is not None:
+                broker.points.deleted(point)
+
+        self._committer.commit(effects, written)
+        await self._committer.committed()
+        return point
+
+    async def delete_point(self, name: str) -> None:
+        """
+        Take a name away; returns when that is durable.
+
+        Raises:
+            Refused: There is none of this name, or the store could not write.
+        """
+        points = self._broker.points
+        point, effects = points.delete(name)
+
+        def written(error: WriteFailed | None) -> None:
+            if error is None:
+                points.deleted(point)
+
+        self._committer.commit(effects, written)
+        await self._committer.committed()
+
+    def points(self) -> list[ListedPoint]:
+        """All points, in the order of the log."""
+        points = self._broker.points
+        in_order = sorted(points.values(), key=lambda point: (point.position, point.name))
+        return [ListedPoint(point, points.is_trimmed(point)) for point in in_order]
+
+
+class StartSearch:
+    """
+    Looks for the place where a replay starts.
+
+    A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at that
+    moment.
+
+    Args:
+        patterns: The topics to be replayed.
+        matches: Whether a topic is one of them; None when every topic is.
+        user: Who asks: of searches, users take turns.
+        endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
+    """
+
+    def __init__(
+        self,
+        state: VpnState,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        endpoint: Endpoint | None = None,
+    ) -> None:
+        self.state = state
+        self.start = start
+        self.patterns = patterns
+        self.matches = matches
+        self.user = user
+        self._endpoint = endpoint
+        self._now_ms = state.runtime.clock.now_ms()
+
+    async def run(self, *, with_archive: bool = True) -> Resolved:
+        """
+        Args:
+            with_archive: Whether what lies before the log is looked for in its archive.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        # What can be refused at once is refused before a search that may take minutes.
+        facts = self._facts()
+        check_start(self.start, facts)
+        with_archive = with_archive and self.state.history.archive is not None
+        if with_archive and is_before_log(self.start, facts, self._now_ms):
+            resolved = await self._before_log()
+        else:
+            found = await self._look_for(facts)
+            resolved = await self.state.read(self._resolve, self._facts(), found, self.state.reader)
+            if with_archive and self.state.broker.trimming.below > facts.log_first_id:
+                # Some of it may have been trimmed before it was looked at.
+                resolved = await self._before_log()
+        # By what rules of retention have taken out of the log while it was looked at.
+        taken_out = self._facts().taken_out
+        check_is_whole(self.start, resolved.first, taken_out)
+        return replace(resolved, without_below=taken_out.below)
+
+    def _facts(self) -> LogFacts:
+        return self.state.broker.log_facts(self._endpoint, self.patterns)
+
+    def _resolve(self, facts: LogFacts, found: int | None, probe: LogProbe) -> Resolved:
+        return resolve(self.start, facts, probe, self._now_ms, self.matches, found)
+
+    async def _before_log(self) -> Resolved:
+        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
+        history, is_last = self.state.history, self.start.kind is StartKind.LAST
+        try:
+            await history.look(self.user)
+            found = await self._look_for(self._facts())
+            question = partial(self._resolve, self._facts(), found)
+            return await history.ask(question, self.matches, self.user, last=is_last)
+        except (LogTrimmed, ReadFailed) as error:
+            self.state.runtime.report("archive_read_failed", error)
+            raise Refused(
+                ErrorCode.INTERNAL,
+                f"the start may lie before the replay log, which {self._facts().holds}, and its archive cannot be read "
+                "now; the gateway's log says why; try again later",
+            ) from None
+
+    async def _look_for(self, facts: LogFacts) -> int | None:
+        """The message of a start that has to be looked for; None where there is none, and for any other start."""
+        search = search_for(self.start, self.matches)
+        if search is not None:
+            return await LogSearch(self, facts, search).run()
+        if self.start.kind is not StartKind.NEWEST:
+            return None
+        last = await self._last_of(facts)
+        if last is not None:
+            facts = replace(facts, next_id=min(facts.next_id, last + 1))
+        return await CountBack(self, facts, int(self.start.value)).run()  # type: ignore[arg-type]
+
+    async def _last_of(self, facts: LogFacts) -> int | None:
+        """The end up to which the newest messages are counted."""
+        start, now_ms, history = self.start, self.state.runtime.clock.now_ms(), self.state.history
+        if start.until is None:
+            return None
+
+        def ask(probe: LogProbe) -> int | None:
+            return last_of(start, facts, probe, now_ms)
+
+        if history.archive is not None and facts.first_id < facts.log_first_id:
+            return await history.ask(ask, None, self.user, last=False)
+        return await self.state.read(ask, self.state.reader)
+
 
 class PagedSearch(ABC):
     """
@@ -157,10 +373,6 @@ class CountBack(PagedSearch):
 
     def _left(self) -> int | None:
         return self._oldest
-
-
-CHUNK: Final = 256
-"""Messages that are read at once, if they are small."""
 
 
 class Order(enum.StrEnum):
@@ -448,217 +660,3 @@ class LogHistogram:
         if not history.is_joined or history.archived is None:
             return None
         return Moment(history.archived.first_id, history.archived.first_ms)
-
-
-T = TypeVar("T")
-
-
-class StartSearch:
-    """
-    Looks for the place where a replay starts.
-
-    A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at that
-    moment.
-
-    Args:
-        patterns: The topics to be replayed.
-        matches: Whether a topic is one of them; None when every topic is.
-        user: Who asks: of searches, users take turns.
-        endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
-    """
-
-    def __init__(
-        self,
-        state: VpnState,
-        start: ReplayStart,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        user: str,
-        endpoint: Endpoint | None = None,
-    ) -> None:
-        self.state = state
-        self.start = start
-        self.patterns = patterns
-        self.matches = matches
-        self.user = user
-        self._endpoint = endpoint
-        self._now_ms = state.runtime.clock.now_ms()
-
-    async def run(self, *, with_archive: bool = True) -> Resolved:
-        """
-        Args:
-            with_archive: Whether what lies before the log is looked for in its archive.
-
-        Raises:
-            Refused: It cannot start there.
-        """
-        # What can be refused at once is refused before a search that may take minutes.
-        facts = self._facts()
-        check_start(self.start, facts)
-        with_archive = with_archive and self.state.history.archive is not None
-        if with_archive and is_before_log(self.start, facts, self._now_ms):
-            resolved = await self._before_log()
-        else:
-            found = await self._look_for(facts)
-            resolved = await self.state.read(self._resolve, self._facts(), found, self.state.reader)
-            if with_archive and self.state.broker.trimming.below > facts.log_first_id:
-                # Some of it may have been trimmed before it was looked at.
-                resolved = await self._before_log()
-        # By what rules of retention have taken out of the log while it was looked at.
-        taken_out = self._facts().taken_out
-        check_is_whole(self.start, resolved.first, taken_out)
-        return replace(resolved, without_below=taken_out.below)
-
-    def _facts(self) -> LogFacts:
-        return self.state.broker.log_facts(self._endpoint, self.patterns)
-
-    def _resolve(self, facts: LogFacts, found: int | None, probe: LogProbe) -> Resolved:
-        return resolve(self.start, facts, probe, self._now_ms, self.matches, found)
-
-    async def _before_log(self) -> Resolved:
-        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
-        history, is_last = self.state.history, self.start.kind is StartKind.LAST
-        try:
-            await history.look(self.user)
-            found = await self._look_for(self._facts())
-            question = partial(self._resolve, self._facts(), found)
-            return await history.ask(question, self.matches, self.user, last=is_last)
-        except (LogTrimmed, ReadFailed) as error:
-            self.state.runtime.report("archive_read_failed", error)
-            raise Refused(
-                ErrorCode.INTERNAL,
-                f"the start may lie before the replay log, which {self._facts().holds}, and its archive cannot be read "
-                "now; the gateway's log says why; try again later",
-            ) from None
-
-    async def _look_for(self, facts: LogFacts) -> int | None:
-        """The message of a start that has to be looked for; None where there is none, and for any other start."""
-        search = search_for(self.start, self.matches)
-        if search is not None:
-            return await LogSearch(self, facts, search).run()
-        if self.start.kind is not StartKind.NEWEST:
-            return None
-        last = await self._last_of(facts)
-        if last is not None:
-            facts = replace(facts, next_id=min(facts.next_id, last + 1))
-        return await CountBack(self, facts, int(self.start.value)).run()  # type: ignore[arg-type]
-
-    async def _last_of(self, facts: LogFacts) -> int | None:
-        """The end up to which the newest messages are counted."""
-        start, now_ms, history = self.start, self.state.runtime.clock.now_ms(), self.state.history
-        if start.until is None:
-            return None
-
-        def ask(probe: LogProbe) -> int | None:
-            return last_of(start, facts, probe, now_ms)
-
-        if history.archive is not None and facts.first_id < facts.log_first_id:
-            return await history.ask(ask, None, self.user, last=False)
-        return await self.state.read(ask, self.state.reader)
-
-
-class MessageLog:
-    def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._broker = state.broker
-        self._committer = state.committer
-        self.listing = LogListing(state)
-        """Lists of it, for people."""
-        self.histogram = LogHistogram(state)
-        """When what is in it came, for people."""
-
-    @property
-    def generation(self) -> int:
-        """Which log this is: a replay id of another generation means nothing here."""
-        return self._broker.log.generation
-
-    @property
-    def first_id(self) -> int:
-        """The oldest id that may be read, in the log or in its archive."""
-        return self._broker.history.first_id
-
-    @property
-    def next_id(self) -> int:
-        """One past the last committed id."""
-        return self._broker.log.next_id
-
-    # --- where a replay starts ------------------------------------------------------------------------------------
-
-    async def resolve_start(
-        self,
-        start: ReplayStart,
-        patterns: Sequence[str],
-        user: str = ADMINISTRATION,
-        *,
-        with_archive: bool = True,
-    ) -> Resolved:
-        """
-        Where a replay of these topics starts, as it was asked for.
-
-        Args:
-            user: Who asks: of searches, users take turns.
-            with_archive: Whether what lies before the log is looked for in its archive.
-
-        Raises:
-            Refused: It cannot start there.
-        """
-        search = StartSearch(self._state, start, patterns, topic_matcher(patterns), user)
-        return await search.run(with_archive=with_archive)
-
-    async def resolve_start_on(
-        self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
-    ) -> Resolved:
-        """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
-        topics = endpoint.topics
-        return await StartSearch(self._state, start, topics.patterns, topics.matches, user, endpoint).run()
-
-    # --- points ---------------------------------------------------------------------------------------------------
-
-    async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
-        """
-        Name a place in the log; returns when that is durable.
-
-        Args:
-            start: The place, in any way that a replay start says one; None (or live) for now.
-
-        Raises:
-            Refused: The name is taken or bad, the log has no such place, or the store could not write.
-        """
-        broker, now_ms = self._broker, self._state.runtime.clock.now_ms()
-        broker.points.check(name)
-        position = time_ms = None
-        if start is not None and start.kind is not StartKind.LIVE:
-            resolved = await self.resolve_start(start, (">",))
-            position, time_ms = resolved.first, resolved.time_ms
-        point, effects = broker.points.create(name, position, time_ms, now_ms)
-
-        def written(error: WriteFailed | None) -> None:
-            if error is not None:
-                broker.points.deleted(point)
-
-        self._committer.commit(effects, written)
-        await self._committer.committed()
-        return point
-
-    async def delete_point(self, name: str) -> None:
-        """
-        Take a name away; returns when that is durable.
-
-        Raises:
-            Refused: There is none of this name, or the store could not write.
-        """
-        points = self._broker.points
-        point, effects = points.delete(name)
-
-        def written(error: WriteFailed | None) -> None:
-            if error is None:
-                points.deleted(point)
-
-        self._committer.commit(effects, written)
-        await self._committer.committed()
-
-    def points(self) -> list[ListedPoint]:
-        """All points, in the order of the log."""
-        points = self._broker.points
-        in_order = sorted(points.values(), key=lambda point: (point.position, point.name))
-        return [ListedPoint(point, points.is_trimmed(point)) for point in in_order]

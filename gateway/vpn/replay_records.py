@@ -19,7 +19,6 @@ from gateway.vpn.committer import Committer
 from store.errors import WriteFailed
 
 SAVED_EVERY_MS: Final = 1_000
-
 WENT_ON: Final = "interrupted by a stop, and went on"
 REPLACED: Final = "a new replay took its place"
 DELETED: Final = "its endpoint was deleted"

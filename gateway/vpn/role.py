@@ -29,6 +29,9 @@ from store.ports import Archive, Durability, Store
 LOOK_SECONDS: Final = 0.1
 """How often it is looked at whether a lease that ran out holds again."""
 
+TRY_SECONDS: Final = 1.0
+"""From one try to the next: how late it is noticed that the active gateway is gone, about."""
+
 
 class Lease:
     """
@@ -150,10 +153,6 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # asked for: that nobody waits for it is no mistake
-
-
-TRY_SECONDS: Final = 1.0
-"""From one try to the next: how late it is noticed that the active gateway is gone, about."""
 
 
 class OpenedStore(NamedTuple):

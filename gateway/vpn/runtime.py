@@ -28,6 +28,21 @@ from gateway.logging import log_keys
 from gateway.vpn.tracing import Span
 from store.ports import Histogram
 
+REFUSALS: Final[Counter[str]] = Counter()
+"""Refusals of the process by AMQP condition: of connections, links and deliveries, as they are told to clients."""
+
+_BATCH_BOUNDS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+_READ_BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+MEGABYTE: Final = 1_048_576
+HOUR_MS: Final = 3_600_000
+LEASE_SECONDS: Final = 5.0
+"""The default of ``lease_seconds``, where a store is given that no settings name."""
+
+_ALIKE: Final = (
+    {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
+) - {"retention"}
+"""Settings that the policy has as they are."""
+
 
 class Clock(Protocol):
     """What tells a Message VPN the time."""
@@ -151,14 +166,6 @@ class Tuning:
     not turn into memory."""
 
 
-REFUSALS: Final[Counter[str]] = Counter()
-"""Refusals of the process by AMQP condition: of connections, links and deliveries, as they are told to clients."""
-
-_BATCH_BOUNDS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
-
-_READ_BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-
-
 @dataclass(slots=True)
 class ArchiveReads:
     """What was read out of a log's archive; added to once a page."""
@@ -199,18 +206,6 @@ class Counters:
     """Batches published or settled: whether there is live traffic."""
     commit_messages: Histogram = field(default_factory=lambda: Histogram(_BATCH_BOUNDS))
     """Messages published in one transaction: group commit at work."""
-
-
-MEGABYTE: Final = 1_048_576
-HOUR_MS: Final = 3_600_000
-
-LEASE_SECONDS: Final = 5.0
-"""The default of ``lease_seconds``, where a store is given that no settings name."""
-
-_ALIKE: Final = (
-    {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
-) - {"retention"}
-"""Settings that the policy has as they are."""
 
 
 @dataclass(slots=True)

@@ -43,9 +43,11 @@ STALE_SECONDS: Final = 30.0
 primary feeds any more looks like a log that nobody writes to."""
 
 RETRY_SECONDS: Final = 1.0
-
 PAGES_AT_ONCE: Final = 20
 """Pages that are shown one by one of what is new; with more of it, readers read for themselves."""
+
+KEPT_SECONDS: Final = 5.0
+"""For which new messages are kept in memory for readers that keep up; what was erased since is gone by then."""
 
 
 class StandbyReads(ThreadedService):
@@ -215,10 +217,6 @@ def _up_to(log: LogState, position: int) -> LogState:
         size_bytes=log.size_bytes,
         archived_id=log.archived_id,
     )
-
-
-KEPT_SECONDS: Final = 5.0
-"""For which new messages are kept in memory for readers that keep up; what was erased since is gone by then."""
 
 
 class Following:

@@ -24,6 +24,22 @@ from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
 from gateway.vpn.clients import ClientIdentity, ConsumerLink
 
+MOST_A_SECOND: Final = 1_000
+"""Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
+
+MOST_KNOWN: Final = 10_000
+"""Traced messages that are known at a time, the newest: some megabytes."""
+
+MOST_DELIVERIES: Final = 16
+"""Endpoints on which a traced message's delivery is followed."""
+
+MOST_LINKS: Final = 32
+"""Messages that the span of a replay names."""
+
+SECOND_NS: Final = 1_000_000_000
+MOST_CHARACTERS: Final = 200
+"""Of what is looked at, in the names of spans."""
+
 
 class SpanKind(enum.Enum):
     """Who is on the other side, as OpenTelemetry has it."""
@@ -31,6 +47,17 @@ class SpanKind(enum.Enum):
     INTERNAL = "internal"
     CONSUMER = "consumer"
     PRODUCER = "producer"
+
+
+OPERATIONS: Final[Mapping[str, tuple[SpanKind, str]]] = {
+    "receive": (SpanKind.CONSUMER, "receive"),
+    "enqueue": (SpanKind.INTERNAL, ""),
+    "deliver": (SpanKind.PRODUCER, "send"),
+    "read": (SpanKind.PRODUCER, "send"),
+    "browse": (SpanKind.PRODUCER, "send"),
+    "settle": (SpanKind.CONSUMER, "settle"),
+}
+"""Steps in the way of a message: who is on the other side, and the type of the operation as OpenTelemetry has it."""
 
 
 class Span(NamedTuple):
@@ -62,31 +89,6 @@ class SpanExport(Protocol):
 
     def close(self) -> None:
         """Send what is queued, if that takes no longer than a moment. Blocks."""
-
-
-OPERATIONS: Final[Mapping[str, tuple[SpanKind, str]]] = {
-    "receive": (SpanKind.CONSUMER, "receive"),
-    "enqueue": (SpanKind.INTERNAL, ""),
-    "deliver": (SpanKind.PRODUCER, "send"),
-    "read": (SpanKind.PRODUCER, "send"),
-    "browse": (SpanKind.PRODUCER, "send"),
-    "settle": (SpanKind.CONSUMER, "settle"),
-}
-"""Steps in the way of a message: who is on the other side, and the type of the operation as OpenTelemetry has it."""
-
-MOST_A_SECOND: Final = 1_000
-"""Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
-
-MOST_KNOWN: Final = 10_000
-"""Traced messages that are known at a time, the newest: some megabytes."""
-
-MOST_DELIVERIES: Final = 16
-"""Endpoints on which a traced message's delivery is followed."""
-
-MOST_LINKS: Final = 32
-"""Messages that the span of a replay names."""
-
-SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class MessageTracing:
         self._skip = place - len(rows)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """What is told here is durable (``CommitListener``)."""
+        """What is told here is durable."""
         pending = self._pending
         if not pending:
             return
@@ -177,7 +179,7 @@ class MessageTracing:
             self._add("enqueue", traced.parent, receive, began, now, about)
 
     def not_committed(self) -> None:
-        """Of what is on its way, some was not written (``CommitListener``): which, is not known here."""
+        """Of what is on its way, some was not written: which, is not known here."""
         for number in self._pending:
             self._known.pop(number, None)
         self._pending.clear()
@@ -370,10 +372,6 @@ class MessageTracing:
         self._add_span(
             Span(name, kind, context.trace_id, context.span_id, parent, start_ns, end_ns, named, links)
         )
-
-
-MOST_CHARACTERS: Final = 200
-"""Of what is looked at, in the names of spans."""
 
 
 class TracedLink:

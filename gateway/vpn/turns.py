@@ -25,6 +25,29 @@ from gateway.vpn.runtime import Clock, Counters, Runtime
 ADMINISTRATION: Final = ""
 """Who reads where no user of a listener does: administrators, together."""
 
+QUICK_SECONDS: Final = 0.001
+"""What is chosen from without a look at the time takes about so long."""
+
+WINDOW_SECONDS: Final = 0.02
+"""Over this live traffic is measured: a few group commits. A window without any is the end of it."""
+
+STALE_SECONDS: Final = 1.0
+"""Since so long nobody has read: what came meanwhile says nothing of what comes now."""
+
+PAUSE_PER_LIVE = 80
+"""How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
+history slows down must not look like little traffic."""
+
+LONGEST_TURN: Final = 0.005
+"""Seconds; a turn that took longer was interrupted, and nobody has to wait for that."""
+
+FEW_ROWS: Final = 16
+"""A turn that sent fewer does not show what sending one takes: most of it was a search for them."""
+
+SHORT_PAUSE_SECONDS: Final = 0.5
+"""Who has so little left to wait asks after each window whether anything is live still; others after a quarter of it,
+so that thousands of them do not keep the loop busy by asking."""
+
 
 class UserTurns:
     """
@@ -84,10 +107,6 @@ class UserTurns:
         self._free -= 1
         self._turns += 1
         self._last[user] = self._turns
-
-
-QUICK_SECONDS: Final = 0.001
-"""What is chosen from without a look at the time takes about so long."""
 
 
 class WaitingTurn:
@@ -162,27 +181,6 @@ class SelectionTurns:
             run = self._waiting.popleft().run
             if run is not None:
                 run()
-
-
-WINDOW_SECONDS: Final = 0.02
-"""Over this live traffic is measured: a few group commits. A window without any is the end of it."""
-
-STALE_SECONDS: Final = 1.0
-"""Since so long nobody has read: what came meanwhile says nothing of what comes now."""
-
-PAUSE_PER_LIVE = 80
-"""How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
-history slows down must not look like little traffic."""
-
-LONGEST_TURN: Final = 0.005
-"""Seconds; a turn that took longer was interrupted, and nobody has to wait for that."""
-
-FEW_ROWS: Final = 16
-"""A turn that sent fewer does not show what sending one takes: most of it was a search for them."""
-
-SHORT_PAUSE_SECONDS: Final = 0.5
-"""Who has so little left to wait asks after each window whether anything is live still; others after a quarter of it,
-so that thousands of them do not keep the loop busy by asking."""
 
 
 class HistoryPace:

@@ -474,7 +474,7 @@ async def dead(
     administration = vpn_of(request, vpn)
     running = administration.vpn
     endpoint = administration.find(name, *QUEUES)
-    groups = await while_waiting(request, count_dead(running.readers, endpoint, by, running.runtime.loop))
+    groups = await while_waiting(request, count_dead(running.listing, endpoint, by))
     found = {
         f"{reason}\n{origin}": {
             "msgVpnName": vpn,

@@ -9,7 +9,7 @@ the order of ids, page by page; nothing is watched for it, and what comes while 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,6 +29,15 @@ Page: TypeAlias = "tuple[int, int, list[Row]]"
 
 PUT: Final = -2
 """Stands for what lies on an endpoint by priorities though no route led it there: that is shown first."""
+
+MOST_ROWS: Final = 1_000
+"""Messages that are read at once: settled ones may lie between those that are shown."""
+
+FIRST_ROWS: Final = 8
+"""Messages behind what is settled that are looked at for the oldest."""
+
+FLOWS_AT_ONCE: Final = 16
+"""Consumers whose unsettled messages are looked through in one turn of the loop."""
 
 
 class BrowseFeed:
@@ -192,16 +201,6 @@ def _messages(reader: Reader, ids: Sequence[int]) -> list[Row]:
     return found
 
 
-MOST_ROWS: Final = 1_000
-"""Messages that are read at once: settled ones may lie between those that are shown."""
-
-FIRST_ROWS: Final = 8
-"""Messages behind what is settled that are looked at for the oldest."""
-
-FLOWS_AT_ONCE: Final = 16
-"""Consumers whose unsettled messages are looked through in one turn of the loop."""
-
-
 class LyingMessage(NamedTuple):
     """A message that lies on an endpoint."""
 
@@ -237,21 +236,31 @@ class EndpointListing:
         Raises:
             store.errors.ReadFailed: It cannot be read.
         """
-        end, number, most = self._state.cache.next_id, endpoint.cursor_number, count + 1
+        found: list[Row] = []
+        async for rows in self.pages(endpoint, position, count + 1):
+            found += rows
+            if len(found) > count:
+                break
+        more = found[count][ID] if len(found) > count else None
+        return LyingMessages(await self._described(endpoint, found[:count]), more)
+
+    async def pages(self, endpoint: Endpoint, position: int, most: int) -> AsyncIterator[list[Row]]:
+        """
+        What lies there from an id on, as it is read: ``most`` messages at once first, then more; none of what comes
+        meanwhile. Raises as ``page``.
+        """
+        end, number = self._state.cache.next_id, endpoint.cursor_number
         floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
         put = [i for i in endpoint.backlog.put.ids if position <= i < end]
         # Up to its floors it is done with all that came by routes.
         position = max(position, min([*(floor + 1 for floor in floors), *put[:1]]))
-        found: list[Row] = []
-        while position < end and len(found) <= count and endpoint.cursor_number == number:
+        while position < end and endpoint.cursor_number == number:
             async with self._turns.turn(ADMINISTRATION):
                 rows, position = await self._read(endpoint, position, end, put, most)
             put = [i for i in put if i >= position]
             if endpoint.cursor_number == number:
-                found += filter(endpoint.backlog.has, rows)
+                yield [row for row in rows if endpoint.backlog.has(row)]
             most = min(most * 2, MOST_ROWS)
-        more = found[count][ID] if len(found) > count else None
-        return LyingMessages(await self._described(endpoint, found[:count]), more)
 
     async def one(self, endpoint: Endpoint, message_id: int) -> Row | None:
         """A message that lies there; None where it does not."""

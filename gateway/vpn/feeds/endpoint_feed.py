@@ -22,134 +22,12 @@ from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
 from gateway.vpn.state import VpnState
 from store.ports import RoutedPage
 
-
-class KeptRows:
-    """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
-
-    __slots__ = ("_by_id", "_ids", "_rows", "_sizes")
-
-    def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._rows: list[Row] = []
-        self._sizes: list[int] = []
-        """Of their contents, in bytes."""
-        self._by_id: dict[int, Row] = {}
-
-    def __len__(self) -> int:
-        return len(self._ids) or len(self._by_id)
-
-    @property
-    def size_bytes(self) -> int:
-        """Their content; each is looked at."""
-        return sum(self._sizes or sizes_of(list(self._by_id.values())))
-
-    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
-        """
-        Take these.
-
-        Args:
-            ids: Of ``rows``, rising.
-            sizes: Of their contents, in bytes, where they are at hand.
-        """
-        if not ids:
-            return
-        if self._by_id or (self._ids and ids[0] <= self._ids[-1]):
-            self._mix()
-            self._by_id.update(zip(ids, rows, strict=True))
-        else:
-            self._ids += ids
-            self._rows += rows
-            self._sizes += sizes_of(rows) if sizes is None else sizes
-
-    def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
-        """
-        The rows of these, rising, as many from the first on as are here, and the sizes of their contents; they are
-        wanted no more.
-        """
-        there = self._ids
-        count = len(ids)
-        if there and there[:count] == ids:
-            rows, sizes = self._rows[:count], self._sizes[:count]
-            del there[:count], self._rows[:count], self._sizes[:count]
-            return rows, sizes
-        rows = self.first_of(ids)
-        self.forget(ids[: len(rows)])
-        return rows, sizes_of(rows)
-
-    def first_of(self, ids: list[int]) -> list[Row]:
-        """The rows of these, rising, as many from the first on as are here."""
-        there = self._ids
-        count = len(ids)
-        if there:
-            if self._begins_with(ids):
-                return self._rows[:count]
-            self._mix()
-        found: list[Row] = []
-        for i in ids:
-            row = self._by_id.get(i)
-            if row is None:
-                break
-            found.append(row)
-        return found
-
-    def forget(self, ids: list[int]) -> None:
-        """These, rising, are wanted no more, whether they are here or not."""
-        there = self._ids
-        count = len(ids)
-        if there and self._begins_with(ids):
-            del there[:count], self._rows[:count], self._sizes[:count]
-            return
-        if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
-            self._mix()
-        if self._by_id:
-            for i in ids:
-                self._by_id.pop(i, None)
-
-    def _begins_with(self, ids: list[int]) -> bool:
-        """What is kept in order begins with these, or is what they begin with."""
-        there = self._ids
-        return there[: len(ids)] == ids[: len(there)]
-
-    def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more: the markers are what is kept."""
-        self._rows = with_markers(self._rows, markers)
-        self._sizes = sizes_of(self._rows)
-        self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
-
-    def _found(self, ids: Iterable[int]) -> list[Row]:
-        return [row for i in ids if (row := self._by_id.get(i)) is not None]
-
-    def clear(self) -> None:
-        """Nothing of this is wanted any more."""
-        self._ids.clear()
-        self._rows.clear()
-        self._sizes.clear()
-        self._by_id.clear()
-
-    def _mix(self) -> None:
-        """They are taken by id from now on, until all are gone."""
-        self._by_id.update(zip(self._ids, self._rows, strict=True))
-        self._ids.clear()
-        self._rows.clear()
-        self._sizes.clear()
-
-
 T = TypeVar("T")
 
 Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
 
 NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
-
-
-def routes_of(backlog: Backlog) -> list[int]:
-    """Numbers of the routes by which messages come to an endpoint, rising."""
-    return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
-
-
-def floor_of(backlog: Backlog) -> int:
-    """Up to this id nothing that came by routes lies on an endpoint any more."""
-    return min(cursor.floor for cursor in backlog.parts.values())
 
 
 class DeadLetterOffice(Protocol):
@@ -185,10 +63,6 @@ class RunningReplays(Protocol):
 
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint whose replay was under way."""
-
-
-def no_ttl(content: bytes) -> None:
-    """For messages whose header has had its say."""
 
 
 class EndpointFeed:
@@ -552,6 +426,10 @@ class EndpointFeed:
         begin().add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
 
 
+def no_ttl(content: bytes) -> None:
+    """For messages whose header has had its say."""
+
+
 class Feeds:
     """Those of one Message VPN, by endpoint."""
 
@@ -597,3 +475,124 @@ class Feeds:
             feed = feeds.get(name)
             if feed is not None:
                 feed.run()
+
+
+def routes_of(backlog: Backlog) -> list[int]:
+    """Numbers of the routes by which messages come to an endpoint, rising."""
+    return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
+
+
+def floor_of(backlog: Backlog) -> int:
+    """Up to this id nothing that came by routes lies on an endpoint any more."""
+    return min(cursor.floor for cursor in backlog.parts.values())
+
+
+class KeptRows:
+    """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
+
+    __slots__ = ("_by_id", "_ids", "_rows", "_sizes")
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._rows: list[Row] = []
+        self._sizes: list[int] = []
+        """Of their contents, in bytes."""
+        self._by_id: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids) or len(self._by_id)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content; each is looked at."""
+        return sum(self._sizes or sizes_of(list(self._by_id.values())))
+
+    def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
+        """
+        Take these.
+
+        Args:
+            ids: Of ``rows``, rising.
+            sizes: Of their contents, in bytes, where they are at hand.
+        """
+        if not ids:
+            return
+        if self._by_id or (self._ids and ids[0] <= self._ids[-1]):
+            self._mix()
+            self._by_id.update(zip(ids, rows, strict=True))
+        else:
+            self._ids += ids
+            self._rows += rows
+            self._sizes += sizes_of(rows) if sizes is None else sizes
+
+    def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
+        """
+        The rows of these, rising, as many from the first on as are here, and the sizes of their contents; they are
+        wanted no more.
+        """
+        there = self._ids
+        count = len(ids)
+        if there and there[:count] == ids:
+            rows, sizes = self._rows[:count], self._sizes[:count]
+            del there[:count], self._rows[:count], self._sizes[:count]
+            return rows, sizes
+        rows = self.first_of(ids)
+        self.forget(ids[: len(rows)])
+        return rows, sizes_of(rows)
+
+    def first_of(self, ids: list[int]) -> list[Row]:
+        """The rows of these, rising, as many from the first on as are here."""
+        there = self._ids
+        count = len(ids)
+        if there:
+            if self._begins_with(ids):
+                return self._rows[:count]
+            self._mix()
+        found: list[Row] = []
+        for i in ids:
+            row = self._by_id.get(i)
+            if row is None:
+                break
+            found.append(row)
+        return found
+
+    def forget(self, ids: list[int]) -> None:
+        """These, rising, are wanted no more, whether they are here or not."""
+        there = self._ids
+        count = len(ids)
+        if there and self._begins_with(ids):
+            del there[:count], self._rows[:count], self._sizes[:count]
+            return
+        if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
+            self._mix()
+        if self._by_id:
+            for i in ids:
+                self._by_id.pop(i, None)
+
+    def _begins_with(self, ids: list[int]) -> bool:
+        """What is kept in order begins with these, or is what they begin with."""
+        there = self._ids
+        return there[: len(ids)] == ids[: len(there)]
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are what is kept."""
+        self._rows = with_markers(self._rows, markers)
+        self._sizes = sizes_of(self._rows)
+        self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
+
+    def _found(self, ids: Iterable[int]) -> list[Row]:
+        return [row for i in ids if (row := self._by_id.get(i)) is not None]
+
+    def clear(self) -> None:
+        """Nothing of this is wanted any more."""
+        self._ids.clear()
+        self._rows.clear()
+        self._sizes.clear()
+        self._by_id.clear()
+
+    def _mix(self) -> None:
+        """They are taken by id from now on, until all are gone."""
+        self._by_id.update(zip(self._ids, self._rows, strict=True))
+        self._ids.clear()
+        self._rows.clear()
+        self._sizes.clear()

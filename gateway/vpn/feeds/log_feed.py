@@ -93,11 +93,6 @@ class LogFeed:
         self._end_id: int | None = None
 
     @property
-    def is_scheduled(self) -> bool:
-        """It goes on by itself, when it is its turn."""
-        return self._turn is not None
-
-    @property
     def position(self) -> int:
         """The first id that may not have been sent."""
         if self._due_later:

@@ -32,52 +32,21 @@ from store.errors import LogTrimmed, ReadFailed, WriteFailed
 MOST_PATTERNS = 100
 """Patterns of one copy: each message's topic is compared with all of them, once a topic and page."""
 
-
-def positive(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Those that are no exceptions: what the store is asked for."""
-    return tuple(pattern for pattern in patterns if not pattern.startswith("!"))
-
-
-def matcher_of(patterns: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic is one of these; None when every topic is."""
-    return (
-        None if tuple(patterns) == (">",) else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
-    )
-
-
-def checked(patterns: Sequence[str]) -> tuple[str, ...]:
-    """
-    The patterns of a copy; everything where there are none.
-
-    Raises:
-        Refused: INVALID_FIELD, one is no pattern, there are too many, or all are exceptions.
-    """
-    if not patterns:
-        return (">",)
-    if len(patterns) > MOST_PATTERNS:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"a copy has at most {MOST_PATTERNS} subscriptions, and {len(patterns)} were given",
-        )
-    try:
-        for pattern in patterns:
-            TopicPattern.parse(pattern)
-    except TopicSyntaxError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    if not positive(patterns):
-        raise Refused(
-            ErrorCode.INVALID_FIELD, "the subscriptions are exceptions alone, which match nothing; add one"
-        )
-    return tuple(patterns)
-
-
 SHORTEST_WAIT: Final = 0.001
 """Seconds, as exact as the loop's timers are."""
-
 
 WRITING: Final = 2.0
 """What writing copies takes of a processor, in times of what making them takes: on the writer's thread, and from live
 traffic all the same."""
+
+MOST_UNSETTLED: Final = 1_000
+"""Messages on their way to the peer at once."""
+
+ROUND_TRIP_MS: Final = 1_000
+"""Made up for, of a rate (``Pacer``): to a peer that is far, or busy, it takes longer than a commit here."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
 
 
 @dataclass(eq=False, slots=True)
@@ -285,17 +254,11 @@ class CopyJob(Job):
             if hindrance:
                 await self._wait_for(hindrance)
                 continue
-            taken, record = self._on_its_way, self.record
+            taken = self._on_its_way
             is_all = taken == len(batch.rows)
             passed = batch.looked_at if is_all else min(taken, batch.looked_at)
-            after = replace(
-                record,
-                position=batch.position if is_all else batch.rows[taken][ID],
-                read=record.read + passed,
-                sent=record.sent + taken,
-                size_bytes=record.size_bytes + sum(map(len, batch.contents[:taken])),
-                outcome="",
-            )
+            position = batch.position if is_all else batch.rows[taken][ID]
+            after = self._further(passed, taken, sum(map(len, batch.contents[:taken])), position)
             elsewhere = WRITING * (clock.seconds() - started)
             if self._source is not None:
                 elsewhere += self._source.spent_reading()
@@ -387,16 +350,6 @@ OpenRemote: TypeAlias = Callable[[str, str], RemotePublisher]
 """Called with the address there, and the name of the replay. Connects to nobody yet."""
 
 
-MOST_UNSETTLED: Final = 1_000
-"""Messages on their way to the peer at once."""
-
-ROUND_TRIP_MS: Final = 1_000
-"""Made up for, of a rate (``Pacer``): to a peer that is far, or busy, it takes longer than a commit here."""
-
-LEAVE_SECONDS: Final = 2.0
-"""How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
-
-
 class RemoteCopyJob(CopyJob):
     """
     Raises:
@@ -432,20 +385,15 @@ class RemoteCopyJob(CopyJob):
             if reasons is None:
                 return
             accepted = [place for place, reason in enumerate(reasons) if not reason]
-            record, before = self.record, len(batch.rows)
+            before = len(batch.rows)
             refused = next((reason for reason in reasons if reason), "")
             looked_at = batch.looked_at if len(accepted) == before else min(len(accepted), batch.looked_at)
             batch.take_out(accepted, looked_at)
-            after = replace(
-                record,
-                position=batch.rows[0][ID] if batch.rows else batch.position,
-                read=record.read + looked_at,
-                sent=record.sent + len(accepted),
-                size_bytes=record.size_bytes + sum(sizes[place] for place in accepted),
-                outcome="",
-            )
+            position = batch.rows[0][ID] if batch.rows else batch.position
+            size_bytes = sum(sizes[place] for place in accepted)
+            after = self._further(looked_at, len(accepted), size_bytes, position)
             self._due = pace.spent(started, len(accepted), 0.0)
-            if after != replace(record, outcome=""):
+            if after != replace(self.record, outcome=""):
                 await self._save_until_done(after)
             if refused:
                 await self._wait_for(refused)
@@ -493,3 +441,41 @@ class RemoteCopyJob(CopyJob):
                         await self._wait()
             self._close_remote()
         return found[0] if found else None
+
+
+def positive(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Those that are no exceptions: what the store is asked for."""
+    return tuple(pattern for pattern in patterns if not pattern.startswith("!"))
+
+
+def matcher_of(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic is one of these; None when every topic is."""
+    return (
+        None if tuple(patterns) == (">",) else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    )
+
+
+def checked(patterns: Sequence[str]) -> tuple[str, ...]:
+    """
+    The patterns of a copy; everything where there are none.
+
+    Raises:
+        Refused: INVALID_FIELD, one is no pattern, there are too many, or all are exceptions.
+    """
+    if not patterns:
+        return (">",)
+    if len(patterns) > MOST_PATTERNS:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"a copy has at most {MOST_PATTERNS} subscriptions, and {len(patterns)} were given",
+        )
+    try:
+        for pattern in patterns:
+            TopicPattern.parse(pattern)
+    except TopicSyntaxError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    if not positive(patterns):
+        raise Refused(
+            ErrorCode.INVALID_FIELD, "the subscriptions are exceptions alone, which match nothing; add one"
+        )
+    return tuple(patterns)

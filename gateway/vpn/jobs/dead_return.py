@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
@@ -26,7 +26,7 @@ from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, ID, ReplayRecord, Row
 from gateway.core.settlements import PendingSettlement
-from gateway.vpn.feeds.log_feed import Readers
+from gateway.vpn.feeds.browse_feed import EndpointListing
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, check_leads_somewhere, selector_of
 from store.errors import WriteFailed
 
@@ -34,12 +34,23 @@ DEAD_ENDPOINT: Final = "x-opt-dead-endpoint"
 DEAD_REASON: Final = "x-opt-dead-reason"
 DEAD_ID: Final = "x-opt-dead-sequence-number"
 DEAD_ANNOTATIONS: Final = frozenset({DEAD_REASON, DEAD_ENDPOINT, "x-opt-dead-time", DEAD_ID})
-
 BATCH_MESSAGES: Final = 256
 """Messages that leave in one commit."""
 
 MOST_REASONS: Final = 20
 """Reasons why messages stay that are told apart; further ones are counted together."""
+
+AT_ONCE: Final = 256
+"""Messages of the first page; those behind it have more."""
+
+MOST_GROUPS: Final = 1_000
+"""Groups that are told apart; what belongs to further ones is counted as one, without names."""
+
+MOST_CHARACTERS: Final = 200
+"""Of a reason or a name, which whoever published the message may have written."""
+
+Key: TypeAlias = "tuple[str, str]"
+"""Why, and where; empty where a message does not say, or where that is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +251,7 @@ class DeadReturn(Job):
         if taken:
             ids = [row[ID] for row in taken]
             self._settlement = self._broker.settlements.begin(flow, ids)
-            record = self.record
-            after = replace(
-                record,
-                read=record.read + len(taken),
-                sent=record.sent + len(taken),
-                size_bytes=record.size_bytes + size_bytes,
-                outcome="",
-            )
+            after = self._further(len(taken), len(taken), size_bytes)
             error = await self._commit(after, self._settlement.effects)
         if error is not None:
             hindrance = f"the store could not write: {error}"
@@ -314,19 +318,6 @@ class DeadReturn(Job):
         return "; ".join([said, *stay])
 
 
-AT_ONCE: Final = 256
-"""Messages looked at in one turn of the loop."""
-
-MOST_GROUPS: Final = 1_000
-"""Groups that are told apart; what belongs to further ones is counted as one, without names."""
-
-MOST_CHARACTERS: Final = 200
-"""Of a reason or a name, which whoever published the message may have written."""
-
-Key: TypeAlias = "tuple[str, str]"
-"""Why, and where; empty where a message does not say, or where that is not asked."""
-
-
 @dataclass(slots=True)
 class Group:
     """Messages that are alike."""
@@ -335,83 +326,30 @@ class Group:
     size_bytes: int = 0
 
 
-class _Counting:
-    """The link of a browser that counts."""
+async def count_dead(
+    listing: EndpointListing, endpoint: Endpoint, by: Literal["reason", "endpoint", "both"]
+) -> dict[Key, Group]:
+    """
+    The messages on a queue by why and where they died; the largest groups first.
 
-    client = JobClient("rewind: counting", "")
-
-    def __init__(self, by: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._by_reason = by != "endpoint"
-        self._by_endpoint = by != "reason"
-        self._loop = loop
-        self._left = AT_ONCE
-        self.groups: dict[Key, Group] = {}
-        self.done: asyncio.Future[None] = loop.create_future()
-        self.more = asyncio.Event()
-
-    def room(self) -> int:
-        return self._left
-
-    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        groups = self.groups
+    Raises:
+        store.errors.ReadFailed: It cannot be read.
+        Refused: REPLAY_STARTED, it was emptied meanwhile.
+    """
+    groups: dict[Key, Group] = {}
+    number = endpoint.cursor_number
+    async for rows in listing.pages(endpoint, 0, AT_ONCE):
         for row in rows:
             key = (
-                annotation_of(row, DEAD_REASON)[:MOST_CHARACTERS] if self._by_reason else "",
-                annotation_of(row, DEAD_ENDPOINT)[:MOST_CHARACTERS] if self._by_endpoint else "",
+                annotation_of(row, DEAD_REASON)[:MOST_CHARACTERS] if by != "endpoint" else "",
+                annotation_of(row, DEAD_ENDPOINT)[:MOST_CHARACTERS] if by != "reason" else "",
             )
             group = groups.get(key)
             if group is None:
                 group = groups.setdefault(key if len(groups) < MOST_GROUPS else ("", ""), Group())
             group.messages += 1
             group.size_bytes += len(row[CONTENT])
-        self._left -= len(rows)
-        if self._left <= 0:
-            self.more.set()
-
-    def go_on(self) -> None:
-        """It can take as many again."""
-        self.more.clear()
-        self._left = AT_ONCE
-
-    def nothing_to_send(self) -> None:
-        self.refuse(None)
-
-    def finish(self) -> None:
-        self.refuse(None)
-
-    def refuse(self, refused: Refused | None) -> None:
-        if not self.done.done():
-            if refused is None:
-                self.done.set_result(None)
-            else:
-                self.done.set_exception(refused)
-        self.more.set()
-
-
-async def count_dead(
-    readers: Readers,
-    endpoint: Endpoint,
-    by: Literal["reason", "endpoint", "both"],
-    loop: asyncio.AbstractEventLoop,
-) -> dict[Key, Group]:
-    """
-    The messages on a queue by why and where they died; the largest groups first.
-
-    Raises:
-        Refused: It was emptied meanwhile, or could not be read.
-    """
-    link = _Counting(by, loop)
-    feed = readers.browse(endpoint, link, None)
-    try:
-        feed.run()
-        while not link.done.done():
-            await link.more.wait()
-            if link.done.done():
-                break
-            await asyncio.sleep(0)
-            link.go_on()
-            feed.run()
-        await link.done
-    finally:
-        feed.close()
-    return dict(sorted(link.groups.items(), key=lambda item: (-item[1].messages, item[0])))
+        await asyncio.sleep(0)
+    if endpoint.cursor_number != number:
+        raise Refused(ErrorCode.REPLAY_STARTED, f"{endpoint.name!r} was emptied meanwhile; count again")
+    return dict(sorted(groups.items(), key=lambda item: (-item[1].messages, item[0])))

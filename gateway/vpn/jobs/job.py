@@ -36,125 +36,9 @@ from gateway.vpn.state import VpnState
 from gateway.vpn.turns import RowsAtOnce
 from store.errors import WriteFailed
 
-
-def selector_of(text: str, too_costly: Callable[[Row], None] | None = None) -> Callable[[Row], bool] | None:
-    """
-    What a selector takes; None where it is empty, and everything is taken. A message that cannot be read is not taken.
-
-    Args:
-        too_costly: See ``compile_filters``.
-
-    Raises:
-        Refused: INVALID_FIELD, it is none; the text says where.
-    """
-    return compile_filters(Filters(selector=text), too_costly) if text else None
-
-
-class Choosing:
-    """
-    A job's selector over pages of messages.
-
-    Args:
-        takes: None takes everything.
-    """
-
-    def __init__(self, takes: Callable[[Row], bool] | None, state: VpnState) -> None:
-        runtime = state.runtime
-        self._takes = takes
-        self._turns = state.selection
-        self._loop = runtime.loop
-        self._at_once = RowsAtOnce(runtime.clock.seconds, runtime.tuning.log_slice_rows)
-
-    async def among(self, rows: list[Row]) -> list[Row]:
-        """Those of these messages that the job takes."""
-        takes = self._takes
-        if takes is None:
-            return rows
-        chosen: list[Row] = []
-        looked_at = 0
-        while looked_at < len(rows):
-            while self._turns.is_over():
-                await self._next_turn()
-            part: Sequence[Row] = rows[looked_at : looked_at + self._at_once.count]
-            with self._at_once:
-                chosen += filter(takes, part)
-            looked_at += len(part)
-        return chosen
-
-    async def _next_turn(self) -> None:
-        turn: asyncio.Future[None] = self._loop.create_future()
-        waiting = self._turns.wait(lambda: None if turn.done() else turn.set_result(None))
-        try:
-            await turn
-        finally:
-            waiting.cancel()
-
-
 _HOST: Final = re.compile(r"amqps?://", re.IGNORECASE)
-
-
-def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
-    """
-    The topic that an address publishes to; a queue that it names is made where that is allowed.
-
-    Raises:
-        Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
-    """
-    check_no_host(address)
-    try:
-        parsed = parse_target(address)
-        if parsed.kind is AddressKind.TOPIC:
-            topic = publishing.check_topic(parsed.name)
-            check_leads_somewhere(topic, endpoints)
-            return topic
-    except (AddressError, TopicSyntaxError) as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    if parsed.kind is not AddressKind.QUEUE:
-        raise Refused(
-            ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:80]!r}; name a queue or a topic"
-        )
-    kind = parsed.options.get("kind")
-    queue = endpoints.queue_for(
-        parsed.name,
-        kind=None if kind is None else EndpointKind(kind),
-        may_create=parsed.options.get("create") != "never",
-    )
-    return queue_topic(queue.name)
-
-
-def check_no_host(address: str) -> None:
-    """
-    That an address names no host: where that is, the configuration alone says.
-
-    Raises:
-        Refused: INVALID_FIELD.
-    """
-    if _HOST.match(address.lstrip()):
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
-            "another host, which is for the configuration to name (replay_target)",
-        )
-
-
-def check_leads_somewhere(topic: str, endpoints: Endpoints) -> None:
-    """
-    That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
-
-    Args:
-        find: The endpoint of a name.
-
-    Raises:
-        Refused: NOT_FOUND.
-    """
-    queue = queue_of_topic(topic)
-    if queue is not None and endpoints.find(queue) is None:
-        raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
-
-
 RUNNING: Final = "running"
 PAUSED: Final = "paused"
-
 FIRST_WAIT_SECONDS: Final = 0.02
 """Until what hindered a job is tried again: a queue that is consumed from has room soon."""
 
@@ -429,6 +313,18 @@ class Job(ABC):
         await self._wait(self._hindrance_seconds)
         self._hindrance_seconds = min(2 * self._hindrance_seconds, LONGEST_WAIT_SECONDS)
 
+    def _further(self, read: int, sent: int, size_bytes: int, position: int | None = None) -> ReplayRecord:
+        """Its record once so much more was read, and sent."""
+        record = self.record
+        return replace(
+            record,
+            position=record.position if position is None else position,
+            read=record.read + read,
+            sent=record.sent + sent,
+            size_bytes=record.size_bytes + size_bytes,
+            outcome="",
+        )
+
     async def _save(self, record: ReplayRecord) -> None:
         """
         Make this its record; returns when that is durable.
@@ -470,3 +366,115 @@ class Job(ABC):
     @abstractmethod
     def _written(self, error: WriteFailed | None) -> None:
         """What was on its way is durable, or came to nothing."""
+
+
+def selector_of(text: str, too_costly: Callable[[Row], None] | None = None) -> Callable[[Row], bool] | None:
+    """
+    What a selector takes; None where it is empty, and everything is taken. A message that cannot be read is not taken.
+
+    Args:
+        too_costly: See ``compile_filters``.
+
+    Raises:
+        Refused: INVALID_FIELD, it is none; the text says where.
+    """
+    return compile_filters(Filters(selector=text), too_costly) if text else None
+
+
+class Choosing:
+    """
+    A job's selector over pages of messages.
+
+    Args:
+        takes: None takes everything.
+    """
+
+    def __init__(self, takes: Callable[[Row], bool] | None, state: VpnState) -> None:
+        runtime = state.runtime
+        self._takes = takes
+        self._turns = state.selection
+        self._loop = runtime.loop
+        self._at_once = RowsAtOnce(runtime.clock.seconds, runtime.tuning.log_slice_rows)
+
+    async def among(self, rows: list[Row]) -> list[Row]:
+        """Those of these messages that the job takes."""
+        takes = self._takes
+        if takes is None:
+            return rows
+        chosen: list[Row] = []
+        looked_at = 0
+        while looked_at < len(rows):
+            while self._turns.is_over():
+                await self._next_turn()
+            part: Sequence[Row] = rows[looked_at : looked_at + self._at_once.count]
+            with self._at_once:
+                chosen += filter(takes, part)
+            looked_at += len(part)
+        return chosen
+
+    async def _next_turn(self) -> None:
+        turn: asyncio.Future[None] = self._loop.create_future()
+        waiting = self._turns.wait(lambda: None if turn.done() else turn.set_result(None))
+        try:
+            await turn
+        finally:
+            waiting.cancel()
+
+
+def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
+    """
+    The topic that an address publishes to; a queue that it names is made where that is allowed.
+
+    Raises:
+        Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
+    """
+    check_no_host(address)
+    try:
+        parsed = parse_target(address)
+        if parsed.kind is AddressKind.TOPIC:
+            topic = publishing.check_topic(parsed.name)
+            check_leads_somewhere(topic, endpoints)
+            return topic
+    except (AddressError, TopicSyntaxError) as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    if parsed.kind is not AddressKind.QUEUE:
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:80]!r}; name a queue or a topic"
+        )
+    kind = parsed.options.get("kind")
+    queue = endpoints.queue_for(
+        parsed.name,
+        kind=None if kind is None else EndpointKind(kind),
+        may_create=parsed.options.get("create") != "never",
+    )
+    return queue_topic(queue.name)
+
+
+def check_no_host(address: str) -> None:
+    """
+    That an address names no host: where that is, the configuration alone says.
+
+    Raises:
+        Refused: INVALID_FIELD.
+    """
+    if _HOST.match(address.lstrip()):
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
+            "another host, which is for the configuration to name (replay_target)",
+        )
+
+
+def check_leads_somewhere(topic: str, endpoints: Endpoints) -> None:
+    """
+    That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
+
+    Args:
+        find: The endpoint of a name.
+
+    Raises:
+        Refused: NOT_FOUND.
+    """
+    queue = queue_of_topic(topic)
+    if queue is not None and endpoints.find(queue) is None:
+        raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")

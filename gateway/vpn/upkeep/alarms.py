@@ -8,6 +8,7 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,6 +27,185 @@ from store.ports import Durability
 
 ASK_SECONDS: Final = 2.0
 """From an answer to the next question: how late it is known that a standby is gone, about."""
+
+LOOK_SECONDS: Final = 1.0
+"""From one look to the next: how late an alarm may be, about."""
+
+TURN_ENDPOINTS: Final = 500
+"""Endpoints looked at in one turn of the loop: well below a millisecond."""
+
+DISCARDED_MS: Final = 3_600_000
+"""For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
+
+_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKind.ENDPOINT_USE})
+"""Alarms about a quota."""
+
+
+class AlarmWatch(Service):
+    """
+    Args:
+        discarded: Dead messages that their queues did not take; what is old is taken out.
+    """
+
+    def __init__(self, state: VpnState, durability: DurabilityWatch, discarded: dict[str, Discarded]) -> None:
+        super().__init__(state.runtime)
+        self.thresholds = AlarmThresholds()
+        self._broker = state.broker
+        self._committer = state.committer
+        self._reader = state.reader
+        self._durability = durability
+        self._lease = state.lease
+        self._archive = state.history.archive
+        self._discarded = discarded
+        self._clock = state.runtime.clock
+        self._now_ms = state.runtime.clock.now_ms
+        self._alarms = Alarms(self._log_change)
+        self.active = self._alarms.active
+        """The alarms of this Message VPN that hold now, the oldest first."""
+        self._left: list[Endpoint] = []
+        """Endpoints still to be looked at."""
+        self._log = state.runtime.log
+
+    def start(self) -> None:
+        """Look, again and again."""
+        self._after(LOOK_SECONDS, self._look)
+
+    def store_changed(self, problem: str | None) -> None:
+        """A write failed, for a reason; or one succeeded after that."""
+        text = None if problem is None else f"the store cannot be written: {problem}"
+        self._alarms.note(AlarmKind.STORE, "", text, self._now_ms())
+
+    def unconfirmed(self) -> str | None:
+        """Why nothing is delivered, and publishers wait: the store does not answer; None when it does."""
+        if self._lease is None or self._lease.holds():
+            return None
+        return (
+            "the store confirms no commit: nothing is delivered, and publishers wait; "
+            f"the last one that succeeded began {self._lease.age_seconds:.0f} s ago"
+        )
+
+    def sized(self, by_hour: LogPlan, by_day: LogPlan) -> None:
+        """
+        What follows from how quickly the log grows.
+
+        Args:
+            by_hour: By the rate of the last hour.
+            by_day: By that of the last day.
+        """
+        thresholds, now_ms = self.thresholds, self._now_ms()
+        disk = "at the rate of the last hour the disk is full in"
+        log = "at the rate of the last day the replay log's quota holds"
+        note = self._alarms.note_time
+        note(AlarmKind.DISK_TIME, by_hour.disk_full_in_ms, thresholds.disk_hours_left, disk, now_ms)
+        note(AlarmKind.LOG_TIME, by_day.lasts_ms, thresholds.log_hours_kept, log, now_ms)
+
+    def check(self) -> None:
+        """Look at everything now."""
+        self._look_at_all()
+        self._check(len(self._left))
+
+    def _look(self) -> None:
+        if self._committer.problem is not None:
+            self._committer.try_store()
+        self._look_at_all()
+        self._turn()
+
+    def _turn(self) -> None:
+        self._check(TURN_ENDPOINTS)
+        if self._left:
+            self._timer = self._loop.call_soon(self._turn)
+        else:
+            self.start()
+
+    def _look_at_all(self) -> None:
+        retention, percents = self._broker.retention, self.thresholds.log_percent
+        for kind, problem in self._problems():
+            self._alarms.note(kind, "", problem, self._now_ms())
+        self._note_discarded()
+        self._alarms.keep(self._is_current)
+        self._note_use(AlarmKind.LOG_USE, "", self._broker.trimming.usage, percents)
+        for kept in retention.rules if retention.is_counted else ():
+            if kept.rule.quota_bytes:
+                use = kept.size_bytes / kept.rule.quota_bytes
+                self._note_use(AlarmKind.RETENTION_USE, _topics(kept), use, percents)
+        self._left = list(self._broker.endpoints.values())
+
+    def _problems(self) -> Iterator[tuple[AlarmKind, str | None]]:
+        """What there is only one of, and what is wrong with it, if anything is."""
+        damage, standby_damage, archive = self._reader.damage, self._reader.standby_damage, self._archive
+        if damage is not None:
+            yield AlarmKind.DAMAGE, f"the store cannot be read: {damage}"
+        elif standby_damage is not None:
+            where = "a standby of the store cannot be read, and the primary is in its place"
+            yield AlarmKind.DAMAGE, f"{where}: {standby_damage}"
+        yield AlarmKind.UNCONFIRMED, self.unconfirmed()
+        yield AlarmKind.ONE_MACHINE, self._durability.problem()
+        if archive is not None:
+            said = None if archive.problem is None else f"is not read: {archive.problem}"
+            yield AlarmKind.ARCHIVE, said and f"the log's archive {archive.place} {said}"
+        yield AlarmKind.CLOCK, self._clock.problem()
+
+    def _note_use(self, kind: AlarmKind, subject: str, use: float, percents: Sequence[int]) -> None:
+        hysteresis = self.thresholds.hysteresis_percent
+        self._alarms.note_use(kind, subject, use, percents, hysteresis, self._now_ms())
+
+    def _note_discarded(self) -> None:
+        now_ms, discarded = self._now_ms(), self._discarded
+        for queue, found in list(discarded.items()):
+            text: str | None = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
+            if now_ms - found.time_ms >= DISCARDED_MS:
+                del discarded[queue]
+                text = None
+            self._alarms.note(AlarmKind.DISCARDED, queue, text, now_ms)
+
+    def _check(self, count: int) -> None:
+        turn, self._left = self._left[:count], self._left[count:]
+        for endpoint in turn:
+            if endpoint.settings.has_quota:
+                percents = self.thresholds.queue_percent
+                self._note_use(AlarmKind.ENDPOINT_USE, endpoint.name, quota_use(endpoint), percents)
+
+    def _is_current(self, alarm: Alarm) -> bool:
+        if alarm.kind not in _OF_USE:
+            return True
+        if alarm.kind is AlarmKind.LOG_USE:
+            return alarm.threshold_percent in self.thresholds.log_percent
+        if alarm.kind is AlarmKind.RETENTION_USE:
+            return alarm.threshold_percent in self.thresholds.log_percent and any(
+                alarm.subject == _topics(kept) and kept.rule.quota_bytes
+                for kept in self._broker.retention.rules
+            )
+        endpoint = self._broker.endpoints.get(alarm.subject)
+        return (
+            endpoint is not None
+            and quota_use(endpoint) > 0
+            and alarm.threshold_percent in self.thresholds.queue_percent
+        )
+
+    def _log_change(self, alarm: Alarm, is_raised: bool) -> None:
+        keys = {
+            log_keys.ALARM: alarm.kind.value,
+            log_keys.ENDPOINT: alarm.subject,
+            log_keys.THRESHOLD_PERCENT: alarm.threshold_percent,
+            log_keys.REASON: alarm.text,
+        }
+        if is_raised:
+            self._log.warning("alarm_raised", **keys)
+        else:
+            self._log.info("alarm_cleared", **keys)
+
+
+def quota_use(endpoint: Endpoint) -> float:
+    """How much of its quota an endpoint uses, of that in bytes or of that in messages, whichever is more; 1 is all."""
+    settings = endpoint.settings
+    of_bytes = endpoint.size_bytes / settings.quota_bytes if settings.quota_bytes else 0.0
+    of_messages = endpoint.depth / settings.quota_messages if settings.quota_messages else 0.0
+    return max(of_bytes, of_messages)
+
+
+def _topics(kept: KeptTopics) -> str:
+    """A rule of retention as the subject of an alarm."""
+    return ", ".join(kept.rule.topics)
 
 
 class DurabilityWatch(ThreadedService):
@@ -101,213 +281,3 @@ class ArchiveWatch(Service):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._runtime.tuning.archive_look_seconds):
                     await self.is_due.wait()
-
-
-LOOK_SECONDS: Final = 1.0
-"""From one look to the next: how late an alarm may be, about."""
-
-TURN_ENDPOINTS: Final = 500
-"""Endpoints looked at in one turn of the loop: well below a millisecond."""
-
-DISCARDED_MS: Final = 3_600_000
-"""For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
-
-_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKind.ENDPOINT_USE})
-"""Alarms about a quota."""
-
-
-class AlarmWatch(Service):
-    """
-    Args:
-        discarded: Dead messages that their queues did not take; what is old is taken out.
-    """
-
-    def __init__(self, state: VpnState, durability: DurabilityWatch, discarded: dict[str, Discarded]) -> None:
-        super().__init__(state.runtime)
-        self.thresholds = AlarmThresholds()
-        self._broker = state.broker
-        self._committer = state.committer
-        self._reader = state.reader
-        self._durability = durability
-        self._lease = state.lease
-        self._archive = state.history.archive
-        self._discarded = discarded
-        self._clock = state.runtime.clock
-        self._now_ms = state.runtime.clock.now_ms
-        self._alarms = Alarms(self._log_change)
-        self.active = self._alarms.active
-        """The alarms of this Message VPN that hold now, the oldest first."""
-        self._left: list[Endpoint] = []
-        """Endpoints still to be looked at."""
-        self._log = state.runtime.log
-
-    def start(self) -> None:
-        """Look, again and again."""
-        self._after(LOOK_SECONDS, self._look)
-
-    def store_changed(self, problem: str | None) -> None:
-        """A write failed, for a reason; or one succeeded after that."""
-        text = None if problem is None else f"the store cannot be written: {problem}"
-        self._alarms.note(AlarmKind.STORE, "", text, self._now_ms())
-
-    def unconfirmed(self) -> str | None:
-        """Why nothing is delivered, and publishers wait: the store does not answer; None when it does."""
-        if self._lease is None or self._lease.holds():
-            return None
-        return (
-            "the store confirms no commit: nothing is delivered, and publishers wait; "
-            f"the last one that succeeded began {self._lease.age_seconds:.0f} s ago"
-        )
-
-    def sized(self, by_hour: LogPlan, by_day: LogPlan) -> None:
-        """
-        What follows from how quickly the log grows.
-
-        Args:
-            by_hour: By the rate of the last hour.
-            by_day: By that of the last day.
-        """
-        thresholds, now_ms = self.thresholds, self._now_ms()
-        self._alarms.note_time(
-            AlarmKind.DISK_TIME,
-            by_hour.disk_full_in_ms,
-            thresholds.disk_hours_left,
-            "at the rate of the last hour the disk is full in",
-            now_ms,
-        )
-        self._alarms.note_time(
-            AlarmKind.LOG_TIME,
-            by_day.lasts_ms,
-            thresholds.log_hours_kept,
-            "at the rate of the last day the replay log's quota holds",
-            now_ms,
-        )
-
-    def check(self) -> None:
-        """Look at everything now."""
-        self._look_at_all()
-        self._check(len(self._left))
-
-    def _look(self) -> None:
-        if self._committer.problem is not None:
-            self._committer.try_store()
-        self._look_at_all()
-        self._turn()
-
-    def _turn(self) -> None:
-        self._check(TURN_ENDPOINTS)
-        if self._left:
-            self._timer = self._loop.call_soon(self._turn)
-        else:
-            self.start()
-
-    def _look_at_all(self) -> None:
-        broker, thresholds = self._broker, self.thresholds
-        damage, standby_damage = self._reader.damage, self._reader.standby_damage
-        if damage is not None:
-            self._alarms.note(AlarmKind.DAMAGE, "", f"the store cannot be read: {damage}", self._now_ms())
-        elif standby_damage is not None:
-            where = "a standby of the store cannot be read, and the primary is in its place"
-            self._alarms.note(AlarmKind.DAMAGE, "", f"{where}: {standby_damage}", self._now_ms())
-        self._alarms.note(AlarmKind.UNCONFIRMED, "", self.unconfirmed(), self._now_ms())
-        self._alarms.note(AlarmKind.ONE_MACHINE, "", self._durability.problem(), self._now_ms())
-        if self._archive is not None:
-            problem = self._archive.problem
-            text = (
-                None if problem is None else f"the log's archive {self._archive.place} is not read: {problem}"
-            )
-            self._alarms.note(AlarmKind.ARCHIVE, "", text, self._now_ms())
-        self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
-        self._note_discarded()
-        self._alarms.keep(self._is_current)
-        self._alarms.note_use(
-            AlarmKind.LOG_USE,
-            "",
-            broker.trimming.usage,
-            thresholds.log_percent,
-            thresholds.hysteresis_percent,
-            self._now_ms(),
-        )
-        self._note_retention()
-        self._left = list(broker.endpoints.values())
-
-    def _note_retention(self) -> None:
-        retention, thresholds = self._broker.retention, self.thresholds
-        if not retention.is_counted:
-            return
-        for kept in retention.rules:
-            if kept.rule.quota_bytes:
-                self._alarms.note_use(
-                    AlarmKind.RETENTION_USE,
-                    _topics(kept),
-                    kept.size_bytes / kept.rule.quota_bytes,
-                    thresholds.log_percent,
-                    thresholds.hysteresis_percent,
-                    self._now_ms(),
-                )
-
-    def _note_discarded(self) -> None:
-        now_ms, discarded = self._now_ms(), self._discarded
-        for queue, found in list(discarded.items()):
-            text: str | None = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
-            if now_ms - found.time_ms >= DISCARDED_MS:
-                del discarded[queue]
-                text = None
-            self._alarms.note(AlarmKind.DISCARDED, queue, text, now_ms)
-
-    def _check(self, count: int) -> None:
-        thresholds, now_ms = self.thresholds, self._now_ms()
-        turn, self._left = self._left[:count], self._left[count:]
-        for endpoint in turn:
-            settings = endpoint.settings
-            if settings.has_quota:
-                self._alarms.note_use(
-                    AlarmKind.ENDPOINT_USE,
-                    endpoint.name,
-                    quota_use(endpoint),
-                    thresholds.queue_percent,
-                    thresholds.hysteresis_percent,
-                    now_ms,
-                )
-
-    def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind not in _OF_USE:
-            return True
-        if alarm.kind is AlarmKind.LOG_USE:
-            return alarm.threshold_percent in self.thresholds.log_percent
-        if alarm.kind is AlarmKind.RETENTION_USE:
-            return alarm.threshold_percent in self.thresholds.log_percent and any(
-                alarm.subject == _topics(kept) and kept.rule.quota_bytes
-                for kept in self._broker.retention.rules
-            )
-        endpoint = self._broker.endpoints.get(alarm.subject)
-        return (
-            endpoint is not None
-            and quota_use(endpoint) > 0
-            and alarm.threshold_percent in self.thresholds.queue_percent
-        )
-
-    def _log_change(self, alarm: Alarm, is_raised: bool) -> None:
-        keys = {
-            log_keys.ALARM: alarm.kind.value,
-            log_keys.ENDPOINT: alarm.subject,
-            log_keys.THRESHOLD_PERCENT: alarm.threshold_percent,
-            log_keys.REASON: alarm.text,
-        }
-        if is_raised:
-            self._log.warning("alarm_raised", **keys)
-        else:
-            self._log.info("alarm_cleared", **keys)
-
-
-def _topics(kept: KeptTopics) -> str:
-    """A rule of retention as the subject of an alarm."""
-    return ", ".join(kept.rule.topics)
-
-
-def quota_use(endpoint: Endpoint) -> float:
-    """How much of its quota an endpoint uses, of that in bytes or of that in messages, whichever is more; 1 is all."""
-    settings = endpoint.settings
-    of_bytes = endpoint.size_bytes / settings.quota_bytes if settings.quota_bytes else 0.0
-    of_messages = endpoint.depth / settings.quota_messages if settings.quota_messages else 0.0
-    return max(of_bytes, of_messages)

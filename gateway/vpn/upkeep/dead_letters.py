@@ -172,7 +172,7 @@ class DeadLetterMover:
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
         offered = _Copies()
         topic, deliveries = queue_topic(letters.queue), list(letters.ids)
-        self._publishing.take(offered, topic, contents, bares, deliveries, waits=False)
+        self._publishing.take(offered, topic, contents, bares, deliveries, is_new=False)
         offered.are_offered = True
         settlement = self._broker.settlements.begin(flow, letters.ids)
         letters.offered = offered

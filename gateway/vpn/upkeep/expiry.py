@@ -35,6 +35,9 @@ TURN_ENDPOINTS: Final = 200
 TURN_ROWS: Final = 256
 """Messages taken off in one turn of the loop."""
 
+LOOK_SECONDS: Final = 60.0
+"""From one look to the next."""
+
 
 class _Head(NamedTuple):
     key: tuple[int, int, int]
@@ -134,10 +137,6 @@ class Expiry(Service):
 def _has_ttl(row: Row | None) -> bool:
     """A head that is at hand says in its header how long it lives."""
     return row is not None and bool(row[BARE]) and ttl_of(row[CONTENT]) is not None
-
-
-LOOK_SECONDS: Final = 60.0
-"""From one look to the next."""
 
 
 class UnusedSubscriptions(Service):

@@ -41,6 +41,9 @@ COUNT_SECONDS: Final = 1.0
 SWEEP_COUNTS: Final = 10
 """Counts from one sweep for routes that nobody needs to the next."""
 
+LEAST_MS: Final = 10 * MINUTE_MS
+"""A rate that was measured over less is no reason for an alarm."""
+
 
 class Counting(Service):
     """
@@ -69,10 +72,6 @@ class Counting(Service):
         """Count what there is; at the end it is the last thing that is written."""
         for effect in self._broker.counts.effects():
             self._committer.commit_when_convenient(effect)
-
-
-LEAST_MS: Final = 10 * MINUTE_MS
-"""A rate that was measured over less is no reason for an alarm."""
 
 
 class Sizing(Service):

@@ -18,6 +18,18 @@ from typing import Final
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.vpn.runtime import Runtime, Service
 
+RATE_SLOTS: Final = 720
+"""Intervals that are kept: an hour of five seconds each."""
+
+DEPTH_SLOTS: Final = 60
+"""Intervals that are kept: an hour of minutes."""
+
+AT_ONCE: Final = 500
+"""Endpoints that are looked at in one turn of the loop: less than a millisecond."""
+
+MOST_COUNT: Final = (1 << 32) - 1
+"""Messages that are told; a deeper endpoint is as deep."""
+
 
 class Sampler(Service, ABC):
     """Takes a sample at the end of each interval of so many seconds."""
@@ -58,10 +70,6 @@ class Sampler(Service, ABC):
         self._take(ended)
 
 
-RATE_SLOTS: Final = 720
-"""Intervals that are kept: an hour of five seconds each."""
-
-
 class Rates(Sampler):
     """
     Args:
@@ -88,16 +96,6 @@ class Rates(Sampler):
             slots.extend([since // ended] * (kept - 1))
             slots.append(since - since // ended * (ended - 1))
             del slots[:-RATE_SLOTS]
-
-
-DEPTH_SLOTS: Final = 60
-"""Intervals that are kept: an hour of minutes."""
-
-AT_ONCE: Final = 500
-"""Endpoints that are looked at in one turn of the loop: less than a millisecond."""
-
-MOST_COUNT: Final = (1 << 32) - 1
-"""Messages that are told; a deeper endpoint is as deep."""
 
 
 class Depths(Sampler):

@@ -36,6 +36,15 @@ TRIM_TO: Final = 0.88
 TRIM_NO_FURTHER: Final = 0.80
 """Share to which a piece may go, about: a log of few, large messages is not emptied for one that is too many."""
 
+Leaving: TypeAlias = "Sequence[tuple[int, str]]"
+"""(id, topic) of messages that are about to leave the log, ids rising."""
+
+TRIM_SHARE: Final = 0.02
+"""Of its quota a rule's topics have so much less when trimming ends, so that it is not begun again for each message."""
+
+AGAIN_SECONDS: Final = 1.0
+"""From what could not be done, as for a transaction that is under way, to the next try."""
+
 
 class Trimmer:
     def __init__(self, state: VpnState) -> None:
@@ -233,16 +242,6 @@ class Ageing(Service):
             return
         # What came meanwhile is younger.
         self._trimmer.trim_aged(end if found is None else found)
-
-
-Leaving: TypeAlias = "Sequence[tuple[int, str]]"
-"""(id, topic) of messages that are about to leave the log, ids rising."""
-
-TRIM_SHARE: Final = 0.02
-"""Of its quota a rule's topics have so much less when trimming ends, so that it is not begun again for each message."""
-
-AGAIN_SECONDS: Final = 1.0
-"""From what could not be done, as for a transaction that is under way, to the next try."""
 
 
 class TopicRetention(Service):

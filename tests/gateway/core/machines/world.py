@@ -415,12 +415,12 @@ class World:
                 self.writer.commit(len(self.writer.waiting))
             elif self.reader.waiting:
                 self.reader.read(len(self.reader.waiting))
-            elif self.vpn.committer.is_lingering:
+            elif self.vpn.committer._lingering is not None:
                 self.loop.advance(LINGER_SECONDS)
             elif self.vpn.topic_retention._task is not None:
                 # It rests between two pages of what it counts.
                 self.loop.advance(1.0)
-            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.readers.log_feeds):
+            elif timers > 0 or any(feed._turn is not None for feed in self.vpn.readers.log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1
                 self.loop.advance(1.0)
