@@ -127,17 +127,13 @@ class Broker:
             )
             for part, kept in found.parts.items()
         }
-        endpoint = Endpoint(
-            definition.number,
+        endpoint = self._add(
             definition.name,
             EndpointKind(definition.kind),
             EndpointSettings.from_json(definition.settings),
-            self._window,
             Backlog(definition.number, definition.cursor, parts),
-            self._flow_quantum,
-            replay=Replay.from_json(definition.replay) if definition.replay else None,
+            Replay.from_json(definition.replay) if definition.replay else None,
         )
-        self._register(endpoint)
         if any(kept.later_messages for kept in found.parts.values()):
             self.counts.uncounted.append(endpoint)
         for pattern in found.subscriptions:
@@ -164,10 +160,20 @@ class Broker:
             if reference.attempts:
                 endpoint.note_attempts([(message_id, reference.attempts)])
 
-    def _register(self, endpoint: Endpoint) -> None:
-        self.endpoints[endpoint.name] = endpoint
-        self._by_number[endpoint.number] = endpoint
+    def _add(
+        self,
+        name: str,
+        kind: EndpointKind,
+        settings: EndpointSettings,
+        backlog: Backlog,
+        replay: Replay | None = None,
+    ) -> Endpoint:
+        endpoint = Endpoint(
+            backlog.number, name, kind, settings, self._window, backlog, self._flow_quantum, replay=replay
+        )
+        self.endpoints[name] = self._by_number[backlog.number] = endpoint
         self.router.cached.clear()
+        return endpoint
 
     def take_number(self) -> int:
         """The next number of an endpoint or a cursor."""
@@ -192,9 +198,8 @@ class Broker:
         number, cursor_number, floor = self.take_number(), self.take_number(), self.log.unused_id - 1
         parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
         backlog = Backlog(number, cursor_number, {part: Cursor(floor) for part in parts})
-        endpoint = Endpoint(number, name, kind, settings, self._window, backlog, self._flow_quantum)
+        endpoint = self._add(name, kind, settings, backlog)
         endpoint.wake()
-        self._register(endpoint)
         effects: list[Effect] = [*backlog.open_effects(floor), endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
             self.router.add(pattern, name)

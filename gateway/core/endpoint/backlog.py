@@ -377,7 +377,7 @@ class Backlog:
             number: The endpoint's.
             parts: Its cursor: one for ``WHOLE``, or one for each priority.
         """
-        self._number = number
+        self.number = number
         self.cursor_number = cursor_number
         """What the store knows the cursor by; another one once everything was dropped."""
         self.parts = parts
@@ -520,7 +520,7 @@ class Backlog:
 
     def drop_effects(self, up_to: int) -> list[Effect]:
         """Everything up to an id is dropped."""
-        effects: list[Effect] = [DropCursor(self.cursor_number, self._number, up_to)]
+        effects: list[Effect] = [DropCursor(self.cursor_number, self.number, up_to)]
         if self.put.replay_cursor_number:
             effects.append(DropCursor(self.put.replay_cursor_number, 0, 0))
         return effects

@@ -94,8 +94,8 @@ class ReadyQueue:
     """The newest committed id that only the store knows; nothing is out there when ``read_up_to`` has reached it."""
     read_up_to: int = -1
     """Every committed message up to this id is, or was, in memory."""
-    priority: int | None = None
-    """Of the messages in it; None where the endpoint does not look at them."""
+    part: int = WHOLE
+    """The part of the endpoint's cursor that its messages are in: their priority, where the endpoint looks at it."""
     oldest: list[int] = field(default_factory=list)
     newest: deque[int] = field(default_factory=deque)
     given_back: list[int] = field(default_factory=list)
@@ -112,11 +112,6 @@ class ReadyQueue:
 
     def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
         """Nobody looks at priorities here."""
-
-    @property
-    def part(self) -> int:
-        """The part of the endpoint's cursor that its messages are in."""
-        return WHOLE if self.priority is None else self.priority
 
     @property
     def queues(self) -> Sequence[ReadyQueue]:
@@ -426,7 +421,7 @@ class PriorityReadyQueues:
             parts: The endpoint's cursor, by priority.
         """
         self._by_priority = [
-            ReadyQueue(window, parts[priority], priority=priority) for priority in range(LOWEST, HIGHEST + 1)
+            ReadyQueue(window, parts[priority], part=priority) for priority in range(LOWEST, HIGHEST + 1)
         ]
         self.queues = self._by_priority[::-1]
         """In the order of their turns."""
@@ -531,9 +526,8 @@ class PriorityReadyQueues:
     def hand_out(self, ids: Sequence[int]) -> None:
         """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
         queue = next(queue for queue in self.queues if _holds(queue, ids[0]))
-        assert queue.priority is not None
         queue.hand_out(ids)
-        self._noted.update(zip(ids, repeat(queue.priority), strict=False))
+        self._noted.update(zip(ids, repeat(queue.part), strict=False))
 
     def by_part(self, ids: list[int]) -> dict[int, list[int]]:
         """

@@ -123,16 +123,12 @@ def is_before_log(start: ReplayStart, facts: LogFacts, now_ms: int) -> bool:
     match start.kind:
         case StartKind.LIVE:
             return False
-        case StartKind.DATE:
-            return int(start.value) < floor_ms  # type: ignore[arg-type]
-        case StartKind.AGO:
-            return now_ms - int(start.value) < floor_ms  # type: ignore[arg-type]
+        case StartKind.DATE | StartKind.AGO:
+            return _time_of(start, now_ms) < floor_ms
         case StartKind.OFFSET:
             return int(start.value) < first_id  # type: ignore[arg-type]
         case StartKind.AFTER | StartKind.AT:
-            position = start.value
-            assert isinstance(position, ReplayId)
-            return position.number < first_id
+            return _position_of(start).number < first_id
         case StartKind.POINT:
             point = facts.points.get(str(start.value))
             return point is not None and point.position < first_id
@@ -212,16 +208,12 @@ def _first(
         case StartKind.NEWEST:
             # Where there are fewer, all of them are what was asked for.
             return facts.next_id if found is None else _clamped(found, facts)
-        case StartKind.DATE:
-            return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
-        case StartKind.AGO:
-            return _since(now_ms - int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
+        case StartKind.DATE | StartKind.AGO:
+            return _since(_time_of(start, now_ms), facts, probe, now_ms, clamp)
         case StartKind.OFFSET:
             return _at_offset(int(start.value), facts, clamp)  # type: ignore[arg-type]
         case StartKind.AFTER | StartKind.AT:
-            position = start.value
-            assert position is not None and not isinstance(position, int | str)
-            number = _number_in_this_log(position, facts)
+            number = _number_in_this_log(_position_of(start), facts)
             if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
@@ -241,6 +233,17 @@ def _first(
             )
         case _:
             assert_never(start.kind)
+
+
+def _time_of(start: ReplayStart, now_ms: int) -> int:
+    """The time that a date, or how long ago, says."""
+    said_ms = int(start.value)  # type: ignore[arg-type]
+    return now_ms - said_ms if start.kind is StartKind.AGO else said_ms
+
+
+def _position_of(start: ReplayStart) -> ReplayId:
+    assert isinstance(start.value, ReplayId)
+    return start.value
 
 
 def _number_in_this_log(position: ReplayId, facts: LogFacts) -> int:

@@ -85,7 +85,7 @@ class Priorities(RuleBasedStateMachine):
         if queue is None:
             return
         after, end = queue.next_page(self.next_id)
-        found = [i for i in sorted(self.stored) if after < i < end and self.stored[i] == queue.priority]
+        found = [i for i in sorted(self.stored) if after < i < end and self.stored[i] == queue.part]
         if len(found) > PAGE_ROWS:
             found, end = found[:PAGE_ROWS], found[PAGE_ROWS - 1] + 1
         self.reading = queue, queue.read_up_to, end, found
