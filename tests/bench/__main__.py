@@ -10,14 +10,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from tests.bench.processes import LoadFailed, ServerFailed
 from tests.support.postgresql import NoServer
 
-from .load import LoadFailed
 from .measured.sizes import FULL, QUICK, Figures, Sizes
 from .neighbours import Neighbours
 from .report import OTHERS, disturbances, document, judge, table
 from .rows import ONCE, Measurement, Row, beside_before, chosen
-from .server_process import ServerFailed
 
 
 def main(arguments: list[str] | None = None) -> int:

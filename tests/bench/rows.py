@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from .measured import company, connections, depths, events, fans, latencies, memory, postgresql, rates, spark
+from tests.bench.measured import company, postgresql, rates, spark, weights
+
 from .measured.sizes import Figures, Sizes
 
 Measurement = Callable[[Path, Sizes], Figures]
@@ -70,14 +71,14 @@ RATE = "msg/s"
 MEGABYTES = "MB"
 _GENERATOR = (rates.generator,)
 _QUEUE = (rates.container, rates.sqlite, rates.queue)
-_LATENCY = (latencies.latency,)
-_FANS = (fans.fan_out,)
-_WIDE_FAN = (fans.wide_fan,)
-_DEEP = (depths.deep,)
+_LATENCY = (rates.latency,)
+_FANS = (rates.fan_out,)
+_WIDE_FAN = (rates.wide_fan,)
+_DEEP = (weights.deep,)
 _COPYING = (company.copying,)
 _PURGING = (company.purging,)
-_WORKED = (memory.worked,)
-_MIXED = (memory.mixed,)
+_WORKED = (weights.worked,)
+_MIXED = (weights.mixed,)
 _SPARK = (spark.spark,)
 _POSTGRESQL = (postgresql.postgresql,)
 _ENOUGH_LOAD = (Bound(Against.NOTHING, 400_000),)
@@ -147,16 +148,16 @@ ROWS = (
         "history over HTTP, as events",
         RATE,
         "sse_history",
-        (events.history,),
+        (rates.history,),
         bounds=(Bound(Against.NOTHING, 50_000),),
     ),
-    Row("sse-cpu", "processor time of that", "us/msg", "sse_history_cpu_us", (events.history,)),
+    Row("sse-cpu", "processor time of that", "us/msg", "sse_history_cpu_us", (rates.history,)),
     Row(
         "sse-probe-p99",
         "a probe of health meanwhile, p99",
         "ms",
         "sse_probe_p99",
-        (events.history,),
+        (rates.history,),
         bounds=_at_most(20),
     ),
     Row(
@@ -242,7 +243,7 @@ ROWS = (
         "start with a full store",
         "s",
         "recovery",
-        (depths.recovery,),
+        (weights.recovery,),
         "start_empty",
         (Bound(Against.NOTHING, 2, at_most=True),),
     ),
@@ -310,11 +311,11 @@ ROWS = (
         "publish, 1 outstanding, p50, 8,000 readers",
         "ms",
         "p50_beside_readers",
-        (connections.idle_readers,),
+        (weights.idle_readers,),
         "p50_without_readers",
         _at_most_of_limit(1.2),
     ),
-    Row("idle", "memory of an idle connection", "KiB", "idle_kib", (connections.idle,)),
+    Row("idle", "memory of an idle connection", "KiB", "idle_kib", (weights.idle,)),
     Row("memory", "memory, idle and empty", MEGABYTES, "memory_empty", _WORKED, bounds=_at_most(70)),
     Row(
         "memory-worked",
@@ -329,7 +330,7 @@ ROWS = (
         "memory with 900 queues published to",
         MEGABYTES,
         "memory_endpoints",
-        (memory.endpoints,),
+        (weights.endpoints,),
         bounds=_at_most(150),
     ),
     Row("memory-mixed", "memory after mixed load", MEGABYTES, "memory_mixed", _MIXED, bounds=_at_most(250)),
@@ -439,12 +440,12 @@ SPARK_ROWS = (
 """Rows that need Spark: only run when they are named."""
 
 ONCE = (
-    depths.recovery,
-    depths.deep,
-    connections.idle,
-    memory.worked,
-    memory.endpoints,
-    memory.mixed,
+    weights.recovery,
+    weights.deep,
+    weights.idle,
+    weights.worked,
+    weights.endpoints,
+    weights.mixed,
     spark.spark,
 )
 """Measurements that are not repeated every round: they take long, and vary little."""

@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .filled_store import message_file
-from .load import LoadFailed
-from .server_process import ROOT
+from tests.bench.filled import message_file
+from tests.bench.processes import ROOT, LoadFailed
 
 PAGE = 2_000
 SECONDS = 900

@@ -25,8 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_bridge import register, set_worker_python
-
-from .filled_log import BODY_BYTES
+from tests.bench.filled import BODY_BYTES
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 RANGE = 10_000

@@ -6,10 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.fuzz.campaign import Campaign, Settings
-from tests.fuzz.findings import trouble
+from tests.fuzz.campaign import Campaign, Settings, trouble
+from tests.fuzz.driver import Progress
 from tests.fuzz.made.kinds import NAMES
-from tests.fuzz.progress import Progress
 from tests.fuzz.target import Target
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "fuzz"

@@ -1,23 +1,296 @@
-"""The process that makes inputs and sends them, many connections at once; the campaign watches the gateway."""
+"""
+The process that makes inputs and sends them, many connections at once, and keeps how far each kind has come; the
+campaign watches the gateway.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
+import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import uvloop
 
 from tests.fuzz.made.kind import Answer, Kind, Listener
 from tests.fuzz.made.kinds import all_kinds
-from tests.fuzz.playing import Address, GatewayGone, play
-from tests.fuzz.progress import Progress
+from tests.support.frames import CLOSE, DETACH, DISPOSITION, parse
+
+
+class Progress:
+    """
+    Hands out ranges of numbers, and remembers which inputs have been handled.
+
+    Args:
+        file: Where it is kept; read if it is there.
+        is_fresh: Whether to begin anew, with another seed.
+        seed: The seed to begin with; by chance without. One that is not the file's begins anew, too.
+    """
+
+    def __init__(self, file: Path, *, is_fresh: bool = False, seed: int | None = None) -> None:
+        self._file = file
+        kept = json.loads(file.read_text()) if file.exists() and not is_fresh else {}
+        if seed is not None and kept.get("seed") != seed:
+            kept = {}
+        self.seed: int = kept.get("seed", secrets.randbelow(2**32) if seed is None else seed)
+        self.counts: dict[str, int] = kept.get("counts", {})
+        self._next: dict[str, int] = kept.get("next", {})
+        self._left: dict[str, list[range]] = {
+            kind: [range(first, stop) for first, stop in left] for kind, left in kept.get("left", {}).items()
+        }
+        self._taken: dict[str, list[range]] = {}
+
+    def take(self, kind: str, most: int) -> range:
+        """The next numbers of a kind: first what an earlier run or connection left."""
+        left = self._left.setdefault(kind, [])
+        if left:
+            whole = left.pop()
+            taken, rest = whole[:most], whole[most:]
+            if rest:
+                left.append(rest)
+        else:
+            first = self._next.get(kind, 0)
+            taken = range(first, first + most)
+            self._next[kind] = taken.stop
+        self._taken.setdefault(kind, []).append(taken)
+        return taken
+
+    def finish(self, kind: str, taken: range, handled: int) -> None:
+        """The first ``handled`` of what was taken have been handled; the others come again."""
+        self._taken[kind].remove(taken)
+        self.counts[kind] = self.counts.get(kind, 0) + handled
+        if rest := taken[handled:]:
+            self._left[kind].append(rest)
+
+    def under_way(self) -> list[tuple[str, range]]:
+        """What has been taken and not finished."""
+        return [(kind, taken) for kind, ranges in self._taken.items() for taken in ranges]
+
+    def save(self) -> None:
+        """Write the file, whole or not at all; what is under way counts as left."""
+        left = {
+            kind: [
+                [numbers.start, numbers.stop]
+                for numbers in (*self._left.get(kind, ()), *self._taken.get(kind, ()))
+            ]
+            for kind in self._next
+        }
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        beside = self._file.with_suffix(".new")
+        beside.write_text(
+            json.dumps({"seed": self.seed, "counts": self.counts, "next": self._next, "left": left})
+        )
+        beside.replace(self._file)
+
+
+SILENT_SECONDS = 30.0
+"""How long the gateway may say nothing and close nothing; its own time-outs are shorter (``target``)."""
+
+CUT_SECONDS = 2.0
+"""After so long a request of HTTP that has no answer is taken for one whose end the gateway waits for."""
+
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_EVENT_STREAM = b"content-type: text/event-stream"
+"""In the head of an answer that goes on until the client leaves; nothing else is answered on its connection."""
+
+_ALLOWED_STATUSES = {501, 503, 505}
+"""What the administration may say of a request that it cannot serve; any other from 500 on is a mistake."""
+
+Address = tuple[str, int]
+
+
+class GatewayGone(Exception):
+    """Nobody accepts connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """
+    What came of a connection.
+
+    Attributes:
+        handled: How many of its inputs were answered; with the one that ended it, if one did.
+        port: Of our side, as the gateway's log names it.
+        wrong: What the gateway did not do as it should, a sentence; None where all is well.
+        received: All that the gateway sent.
+    """
+
+    handled: int
+    port: int
+    wrong: str | None
+    received: bytes
+
+
+class _Connection(asyncio.Protocol):
+    """Collects what comes; ``until`` waits for more."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_over = False
+        self._news = asyncio.Event()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_over = True
+        self._news.set()
+
+    def send(self, content: bytes) -> None:
+        """Write, unless the gateway has closed."""
+        if not self.is_over and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(content)
+
+    def hang_up(self) -> None:
+        """Say that nothing more will come."""
+        if not self.is_over and self.transport is not None and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    async def more(self, seconds: float) -> bool:
+        """Wait for bytes or the end; whether one came in time."""
+        self._news.clear()
+        if self.is_over:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def performatives(received: bytes | bytearray, start: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Code, beginning and end of each whole frame; ValueError for one that is none."""
+    at = start
+    while at + 8 <= len(received):
+        if received[at : at + 4] == b"AMQP":
+            at += 8
+            continue
+        stop = at + int.from_bytes(received[at : at + 4], "big")
+        if stop < at + 8:
+            raise ValueError("the gateway sent a frame that is none")
+        if stop > len(received):
+            return
+        body = at + 4 * received[at + 4]
+        if body < stop:
+            if received[body : body + 2] != b"\x00\x53":
+                raise ValueError("the gateway sent a performative that is none")
+            yield received[body + 2], at, stop
+        at = stop
+
+
+class _Answers:
+    """How many inputs have been answered in what has been received from ``start`` on."""
+
+    def __init__(self, answer: Answer, received: bytearray, start: int) -> None:
+        self._answer = answer
+        self._received = received
+        self._at = start
+        self._count = 0
+
+    def count(self) -> int:
+        """Looks at what has come since it was asked last."""
+        if self._answer is Answer.STATUS:
+            return len(_STATUS.findall(self._received))
+        for code, at, stop in performatives(self._received, self._at):
+            self._at = stop
+            if code == DETACH and self._answer is Answer.DETACH:
+                self._count += 1
+            elif code == DISPOSITION and self._answer is Answer.DISPOSITION:
+                told = parse(self._received, at, stop)
+                assert told is not None
+                self._count += int(told.field(2, told.field(1))) - int(told.field(1)) + 1
+        return self._count
+
+
+def _said_goodbye(received: bytearray, start: int) -> bool:
+    """Whether the gateway's last frame is a close without an error."""
+    last = [parse(received, at, stop) for code, at, stop in performatives(received, start) if code == CLOSE]
+    return bool(last) and last[-1] is not None and last[-1].field(0) is None
+
+
+async def play(kind: Kind, address: Address, inputs: Sequence[bytes]) -> Played:
+    """
+    Send inputs on a connection of their own, and wait for its end.
+
+    Raises:
+        GatewayGone: The gateway takes no connections.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        transport, connection = await loop.create_connection(_Connection, *address)
+    except OSError as error:
+        raise GatewayGone(str(error)) from error
+    port = int(transport.get_extra_info("sockname")[1])
+    try:
+        return await _played(kind, connection, inputs, port)
+    except ValueError as error:
+        return Played(len(inputs), port, str(error), bytes(connection.received))
+    finally:
+        transport.abort()
+
+
+async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes], port: int) -> Played:
+    received = connection.received
+    for step in kind.begin:
+        connection.send(step.sent)
+        while sum(code == step.code for code, _, _ in performatives(received)) < step.count:
+            if connection.is_over:
+                # Others' inputs may have made the gateway refuse this one's beginning: a bound is met.
+                return Played(len(inputs), port, None, bytes(received))
+            if not await connection.more(SILENT_SECONDS):
+                return Played(len(inputs), port, "the beginning was not answered", bytes(received))
+    start = len(received)
+    is_stream = kind.answer is Answer.END
+    answers = _Answers(kind.answer, received, start)
+    if is_stream:
+        connection.send(b"".join(inputs) + kind.end)
+        connection.hang_up()
+    else:
+        patience = CUT_SECONDS if kind.answer is Answer.STATUS else SILENT_SECONDS
+        for first in range(0, len(inputs), kind.window):
+            window = inputs[first : first + kind.window]
+            connection.send(b"".join(window))
+            while not connection.is_over and answers.count() < first + len(window):
+                if _EVENT_STREAM in received or not await connection.more(patience):
+                    break
+        connection.send(kind.end)
+        if kind.answer is Answer.STATUS:
+            while not connection.is_over and _EVENT_STREAM not in received:
+                if not await connection.more(CUT_SECONDS):
+                    break
+            connection.hang_up()
+    while not connection.is_over and _EVENT_STREAM not in received:
+        if not await connection.more(SILENT_SECONDS):
+            return Played(len(inputs), port, "the gateway neither answers nor closes", bytes(received))
+    return _judged(kind, received, start, len(inputs), answers.count(), port)
+
+
+def _judged(kind: Kind, received: bytearray, start: int, count: int, answered: int, port: int) -> Played:
+    wrong = None
+    if kind.answer is Answer.STATUS:
+        statuses = {int(found) for found in _STATUS.findall(received)}
+        if odd := {status for status in statuses if status >= 500} - _ALLOWED_STATUSES:
+            wrong = f"the administration answered {sorted(odd)}"
+    elif kind.answer is not Answer.END and answered < count and _said_goodbye(received, start):
+        wrong = f"{count - answered} of {count} inputs were not answered before the close"
+    handled = count if kind.answer is Answer.END else min(count, answered + 1)
+    return Played(handled, port, wrong, bytes(received))
+
 
 AT_ONCE = 12
 """Connections at once."""

@@ -23,8 +23,8 @@ from tests.fuzz.made.links import LOOKED_AT, looked_at
 from tests.fuzz.made.requests import TOKEN
 from tests.fuzz.made.transfers import KEY, KEY_NAME
 from tests.support.frames import DISPOSITION, transfer_frame
-from tests.support.http import PLAIN_HTTP
 from tests.support.peer import OK, Peer
+from tests.support.running import PLAIN_HTTP
 from tests.system.gateway_process import Address, GatewayProcess
 
 MEMORY = Path("/dev/shm")

@@ -27,10 +27,9 @@ from store.data_folder import DataFolder
 from store.errors import StoreError, StoreLocked
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.peer import Peer
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.waiting import wait_until
 
 ENGINE_KINDS = (

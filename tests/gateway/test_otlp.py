@@ -20,8 +20,8 @@ from gateway.config import Telemetry
 from gateway.otlp import OtlpExport, read_headers
 from gateway.vpn.tracing import Span, SpanKind
 from tests.support.client import Client, texts
+from tests.support.messages import trade
 from tests.support.running import RunningGateway, settings_for
-from tests.support.trades import trade
 
 WAIT_SECONDS = 30
 TRACE, PARENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.ha.cluster import missing
 from tests.support.postgresql import NoServer, programs
 
-from .cluster import missing
 from .processes import Failed, wait_until
 from .scene import Scene
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from tests.bench.generator.connection import Connection, Refused
-from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
+from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
 from tests.soak.client import accept, listen, message, received, reset
 from tests.support.frames import DISPOSITION, FLOW, transfer_frame
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from tests.ha.cluster import TTL_SECONDS
 from tests.support.tcp_proxy import Fate, Proxy, Way
 
-from .node import TTL_SECONDS
 from .processes import Failed, wait_until
 from .scene import Scene
 

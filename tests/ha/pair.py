@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.http import PLAIN_HTTP
 from tests.support.ports import free_port
+from tests.support.running import PLAIN_HTTP
 from tests.system.gateway_process import GatewayProcess
 
 from .clients import Address

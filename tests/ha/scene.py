@@ -13,11 +13,11 @@ import psycopg
 
 from store.postgresql.database import schema_name
 from tests.bench.generator.connection import Connection
+from tests.ha.cluster import Cluster
 from tests.soak.client import TAIL, accept, received
 from tests.support.tcp_proxy import Proxy
 
 from .clients import Consumer, Pace, Publisher
-from .cluster import Cluster
 from .ledger import Ledger
 from .pair import NAMES, QUEUES, Pair, PairGateway
 from .processes import Failed, Workshop, wait_until

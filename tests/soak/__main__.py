@@ -15,16 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 
+from tests.soak.curves import Sample, Sampler, picture, sentences, table, verdicts
+from tests.soak.traffic import REPLAYS, consume, publish, read, stand_by, subscribe
 from tests.system.gateway_process import ROOT, GatewayProcess
 
 from .account import Account
 from .administrators import Administration, Purges, administrate, reload, scrape
 from .client import Run
 from .mover import move
-from .report import picture, sentences, table, verdicts
-from .sample import Sample, Sampler
-from .subscriptions import subscribe
-from .traffic import REPLAYS, consume, publish, read, stand_by
 
 FOLDER = ROOT / "build" / "soak-load"
 MINUTES = 120.0

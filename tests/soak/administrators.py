@@ -12,7 +12,7 @@ from typing import Self
 import httpx
 
 from tests.support.frames import transfer_frame
-from tests.support.http import PLAIN_HTTP
+from tests.support.running import PLAIN_HTTP
 
 from .account import Account
 from .client import Outcomes, Run, message

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from amqp_ext.codec import decode, encode
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
-from tests.bench.generator.connection import Connection, Refused
-from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
+from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition
 
 from .account import Account

@@ -15,8 +15,8 @@ from amqp_ext.codec import Described, encode
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.options import parse
-from tests.support.http import PLAIN_HTTP
 from tests.support.ports import free_port
+from tests.support.running import PLAIN_HTTP
 from tests.system.gateway_process import GatewayProcess
 
 

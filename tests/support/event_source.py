@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 from tests.support.client import WAIT_SECONDS
-from tests.support.http import PLAIN_HTTP
+from tests.support.running import PLAIN_HTTP
 
 TYPE = "text/event-stream"
 

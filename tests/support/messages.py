@@ -1,6 +1,6 @@
-"""Messages as bytes: made by hand, and taken apart again, so that every byte can be compared.
-
-Nothing here uses the gateway's own way of cutting messages into sections.
+"""
+Messages as bytes: made by hand, and taken apart again, so that every byte can be compared; and messages to be
+searched for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqp_ext import codec
-from amqp_ext.codec import Described, ULong
+from amqp_ext.codec import Described, Symbol, ULong
+from amqp_ext.message.sections import bare_offset
+from gateway.core.model import Row
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
 PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x73, 0x74, 0x75, 0x76, 0x77, 0x78
@@ -65,3 +67,39 @@ def take_apart(raw: bytes) -> tuple[list[Any] | None, Mapping[str, Any] | None, 
             annotations = described.value
         position = end
     return header, annotations, raw[position:]
+
+
+FIELDS = ("message_id", "user_id", "to", "subject", "reply_to", "correlation_id")
+MORE_FIELDS = ("content_type", "content_encoding", "expiry", "creation_time", "group_id")
+
+
+def trade(body: str | int = "", properties: dict[str, Any] | None = None, **fields: Any) -> bytes:
+    """A message with these fields of the properties section, these application properties, and a text as body."""
+    values = [fields.pop(name, None) for name in (*FIELDS, *MORE_FIELDS)]
+    assert not fields, "there is no such field"
+    raw = section(PROPERTIES, values) if any(value is not None for value in values) else b""
+    if properties:
+        raw += section(APPLICATION_PROPERTIES, properties)
+    return raw + data(body)
+
+
+HELD_ROUTE = 7
+"""The route of messages that the log does not hold."""
+
+
+def row(message_id: int, content: bytes, topic: str = "t", *, held: int | None = None) -> Row:
+    """The same as it lies in the log."""
+    return (
+        message_id,
+        1_000 + message_id,
+        topic,
+        bare_offset(content),
+        HELD_ROUTE if held else 0,
+        held,
+        content,
+    )
+
+
+def annotated(content: bytes, **annotations: Any) -> bytes:
+    """A message with message annotations in front."""
+    return section(0x72, {Symbol(name): value for name, value in annotations.items()}) + content

@@ -1,7 +1,6 @@
-"""A real gateway inside the test's process: real sockets, real files, its own event loop on a thread of its own.
-
-Invariant: a test never touches what belongs to the loop. What it has to ask or to order there goes through
-``RunningGateway.call``.
+"""
+A real gateway inside the test's process: real sockets, real files, its own event loop on a thread; and what tests ask
+of it beside its clients.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
@@ -253,3 +252,21 @@ def _depth(vpn: MessageVpn, name: str) -> int | None:
 def no_log(**more: Any) -> Vpn:
     """A Message VPN whose replay log is off."""
     return Vpn(replay_log=ReplayLog(enabled=False), **more)
+
+
+def trim_before(gateway: RunningGateway, message_id: int) -> None:
+    """Trim on the gateway's loop, and wait for it."""
+    done: Future[int] = Future()
+
+    def order(running: Gateway) -> None:
+        async def trim() -> None:
+            done.set_result(await running.vpns["default"].trimmer.trim_before(message_id))
+
+        running.task = asyncio.get_running_loop().create_task(trim())  # type: ignore[attr-defined]
+
+    gateway.call(order)
+    assert done.result(20) >= message_id
+
+
+PLAIN_HTTP: Final[dict[str, Any]] = {"trust_env": False, "verify": False}
+"""Over plain HTTP: no proxy, and without the authorities of the world, which take longer to load than most tests."""

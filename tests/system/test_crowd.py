@@ -10,14 +10,14 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.bench.idle import allow_files
+from tests.bench.crowds import allow_files
 from tests.support.frames import BEGIN, anonymous_start, begin_frame, open_frame
-from tests.support.http import PLAIN_HTTP
 from tests.support.peer import Peer
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
-from tests.system.bystander import Bystander
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Bystander
 
 IDLE = 5_000
 ROUNDS = 3

@@ -1,17 +1,122 @@
-"""Messages erased under load, and SIGKILL in the middle: an erasure has happened, or it has not."""
+"""SIGKILL while messages are erased under load: an erasure has happened, or it has not."""
 
 from __future__ import annotations
 
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from amqp_ext.message.annotations import ERASED_REASON
 from store.sqlite.check import check
 from tests.store.port.postgresql_vpn import check_url
+from tests.support.client import Client
 from tests.support.postgresql import Server
 from tests.system.conftest import Start
-from tests.system.erasing import CONFIG, kill_erasing
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Consumer, Named, Publisher
+
+CONFIG = """
+[vpn.default.queue.load]
+subscriptions = ["load/>"]
+"""
+MARK = ERASED_REASON.encode()
+NEWEST = 50
+"""Of what is erased: the same messages again and again."""
+
+MOST_ERASED = 40
+"""In one call."""
+
+
+class Eraser(threading.Thread):
+    """Erases messages one call after the other, until the gateway is gone."""
+
+    def __init__(self, gateway: GatewayProcess, chance: random.Random) -> None:
+        super().__init__()
+        self.answered: list[set[int]] = []
+        self.asked: set[int] = set()
+        """By the last call, of which there was no answer."""
+        self.has_erased = threading.Event()
+        self._url = urlsplit(gateway.ready["admin"])
+        self._chance = chance
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=30)
+        path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
+        chance = self._chance
+        try:
+            while True:
+                self.asked = {chance.randint(1, NEWEST) for _ in range(chance.randint(1, MOST_ERASED))}
+                body = json.dumps({"msgId": sorted(self.asked), "reason": "the law"})
+                connection.request("PUT", path, body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                told = json.loads(answer.read())
+                assert answer.status == 200, told
+                assert set(told["data"]["msgIds"]) == self.asked
+                self.answered.append(self.asked)
+                self.asked = set()
+                self.has_erased.set()
+        except (OSError, http.client.HTTPException, ValueError):
+            return
+        finally:
+            connection.close()
+
+
+def erased(gateway: GatewayProcess) -> set[int]:
+    """Ids of markers among the first messages of the log as an AMQP client reads it."""
+    with Client("{}:{}".format(*gateway.address)) as client:
+        found = client.receiver("log://>?replay-start=beginning", credit=NEWEST).take(NEWEST)
+    assert [one.id for one in found] == list(range(1, NEWEST + 1))
+    return {one.id for one in found if MARK in one.raw}
+
+
+def kill_erasing(
+    start: Callable[[], GatewayProcess], rounds: int, look: Callable[[GatewayProcess, set[int]], None]
+) -> None:
+    """
+    Under publishers, a consumer and erasures, kill a gateway some times: what was answered is erased, and of what was
+    not, all or nothing.
+
+    Args:
+        look: Is called with the gateway that came after, and the ids that are erased.
+    """
+    chance = random.Random(7)
+    named = Named()
+    clients = [
+        Publisher(0, "queue://load", chance),
+        Publisher(1, "topic://load/a", chance),
+        Consumer("queue://load", named, chance),
+    ]
+    markers: set[int] = set()
+    gateway = start()
+    for number in range(rounds):
+        for client in clients:
+            client.start(gateway.address)
+        for publisher in clients[:2]:
+            assert publisher.is_busy.wait(30), publisher.mistakes
+        eraser = Eraser(gateway, chance)
+        eraser.start()
+        if number:
+            assert eraser.has_erased.wait(30)
+        time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is what is random, nothing is waited for
+        gateway.kill()
+        for client in clients:
+            client.join()
+        eraser.join()
+        assert not gateway.mistakes()
+        gateway = start()
+        expected = markers.union(*eraser.answered)
+        markers = erased(gateway)
+        assert markers in (expected, expected | eraser.asked)
+        look(gateway, markers)
+    assert len(markers) > 10
+
 
 ON_POSTGRESQL = """
 [vpn.default.store]

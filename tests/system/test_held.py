@@ -1,22 +1,30 @@
 """
-What one peer can make the gateway hold: each way to have it hold more and more ends at a bound, with an error that says
-which, and a well-behaved client beside it goes on.
+What one peer can make the gateway hold: each way to have it hold more and more ends at a bound, with an error that
+says which, and a well-behaved client beside it goes on. Memory is bounded whatever lies on a queue; a full disk is
+told.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import ssl
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
 from amqp_ext.sasl.passwords import hash_password
 from gateway.users import WAITING_PER_ADDRESS
+from store.sqlite.check import check
+from tests.bench.filled import QUEUE, fill
+from tests.support.client import Client, texts
 from tests.support.frames import (
     ATTACH,
     CLOSE,
@@ -37,10 +45,11 @@ from tests.support.frames import (
 )
 from tests.support.messages import data
 from tests.support.peer import OK, Closed, Peer
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
-from tests.system.bystander import Bystander
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Bystander
 
 MEGABYTE = 2**20
 ONE_PEER = 48 * MEGABYTE
@@ -442,3 +451,124 @@ def test_clients_that_come_back_at_once_are_let_in_at_once(start: Start) -> None
     assert gateway.cpu_seconds() - before < 3 * one_hash
     with Peer.connect(gateway.address) as peer:
         assert peer.plain("ann", "pen") != OK
+
+
+HEAP_BYTES = 64 * MEGABYTE
+"""What glibc reserves for the heap of a thread (``HEAP_MAX_SIZE``)."""
+SPOOLED = 2_000_000
+
+
+def consume(gateway: GatewayProcess, queue: str, count: int) -> None:
+    """Attach, take and accept this many messages."""
+    with Peer.opened(gateway.address) as peer:
+        peer.attach_receiver(f"queue://{queue}", credit=count)
+        for _ in range(count):
+            peer.receive()
+
+
+def heaps_of_threads(gateway: GatewayProcess) -> int:
+    """glibc's heaps beside the first one: each is the writable beginning of 64 MiB at a multiple of that."""
+    mappings = [line.split() for line in Path(f"/proc/{gateway.pid}/maps").read_text().splitlines()]
+    spans = [
+        (int(first, 16), int(end, 16), access)
+        for span, access, *_ in mappings
+        for first, _, end in [span.partition("-")]
+    ]
+    return sum(
+        start % HEAP_BYTES == 0 and access == "rw-p" and after == (end, start + HEAP_BYTES, "---p")
+        for (start, end, access), after in pairwise(spans)
+    )
+
+
+def test_threads_share_one_heap(start: Start) -> None:
+    """The writer, the readers and the loop have one heap, so that what one of them frees serves the others."""
+    gateway = start()
+    with Peer.opened(gateway.address) as publisher:
+        publisher.attach_sender("queue://q")
+        publisher.publish_all([b"x" * 8_000] * 1_000)
+    consume(gateway, "q", 500)
+    assert heaps_of_threads(gateway) == 0
+
+
+def test_a_queue_of_two_million_messages_costs_a_window_of_ids(start: Start, tmp_path: Path) -> None:
+    """With 2,000,000 messages on a queue the gateway holds less than 300 MB, before and after some are consumed."""
+    data = tmp_path / "data"
+    fill(data, SPOOLED, SPOOLED)
+    gateway = start(data=data)
+    assert gateway.resident_bytes() < 300 * MEGABYTE
+    consume(gateway, QUEUE, 5_000)
+    assert gateway.resident_bytes() < 300 * MEGABYTE
+
+
+def test_a_consumer_that_stops_reading_costs_a_bounded_amount_and_nobody_else(start: Start) -> None:
+    """100,000 credit and no reading: 64 MiB at most, while another consumer gets all that is published."""
+    gateway = start()
+    with Peer.opened(gateway.address) as publisher, Peer.opened(gateway.address) as stuck:
+        publisher.attach_sender("queue://backlog")
+        publisher.publish_all([b"x" * 16_000] * 8_000)
+        before = gateway.peak_bytes()
+        stuck.attach_receiver("queue://backlog", credit=100_000)
+        publisher.attach_sender("queue://other")
+        for _ in range(3):
+            publisher.publish_all([b"for the other"] * 100, handle=1)
+            consume(gateway, "other", 100)
+        consume(gateway, "backlog", 100)
+        assert gateway.peak_bytes() - before < 64 * MEGABYTE
+
+
+def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(start: Start) -> None:
+    """
+    Once the tail's 64 MiB and what goes with them are taken, publishing as much again costs next to nothing.
+
+    What is on its way in and waits for the disk makes the peak differ by 20 MB from run to run; the second half is 160.
+    """
+    gateway = start()
+    before = gateway.resident_bytes()
+    with Peer.opened(gateway.address) as publisher:
+        publisher.attach_sender("queue://spool")
+        publisher.publish_all([b"x" * 8_000] * 20_000, outstanding=1_500)
+        filled = gateway.peak_bytes()
+        publisher.publish_all([b"x" * 8_000] * 20_000, outstanding=1_500)
+    consume(gateway, "spool", 1_000)
+    assert filled - before < 192 * MEGABYTE
+    assert gateway.peak_bytes() - filled < 64 * MEGABYTE
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
+    """One that may log errors: a write that fails is told of as one."""
+    process = GatewayProcess(tmp_path / "data")
+    yield process
+    assert process.stop() == 0
+
+
+def readiness(gateway: GatewayProcess) -> tuple[int, dict[str, str]]:
+    """Status and body of ``/readyz``."""
+    answer = httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP)
+    return answer.status_code, answer.json()
+
+
+def test_readyz_is_red_from_a_failed_write_to_the_next_that_succeeds(gateway: GatewayProcess) -> None:
+    """
+    While no file takes a byte more, not even the log on stderr, a message is rejected with a reason, ``/readyz`` is 503
+    and says it, and reading goes on; then it is 200 without anybody's help, and the next message is accepted.
+    """
+    assert readiness(gateway)[0] == 200
+    host, port = gateway.address
+    with Client(f"amqp://{host}:{port}") as client:
+        sender = client.sender("q")
+        sender.send_all([data("before")])
+        # As a full disk: writes fail. The process ignores SIGXFSZ, as every Python does.
+        before = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        refused = sender.rejection(sender.send(data("meanwhile")))
+        assert refused.name == "amqp:internal-error"
+        assert "the store could not write" in refused.text
+        status, said = readiness(gateway)
+        assert (status, said["status"]) == (503, "unavailable")
+        assert said["reason"].startswith("Message VPN 'default': the last write failed: ")
+        assert texts(client.receiver("log://>?replay-start=beginning").drain()) == ["before"]
+        resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, before)
+        wait_until(lambda: readiness(gateway)[0] == 200, "ready again")
+        sender.send_all([data("after")])
+        assert texts(client.receiver("q").drain()) == ["before", "after"]
+    assert check(gateway.data / "default.db") == []

@@ -36,19 +36,9 @@ from tests.support.frames import (
 from tests.support.messages import data
 from tests.support.peer import OK, Peer
 from tests.support.waiting import wait_until
-from tests.system.bystander import Bystander
-from tests.system.client_frames import VALID, changed
-from tests.system.corpus import (
-    BEGUN,
-    CASES,
-    FOLDER,
-    NOISE,
-    OPENED,
-    TO_OPEN,
-    TO_SASL,
-    End,
-)
+from tests.system.corpus import BEGUN, CASES, FOLDER, NOISE, OPENED, TO_OPEN, TO_SASL, VALID, End, changed
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Bystander
 
 MEGABYTE = 2**20
 CREDIT = 100

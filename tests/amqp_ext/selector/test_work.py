@@ -12,8 +12,7 @@ import pytest
 from amqp_ext.codec import encode
 from amqp_ext.message.sections import MalformedMessage, MessageView, TooMuchWork, bare_offset, read_header
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
-from tests.support.messages import data, section
-from tests.support.trades import annotated, trade
+from tests.support.messages import annotated, data, section, trade
 
 MOST_LINES = 300_000
 """Lines of Python: one step of an automaton is two."""

@@ -19,10 +19,8 @@ from types import FrameType
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol
-
-from .connection import Connection, Refused
-from .receiver import Received, Receiver
-from .sender import Sender
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.links import Received, Receiver, Sender
 
 REPLAY_START = "rewind:replay-start"
 

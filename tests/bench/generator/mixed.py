@@ -20,11 +20,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from amqp_ext.codec import Described, Symbol, ULong
+from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
+from tests.bench.generator.links import message_of
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, transfer_frame
-
-from .connection import Connection, Refused
-from .dispositions import CODE_OFFSET, accepted_range
-from .transfers import message_of
 
 BODY_BYTES = (40, 2_000)
 SIZES = 64

@@ -11,9 +11,8 @@ import os
 import socket
 import sys
 
-from .connection import Connection, Refused
-from .receiver import Receiver
-from .sender import Sender
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.links import Receiver, Sender
 
 CREDIT = 4096
 SIZE = 256

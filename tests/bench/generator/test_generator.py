@@ -1,4 +1,4 @@
-"""The load generator against its null peer, over real sockets in one process."""
+"""The load generator against its null peer, and its quick paths against the full decoder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,34 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, ULong
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
+from amqp_ext.message.sections import DATA, HEADER, MESSAGE_ANNOTATIONS
 from tests.bench.generator import null_peer
-from tests.bench.generator.connection import Connection, Refused
-from tests.bench.generator.receiver import Receiver
-from tests.bench.generator.sender import MAX_OUTSTANDING, Sender
-from tests.bench.generator.transfers import BLOCK
-from tests.support.frames import ATTACH, DETACH, frame
+from tests.bench.generator.connection import Connection, Refused, acceptance, accepted_range
+from tests.bench.generator.links import (
+    BLOCK,
+    MAX_OUTSTANDING,
+    STAMP,
+    DurableHeaders,
+    Receiver,
+    Sender,
+    TransferBlock,
+)
+from tests.support.frames import (
+    ACCEPTED,
+    ATTACH,
+    DETACH,
+    DISPOSITION,
+    TRANSFER,
+    Frame,
+    disposition,
+    frame,
+    parse,
+    transfer_frame,
+)
 
 COUNT = 5 * BLOCK + 3
 """Not a multiple of a block, and beyond what one octet of a delivery id can count."""
@@ -90,3 +110,96 @@ def test_a_refused_link_says_why() -> None:
 
         client.sock.close()
         peer.join()
+
+
+IDS = st.integers(0, 2**32 - 1)
+ACCEPTANCE = Described(ULong(ACCEPTED), [])
+
+
+@given(IDS, st.none() | IDS)
+def test_a_plain_acceptance_is_read_without_decoding(first: int, last: int | None) -> None:
+    """Whatever the width of the ids, and with ``last`` left null, the bounds are those that were written."""
+    fields = [True, UInt(first), None if last is None else UInt(last), True, ACCEPTANCE]
+    encoded = bytearray(frame(DISPOSITION, fields))
+
+    assert accepted_range(encoded, 0, len(encoded)) == (first, first if last is None else last)
+
+
+@pytest.mark.parametrize("code", [0x23, 0x25, 0x26, 0x27])
+def test_any_other_outcome_is_left_to_the_decoder(code: int) -> None:
+    """Received, rejected, released and modified are never taken for accepted."""
+    encoded = bytearray(frame(DISPOSITION, [True, UInt(1), UInt(2), True, Described(ULong(code), [])]))
+
+    assert accepted_range(encoded, 0, len(encoded)) is None
+
+
+@given(IDS, st.none() | IDS)
+def test_an_acceptance_that_is_decoded_has_the_same_bounds(first: int, last: int | None) -> None:
+    """Brokers that encode it in another way are understood; another outcome is none."""
+    bounds = [True, UInt(first), None if last is None else UInt(last), True]
+
+    assert acceptance(Frame(DISPOSITION, [*bounds, ACCEPTANCE], b"")) == (
+        first,
+        first if last is None else last,
+    )
+    assert acceptance(Frame(DISPOSITION, [*bounds, Described(ULong(0x26), [])], b"")) is None
+    assert acceptance(Frame(DISPOSITION, bounds, b"")) is None
+
+
+@given(IDS, IDS)
+def test_a_disposition_is_what_the_decoder_reads(first: int, last: int) -> None:
+    """The hand-made frame has the fields of section 2.7.6."""
+    encoded = disposition(first, last)
+
+    parsed = parse(encoded, 0, len(encoded))
+
+    assert parsed is not None
+    assert (parsed.code, parsed.fields) == (DISPOSITION, [True, first, last, True, ACCEPTANCE])
+
+
+@given(st.integers(0, 2**32 - BLOCK), st.integers(1, BLOCK), st.integers(0, 2**64 - 1))
+def test_a_block_holds_transfers_numbered_in_order(first: int, count: int, now: int) -> None:
+    """Every frame of a patched block decodes to its own delivery id and tag, its number and the time."""
+    block = TransferBlock(64)
+    encoded = bytes(block.fill(first, count, now))
+
+    assert len(encoded) == count * block.stride
+    for index in {0, count // 2, count - 1}:
+        parsed = parse(encoded, index * block.stride, (index + 1) * block.stride)
+        assert parsed is not None
+        number = first + index
+        assert (parsed.code, parsed.fields[:3]) == (TRANSFER, [0, number, number.to_bytes(4, "big")])
+        assert STAMP.unpack_from(parsed.payload, len(parsed.payload) - 64) == (number, now)
+
+
+BODY = encode(Described(DATA, b"body"))
+DURABLE = encode(Described(HEADER, [True]))
+REDELIVERED = encode(Described(HEADER, [True, UByte(4), None, None, 1]))
+ANNOTATED = encode(Described(MESSAGE_ANNOTATIONS, {}))
+
+
+def check(headers: DurableHeaders, content: bytes, number: int = 0) -> None:
+    """Have a delivery with this content looked at, behind others in a buffer."""
+    frame = transfer_frame(0, number, content)
+    headers.check(bytearray(b"before" + frame + b"behind"), 6, 6 + len(frame))
+
+
+def test_durable_messages_pass_whatever_else_their_headers_say() -> None:
+    """One like the last and one that is not, at small and at large delivery ids."""
+    headers = DurableHeaders()
+    for number, content in enumerate((DURABLE + BODY, DURABLE + ANNOTATED + BODY, REDELIVERED + BODY) * 2):
+        check(headers, content, 200 * number)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [BODY, ANNOTATED + BODY, encode(Described(HEADER, [])) + BODY, encode(Described(HEADER, [False])) + BODY],
+)
+def test_any_other_message_is_refused(content: bytes) -> None:
+    """Also behind one that was durable: no header, an empty one, and one that says so."""
+    with pytest.raises(Refused, match="not durable"):
+        check(DurableHeaders(), content)
+    headers = DurableHeaders()
+    check(headers, DURABLE + BODY)
+    with pytest.raises(Refused, match="not durable"):
+        check(headers, content)

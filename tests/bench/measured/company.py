@@ -6,16 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.consoles import Consoles
-from tests.bench.copying import Copying
-from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
-from tests.bench.listing import Listing
-from tests.bench.load import Load, LoadFailed, recv, send
-from tests.bench.purging import purge, wake
-from tests.bench.server_process import gateway
-from tests.bench.trimming import Trimming
+from tests.bench.administrators import Consoles, Copying, Listing, Trimming, purge, wake
+from tests.bench.filled import QUEUE, fill, numbered, publish_into
+from tests.bench.measured.rates import charged
+from tests.bench.processes import Load, LoadFailed, gateway, recv, send
 
-from .rates import charged
 from .sizes import Figures, Sizes
 
 CONSOLES = 5

@@ -10,11 +10,10 @@ from statistics import median
 from typing import Final
 
 from tests.bench.generator.client import percentile
-from tests.bench.load import recv, send
-from tests.bench.server_process import ServerProcess, gateway
+from tests.bench.measured.rates import charged
+from tests.bench.processes import ServerProcess, gateway, recv, send
 from tests.support.postgresql import NoServer, Server, server
 
-from .rates import charged
 from .sizes import Figures, Sizes
 
 TOPIC: Final = "#queue/bench"
@@ -47,7 +46,7 @@ def postgresql(folder: Path, sizes: Sizes) -> Figures:
     Raises:
         NoServer: Of PostgreSQL, or nothing to reach one with.
     """
-    from tests.bench.postgresql_limits import RawTable  # noqa: PLC0415 - psycopg comes with an extra
+    from tests.bench.limits import RawTable  # noqa: PLC0415 - psycopg comes with an extra
 
     count, single = sizes.bulk, sizes.single
     with _two_machines() as primary, RawTable(primary.url(primary.new_database())) as raw:

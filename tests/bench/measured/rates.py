@@ -1,21 +1,32 @@
-"""How many messages a second: the generator, the limits, the Container queue, and one queue of a gateway."""
+"""
+How many messages a second, and how long they are on their way: the generator, the limits, queues, fans of them,
+history over HTTP.
+"""
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from statistics import mean
+from urllib.parse import urlsplit
+
+import httpx
 
 from amqp_ext.addresses.address import queue_topic
 from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.bench import limits
-from tests.bench.filled_store import numbered, publish_into
-from tests.bench.generator.transfers import TransferBlock
-from tests.bench.load import recv, send
-from tests.bench.server_process import ServerProcess, gateway
-
-from .sizes import Figures, Sizes
+from tests.bench.crowds import subscribe
+from tests.bench.filled import numbered, publish_into
+from tests.bench.generator.client import percentile
+from tests.bench.generator.links import TransferBlock
+from tests.bench.measured.sizes import Figures, Sizes
+from tests.bench.processes import Load, LoadFailed, ServerProcess, gateway, recv, send
+from tests.support.running import PLAIN_HTTP
 
 
 def generator(_folder: Path, sizes: Sizes) -> Figures:
@@ -115,3 +126,123 @@ def charged(server: ServerProcess, name: str, run: Callable[[], float], count: i
     before = server.cpu_seconds()
     rate = run()
     return {name: rate, f"{name}_cpu_us": (server.cpu_seconds() - before) / count * 1e6}
+
+
+FAN = 10
+"""Queues on one topic."""
+SUBSCRIPTIONS = 100
+"""Durable subscriptions on one topic."""
+
+
+def fan_out(folder: Path, sizes: Sizes) -> Figures:
+    """One topic into a queue, into ten, into a hundred durable subscriptions; the last queue has all of it."""
+    count = sizes.fanned
+    config = folder / "gateway.toml"
+    queues = {"fan": ["one"], **{f"fan{n}": ["ten"] for n in range(FAN)}}
+    config.write_text(
+        "".join(f"[vpn.default.queue.{name}]\nsubscriptions = {topics}\n" for name, topics in queues.items())
+    )
+    with gateway(folder / "data", "--config", str(config)) as server:
+        subscribe(server.address, "topic://hundred", SUBSCRIPTIONS)
+        # The first of a process are slower than those that follow.
+        send(server.address, "topic://one", count)
+        recv(server.address, "queue://fan", count)
+        # Before and after: a machine with other guests is not the same from one minute to the next.
+        one = send(server.address, "topic://one", count)["rate"]
+        ten = send(server.address, "topic://ten", count)["rate"]
+        hundred = send(server.address, "topic://hundred", count)["rate"]
+        one = mean((one, send(server.address, "topic://one", count)["rate"]))
+        recv(server.address, f"queue://fan{FAN - 1}", count)
+    return {"fan_out_1": one, "fan_out_10": ten, "fan_out_100": hundred}
+
+
+def wide_fan(folder: Path, sizes: Sizes) -> Figures:
+    """One outstanding: on a topic with very many durable subscriptions, and on one with one."""
+    count = sizes.single
+    with gateway(folder / "data") as server:
+        subscribe(server.address, "topic://many", sizes.subscribers)
+        subscribe(server.address, "topic://one", 1, "one")
+        send(server.address, "topic://one", count, outstanding=1)
+        one = send(server.address, "topic://one", count, outstanding=1)["p50_ms"]
+        many = send(server.address, "topic://many", count, outstanding=1)["p50_ms"]
+        one = mean((one, send(server.address, "topic://one", count, outstanding=1)["p50_ms"]))
+    return {"wide_fan_p50": many, "narrow_fan_p50": one}
+
+
+PIECE = 256 * 1024
+
+
+def history(folder: Path, sizes: Sizes) -> Figures:
+    """The whole log, read as a browser reads it; and the longest that a probe of health waited meanwhile."""
+    publish_into(folder / "data", numbered("bench/history", 0, sizes.bulk))
+    with gateway(folder / "data") as server:
+        url = server.admin
+        httpx.get(f"{url}/healthz", **PLAIN_HTTP)  # which loads what serves HTTP
+        figures = charged(server, "sse_history", lambda: _read(url, sizes.bulk), sizes.bulk)
+        return figures | _probed(url, sizes.bulk)
+
+
+def _probed(url: str, count: int) -> Figures:
+    reading = threading.Thread(target=_read, args=(url, count))
+    waits: list[float] = []
+    with httpx.Client(base_url=url, **PLAIN_HTTP) as client:
+        reading.start()
+        while reading.is_alive():
+            began = time.monotonic()
+            client.get("/healthz")
+            waits.append(time.monotonic() - began)
+    waits.sort()
+    return {"sse_probe_p99": waits[int(len(waits) * 0.99)] * 1_000 if waits else 0.0}
+
+
+def _read(url: str, count: int) -> float:
+    """Messages a second."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname, where.port)) as connection:
+        connection.sendall(
+            b"GET /v1/log?from=beginning&until=now HTTP/1.1\r\nHost: %b\r\nAccept: text/event-stream\r\n\r\n"
+            % where.netloc.encode()
+        )
+        began = time.monotonic()
+        buffer = bytearray(PIECE)
+        seen, last = 0, b""
+        while not last.endswith(b"\r\n0\r\n\r\n"):
+            size = connection.recv_into(buffer)
+            if not size:
+                raise LoadFailed("the gateway closed the connection")
+            seen += buffer.count(b'\ndata: {"offset":', 0, size)
+            last = (last + bytes(buffer[max(size - 7, 0) : size]))[-7:]
+        taken = time.monotonic() - began
+    # One that lies across two pieces is not counted.
+    if seen < count * 0.99:
+        raise LoadFailed(f"{seen} of {count} messages came")
+    return count / taken
+
+
+OUTSTANDING = (100, 1000)
+
+
+def latency(folder: Path, sizes: Sizes) -> Figures:
+    """Send to ``accepted`` with 1, 100 and 1,000 outstanding; publish to receipt with 1 outstanding.
+
+    Raw commits are timed right before and after the single messages they are compared with: disks have moods.
+    """
+    with gateway(folder / "data") as server:
+        commits = limits.commit_latencies(folder / "before.db", sizes.single // 2)
+        single = send(server.address, "queue://single", sizes.single, outstanding=1)
+        commits += limits.commit_latencies(folder / "after.db", sizes.single // 2)
+        figures = {
+            "single_p50": single["p50_ms"],
+            "single_p99": single["p99_ms"],
+            "sqlite_commit_p50": percentile(commits, 0.5),
+            "sqlite_commit_p99": percentile(commits, 0.99),
+        }
+        for outstanding in OUTSTANDING:
+            windowed = send(server.address, "queue://windowed", sizes.windowed, outstanding=outstanding)
+            figures |= {f"{outstanding}_p50": windowed["p50_ms"], f"{outstanding}_p99": windowed["p99_ms"]}
+        consumer = Load(
+            "recv", server.address, "queue://through", "--count", sizes.single, "--timed"
+        ).attached()
+        send(server.address, "queue://through", sizes.single, outstanding=1)
+        through = consumer.result()
+    return figures | {"through_p50": through["p50_ms"], "through_p99": through["p99_ms"]}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bench.filled_log import fill_log
-from tests.bench.server_process import gateway
+from tests.bench.filled import fill_log
+from tests.bench.processes import gateway
 from tests.bench.spark_log import SparkReads, raw_seconds
 
 from .company import live

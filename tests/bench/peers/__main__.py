@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from tests.bench.load import LoadFailed
 from tests.bench.measured.sizes import Figures
-from tests.bench.server_process import ServerFailed
+from tests.bench.peers.broker import Broker, PeerFailed
+from tests.bench.peers.java_brokers import Artemis, BrokerJ
+from tests.bench.processes import LoadFailed, ServerFailed
 
-from .artemis import Artemis
-from .broker import Broker, PeerFailed
-from .broker_j import BrokerJ
 from .measuring import measure
 from .page import PAGE, conditions, table, write
 from .rabbitmq import RabbitMq

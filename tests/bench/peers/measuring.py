@@ -8,12 +8,10 @@ from typing import Any
 
 from tests.bench import limits
 from tests.bench.generator.client import percentile
-from tests.bench.load import Load, recv, send
 from tests.bench.measured.sizes import Figures
 from tests.bench.neighbours import Neighbours
-from tests.bench.server_process import MEGABYTE
-
-from .broker import WARM, Broker, Running
+from tests.bench.peers.broker import WARM, Broker, Running
+from tests.bench.processes import MEGABYTE, Load, recv, send
 
 OTHERS = "others_cores"
 COMMIT = "commit_p50"
@@ -28,7 +26,7 @@ def measure(broker: Broker, folder: Path, count: int, single: int) -> Figures:
         single: Messages sent one by one.
 
     Raises:
-        tests.bench.load.LoadFailed: A message was refused, lost, repeated, out of order or not durable.
+        tests.bench.processes.LoadFailed: A message was refused, lost, repeated, out of order or not durable.
         PeerFailed: The broker does not become ready.
     """
     with Neighbours() as neighbours:

@@ -12,9 +12,9 @@ from textwrap import fill
 
 from tests.bench.measured.sizes import Figures
 from tests.bench.neighbours import QUIET
-from tests.bench.server_process import ROOT
+from tests.bench.peers.broker import WARM, Broker
+from tests.bench.processes import ROOT
 
-from .broker import WARM, Broker
 from .measuring import COMMIT, OTHERS
 
 PAGE = ROOT / "docs" / "explanation" / "figures.md"

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay
 from tests.support.ports import free_port
-
-from .broker import QUEUES, PeerFailed, Replay
-from .broker_process import BrokerProcess
 
 SCRIPTS = (Path("/usr/lib/rabbitmq/bin"),)
 """Where a package keeps what its wrappers in the path would run as another user."""

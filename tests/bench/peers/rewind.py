@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench.server_process import ROOT, ServerProcess, gateway
+from tests.bench.peers.broker import PeerFailed, Replay, Running, cpu_seconds, resident_bytes
+from tests.bench.processes import ROOT, ServerProcess, gateway
 from tests.support import postgresql
-
-from .broker import PeerFailed, Replay, Running
-from .broker_process import cpu_seconds, resident_bytes
 
 
 class Rewind:

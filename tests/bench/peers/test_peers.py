@@ -1,4 +1,4 @@
-"""The comparison, with the one broker that is always at hand."""
+"""The comparison, with the one broker that is always at hand; the table of all brokers, and where it goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ import pytest
 from tests.bench.generator import null_peer
 from tests.bench.generator.connection import Connection
 from tests.bench.peers.__main__ import main
-from tests.bench.peers.broker import PeerFailed
-from tests.bench.peers.broker_process import BrokerProcess
+from tests.bench.peers.broker import BrokerProcess, PeerFailed
+from tests.bench.peers.java_brokers import BrokerJ
+from tests.bench.peers.page import PAGE, conditions, table, write
+from tests.bench.peers.rabbitmq import RabbitMq
+from tests.bench.peers.rewind import Rewind
 from tests.support.ports import free_port
 
 BURN = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(60)"
@@ -83,3 +87,94 @@ def test_a_broker_is_ready_when_a_publisher_can_attach() -> None:
             process.wait_for_port()
             process.wait("bench")
         peer.join()
+
+
+REWIND, OTHER = Rewind(), BrokerJ()
+
+
+def figures(rate: float, others: float = 0.0) -> dict[str, float]:
+    """A round of a broker without replay."""
+    return {
+        "publish": rate,
+        "publish_cpu_us": 7.6,
+        "publish_resident": 1_234.4,
+        "consume": 2 * rate,
+        "consume_cpu_us": 9.2,
+        "consume_resident": 99.0,
+        "single_p50": 0.512,
+        "single_p99": 1.3,
+        "commit_p50": 0.244,
+        "others_cores": others,
+    }
+
+
+ROUNDS = {
+    "rewind": [figures(rate) | {"replay": 150_000.0} for rate in (90_000.0, 123_456.0, 100_000.0)],
+    "broker-j": [figures(34_567.0), figures(20_000.0, others=0.7), figures(30_000.0)],
+}
+
+
+def test_a_column_has_a_brokers_medians_least_and_most() -> None:
+    """What a broker does not do is a dash, not a zero."""
+    lines = table([REWIND, OTHER], ROUNDS).splitlines()
+
+    assert lines[0] == f"| | {REWIND.title} | Qpid Broker-J 9.2.1 |"
+    assert lines[2].endswith("| yes (SQLite) | yes (Berkeley DB) |")
+    assert lines[3] == "| publish, msg/s | 100,000 [90,000 to 123,500] | 30,000 [20,000 to 34,600] |"
+    assert lines[5].endswith("| 150,000 [150,000 to 150,000] | – |")
+    assert lines[6].endswith("| 0.51 / 1.30 | 0.51 / 1.30 |")
+    assert lines[7].endswith("| 8 / 9 / – | 8 / 9 / – |")
+    assert lines[8].endswith("| 1,234 / 99 / – | 1,234 / 99 / – |")
+
+
+def test_the_conditions_name_the_day_the_machine_and_what_disturbed_it() -> None:
+    """A table without them says nothing."""
+    lines = conditions(ROUNDS, 100_000, 2_000, date(2026, 11, 22)).splitlines()
+
+    assert max(map(len, lines)) <= 120
+    text = " ".join(lines)
+
+    assert text.startswith("2026-11-22, ")
+    assert "rounds: 3;" in text
+    assert "took 0.24 ms" in text
+    assert "100,000 for rates and 2,000 one by one" in text
+    assert text.endswith("In 1 of 6 turns other processes were at work on the machine.")
+
+
+def test_the_table_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    """What stands around the marks stays; a page without them is an error."""
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- measured: peers -->\n\nold\n\n<!-- end -->\nbehind\n", encoding="utf-8")
+
+    write("| new |", page)
+
+    assert page.read_text(encoding="utf-8") == (
+        "before\n<!-- measured: peers -->\n\n| new |\n\n<!-- end -->\nbehind\n"
+    )
+    page.write_text("nothing", encoding="utf-8")
+    with pytest.raises(ValueError, match="0 places"):
+        write("| new |", page)
+
+
+def test_the_documentation_has_a_place_for_it(tmp_path: Path) -> None:
+    """The page that is written is there, with its marks."""
+    copy = tmp_path / "figures.md"
+    copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+
+    write("| new |", copy)
+
+    assert "| new |" in copy.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("version", "address", "can_replay"),
+    [("3.10.8", "/amq/queue/bench", False), ("4.3.6", "/queues/bench", True)],
+)
+def test_rabbitmq_is_spoken_to_as_its_version_wants(version: str, address: str, can_replay: bool) -> None:
+    """Addresses changed with version 4; before it a stream heeds no offset over AMQP 1.0."""
+    quorum, stream = RabbitMq("quorum", version), RabbitMq("stream", version)
+
+    assert quorum.queue("bench") == stream.queue("bench") == address
+    assert (stream.replay is not None) is can_replay
+    assert quorum.replay is None
+    assert (quorum.is_consumed, stream.is_consumed) == (True, False)

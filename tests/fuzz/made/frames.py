@@ -42,8 +42,7 @@ from tests.support.frames import (
     open_frame,
     transfer_frame,
 )
-from tests.system.client_frames import VALID
-from tests.system.corpus import BEGUN, OPENED, TO_OPEN
+from tests.system.corpus import BEGUN, OPENED, TO_OPEN, VALID
 
 USER, PASSWORD = "ann", "secret"
 

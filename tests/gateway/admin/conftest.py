@@ -15,8 +15,7 @@ from gateway.config import Settings, Vpn
 from gateway.users import Users
 from store.sqlite.check import check
 from tests.support.client import Client
-from tests.support.http import PLAIN_HTTP
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 
 
 class Api:

@@ -15,7 +15,7 @@ import uvloop
 from gateway.admin.server import AdminServer
 from gateway.config import AdminListener
 from tests.gateway.admin.conftest import EmptyGateway
-from tests.support.http import PLAIN_HTTP
+from tests.support.running import PLAIN_HTTP
 
 
 class Gateway(EmptyGateway):

@@ -11,9 +11,8 @@ import pytest
 from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
-from tests.support.messages import data
+from tests.support.messages import data, trade
 from tests.support.running import RunningGateway
-from tests.support.trades import trade
 
 
 def test_a_queue_is_replayed_by_time_by_id_and_by_point(api: Api, client: Client) -> None:

@@ -18,8 +18,7 @@ from gateway.admin import http as http_server
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start
-from tests.support.http import PLAIN_HTTP
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 EVERYTHING = ("queue://*", "topic://>", "log://>")

@@ -16,7 +16,7 @@ from gateway.config.changes import reconcile
 from gateway.config.toml import literal
 from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
-from tests.support.endpoints import new_endpoint
+from tests.support.core import new_endpoint
 
 NOTED = {"temporary", "owner", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}
 """What is kept beside the settings: nobody says it of an endpoint, the gateway notes it."""

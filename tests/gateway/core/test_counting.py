@@ -13,7 +13,7 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log import LogPolicy
 from gateway.core.model import WHOLE, LogState
 from gateway.core.router import UNCOUNTED_IDS, BacklogCounts
-from tests.support.brokers import new_broker, publish
+from tests.support.core import new_broker, publish
 from tests.support.naive_store import NaiveStore
 
 

@@ -16,7 +16,7 @@ from gateway.core.log import LogPolicy
 from gateway.core.model import WHOLE, stored_bytes
 from gateway.core.router import RouteTable
 from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
-from tests.support.brokers import new_broker, publish
+from tests.support.core import new_broker, publish
 
 LAST = 20
 

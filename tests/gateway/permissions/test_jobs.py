@@ -7,9 +7,8 @@ import pytest
 
 from tests.gateway.permissions.conftest import PASSWORD, Login, Reloaded, Start, user
 from tests.support.client import texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data, section
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
 ACTION = "/SEMP/v2/action/msgVpns/default"

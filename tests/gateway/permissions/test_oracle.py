@@ -23,11 +23,10 @@ from gateway.config import read
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Refused
 from tests.support.frames import ATTACH, attach_frame
-from tests.support.http import PLAIN_HTTP
 from tests.support.management import Pair, declaration
 from tests.support.messages import message_to
 from tests.support.peer import OK, Peer
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.transactions import Controller, publish
 
 UNAUTHORIZED = "amqp:unauthorized-access"

@@ -12,8 +12,7 @@ import pytest
 
 from gateway.config import Vpn, VpnStore
 from tests.support.client import Client
-from tests.support.http import PLAIN_HTTP
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.shared_store import URL, SharedDatabase
 
 T = TypeVar("T")

@@ -9,9 +9,8 @@ import httpx
 from gateway.core.model import ReplayRecord
 from tests.gateway.roles.conftest import Start, is_active
 from tests.support.client import Client, Received, texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.shared_store import SharedDatabase
 from tests.support.waiting import wait_until
 

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from tests.support.client import Client, Received, texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
 from tests.support.publishing import Publishing
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
 

@@ -13,9 +13,8 @@ from gateway.config import read
 from store.ports import Durability
 from tests.gateway.roles.conftest import Connect, ask, is_active
 from tests.support.client import texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.shared_store import URL, SharedDatabase
 from tests.support.waiting import wait_until
 

@@ -16,10 +16,10 @@ from amqp_ext.sasl.passwords import hash_password
 from tests.gateway.admin.test_erasing import is_marker
 from tests.gateway.roles.test_pair import LEASE_SECONDS, is_ready, readiness, url_of
 from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
 from tests.support.ports import free_port
 from tests.support.postgresql import server
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
 

@@ -25,8 +25,8 @@ from tests.store.archive.archives import archiver, ids, two_days
 from tests.store.archive.begun import SMALL, Begin, administered
 from tests.support.messages import data
 from tests.support.postgresql import eventually
-from tests.system.erasing import CONFIG, kill_erasing
 from tests.system.gateway_process import GatewayProcess
+from tests.system.test_erased import CONFIG, kill_erasing
 
 pytestmark = pytest.mark.spark
 WHEN = Erasure(1_700_000_000_123, "asked to")

@@ -11,11 +11,11 @@ import pytest
 from proton import Delivery
 
 from store.sqlite.check import check
-from tests.bench.generator.transfers import STAMP
+from tests.bench.generator.links import STAMP
 from tests.store.archive.test_archive_verb import rewind
 from tests.support.client import Client, Received
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import data
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
 from tests.system.load import LogReader, Named

@@ -15,7 +15,7 @@ from store import property_index
 from tests.store.port.vpns import StoredVpn
 from tests.store.searches import result, search_of
 from tests.store.vpn_file import MADE_MS
-from tests.support.trades import HELD_ROUTE, row, trade
+from tests.support.messages import HELD_ROUTE, row, trade
 
 LARGEST = 1 << 10
 """No content of small messages is longer."""

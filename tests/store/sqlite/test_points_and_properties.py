@@ -22,7 +22,7 @@ from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter
 from tests.store.searches import result, search_of
 from tests.store.vpn_file import query
-from tests.support.trades import HELD_ROUTE, row, trade
+from tests.support.messages import HELD_ROUTE, row, trade
 
 MADE_MS = 1_000
 

@@ -23,8 +23,7 @@ from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import AdminListener, Tls, User, Vpn, token_hash
 from gateway.logging.lines import BURST
 from tests.gateway.admin.conftest import Administer, Start
-from tests.support.http import PLAIN_HTTP
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.waiting import wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)

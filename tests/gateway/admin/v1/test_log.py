@@ -25,10 +25,9 @@ from gateway.core.replay.starts import Resolved
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.publishing import Publishing
-from tests.support.running import RunningGateway
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
 EVENTS = {"Accept": TYPE}

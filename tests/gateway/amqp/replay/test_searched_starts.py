@@ -27,10 +27,9 @@ from store.sqlite.reader import SqliteReader
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, Receiver, Refused, texts
-from tests.support.messages import data
+from tests.support.messages import data, trade
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
-from tests.support.trades import trade
 
 INDEXED = Vpn(replay_log=ReplayLog(index=("message-id", "tradeId")))
 

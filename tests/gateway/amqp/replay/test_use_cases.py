@@ -18,10 +18,9 @@ import pytest
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, Received, texts
-from tests.support.messages import data
+from tests.support.messages import data, trade
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
-from tests.support.trades import trade
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS

@@ -11,8 +11,7 @@ from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import MESSAGE_UNAVAILABLE, Client, Receiver, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway
-from tests.support.trimming import trim_before
+from tests.support.running import RunningGateway, trim_before
 
 BEGINNING = {"rewind:replay-start": "beginning"}
 

@@ -8,8 +8,7 @@ from gateway.config import Limits, ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import MESSAGE_UNAVAILABLE, Client, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway
-from tests.support.trimming import trim_before
+from tests.support.running import RunningGateway, trim_before
 
 KILOBYTE = b"x" * 1_000
 

@@ -9,7 +9,7 @@ from gateway.core.endpoint.endpoint import NEVER_MS, Endpoint, expiries
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState
-from tests.support.endpoints import new_endpoint
+from tests.support.core import new_endpoint
 
 ARRIVED_MS = 1_000
 ID = 5

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
-from tests.support.endpoints import new_endpoint
+from tests.support.core import new_endpoint
 
 CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=1, max_size=6)
 """The priority of each, and how many messages it can take."""

@@ -12,7 +12,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
-from tests.support.endpoints import new_endpoint
+from tests.support.core import new_endpoint
 
 PAGE_ROWS = 3
 WINDOW = 4

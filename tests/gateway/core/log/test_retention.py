@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.log import NOTHING, LogPolicy, Retention, RetentionRule
 from gateway.core.model import LogState
-from tests.support.brokers import new_broker, publish
+from tests.support.core import new_broker, publish
 
 ORDERS = RetentionRule(("orders/>", "!orders/test/>"), max_age_hours=9)
 DEBUG = RetentionRule(("debug/>", "orders/test/*"), quota_bytes=1_000)

@@ -14,7 +14,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
 from gateway.core.router import Route, Router, RouteTable
-from tests.support.brokers import new_broker, publish
+from tests.support.core import new_broker, publish
 
 
 def new_endpoint(number: int, settings: EndpointSettings | None = None) -> Endpoint:

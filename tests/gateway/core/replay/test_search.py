@@ -14,8 +14,7 @@ from amqp_ext.message.fields import readings, traces
 from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.replay.search import TEXT_CHARACTERS, PageWork, Search, indexed_text, search_for
-from tests.support.messages import data
-from tests.support.trades import annotated, row, trade
+from tests.support.messages import annotated, data, row, trade
 
 A_UUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 

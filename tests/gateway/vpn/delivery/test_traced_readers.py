@@ -15,9 +15,8 @@ from gateway.vpn.feeds.browse_feed import BrowseFeed
 from gateway.vpn.feeds.log_feed import LogFeed
 from gateway.vpn.tracing import Span, TracedLink
 from tests.support.client import Client, texts
-from tests.support.http import PLAIN_HTTP
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 
 TRACE, PARENT = "a" * 32, "b" * 16
 TRACED = section(APPLICATION_PROPERTIES, {"traceparent": f"00-{TRACE}-{PARENT}-01"})

@@ -1,10 +1,17 @@
-"""The account of a queue finds what is planted in it, and takes what is allowed."""
+"""
+A soak run of seconds accounts for everything; the account finds what is planted in it; verdicts on curves whose
+growth is known.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from .account import Account, Consumption, Numbers
+from tests.soak.__main__ import Soak
+from tests.soak.account import Account, Consumption, Numbers
+from tests.soak.curves import CURVES, LEAST_SAMPLES, Bound, verdict
 
 
 def consumed(account: Account, *numbers: int, count: int = 0) -> Consumption:
@@ -167,3 +174,58 @@ def test_numbers_out_of_order() -> None:
     for number in (2, 0, 3):
         numbers.add(number)
     assert [n for n in range(6) if n in numbers] == [0, 2, 3]
+
+
+BOUND = Bound(name="resident_bytes", share=0.1, allowance=5)
+
+
+@pytest.mark.parametrize(
+    ("curve", "is_flat"),
+    [
+        ([100.0] * 40, True),
+        ([0.0] * 10 + [100.0] * 30, True),
+        ([100.0 + n for n in range(40)], False),
+        ([90.0, 110.0] * 20, True),
+        ([100.0] * 30 + [114.0] * 10, True),
+        ([100.0] * 30 + [116.0] * 10, False),
+        ([100.0] * 40 + [1000.0], False),
+    ],
+    ids=[
+        "level",
+        "filled at first",
+        "rising",
+        "a saw",
+        "within the bound",
+        "past the bound",
+        "a jump at the end",
+    ],
+)
+def test_the_last_quarter_is_held_against_the_second(curve: list[float], is_flat: bool) -> None:
+    """How a run begins does not count; what its end has over its second quarter does."""
+    assert verdict(BOUND, curve).is_flat is is_flat
+
+
+def test_too_few_samples_are_no_verdict() -> None:
+    """A run that is too short to tell is not called flat."""
+    with pytest.raises(ValueError, match="say nothing"):
+        verdict(BOUND, [1.0] * (LEAST_SAMPLES - 1))
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_short_run_accounts_for_everything(tmp_path: Path) -> None:
+    """All kinds of clients have done something, nothing is lost, and the folder has samples, summary and picture."""
+    soak = Soak(tmp_path / "soak", queues=3, rate=200, sample_seconds=1)
+    try:
+        soak.last(8)
+        is_well = soak.write()
+    finally:
+        if soak.gateway.is_running:
+            soak.gateway.kill()
+    assert soak.run.faults() == []
+    assert is_well or len(soak.samples) >= 8
+    assert all(account.accepted_count for account in soak.run.accounts)
+    done = ("deaths", "read", "purges", "queues_made", "reloads", "scrapes", "subscriptions", "transactions")
+    assert {name for name in done if not soak.run.counts.get(name)} == set()
+    assert len((tmp_path / "soak" / "samples.jsonl").read_text().splitlines()) == len(soak.samples)
+    assert (tmp_path / "soak" / "curves.svg").read_text().count("<polyline") == len(CURVES)

@@ -1,14 +1,32 @@
-"""Endpoints by themselves, without a broker."""
+"""Brokers and endpoints of the core by themselves."""
 
 from __future__ import annotations
 
 from amqp_ext.message.fields import HIGHEST, LOWEST
+from gateway.core.broker import Broker
+from gateway.core.effects import Publication
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.model import WHOLE
+from gateway.core.log import LogPolicy
+from gateway.core.model import WHOLE, LogState
 from gateway.core.replay.states import Replay
+
+
+def new_broker(policy: LogPolicy | None = None, window: int = 10) -> Broker:
+    """One that nothing was published to."""
+    return Broker(LogState(1, 1, 1, 0, 0), policy or LogPolicy(), window=window, create_queues=True)
+
+
+def publish(broker: Broker, topic: str, count: int = 1, size_bytes: int = 1) -> Publication:
+    """Messages of a topic are published, and committed."""
+    contents = [b"x" * size_bytes] * count
+    publication, taken, _ = broker.publications.publish(1_000, topic, contents, [0] * count, None)
+    assert publication is not None
+    assert taken == count
+    broker.publications.committed(publication)
+    return publication
 
 
 def new_endpoint(

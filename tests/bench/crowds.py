@@ -1,4 +1,7 @@
-"""Many connections that are open and say nothing, and log readers that wait."""
+"""
+Clients in large numbers: connections that are open and say nothing, log readers that wait, durable subscriptions that a
+client leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from amqp_ext.codec import Symbol
+from tests.bench.generator.connection import Connection
 from tests.support.frames import flow_frame
-
-from .generator.connection import Connection
 
 SPARE_FILES = 200
 LINKS = 100
@@ -50,3 +53,17 @@ def waiting_readers(server: str, count: int) -> Iterator[None]:
                 )
                 connection.sock.sendall(flow_frame(handle, 0, CREDIT))
         yield
+
+
+def subscribe(server: str, address: str, count: int, prefix: str = "durable") -> None:
+    """Make ``count`` durable subscriptions to ``address``, as a client does that comes back for them later."""
+    connection = Connection.to(server, "subscriber")
+    for handle in range(count):
+        connection.attach(
+            sender=False,
+            address=address,
+            handle=handle,
+            name=f"{prefix}{handle}",
+            expiry=Symbol("never"),
+        )
+    connection.end_all()

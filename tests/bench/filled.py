@@ -1,12 +1,9 @@
-"""A data folder with many messages, faster than a client could publish them: a Message VPN takes them in this process.
-
-They go the way all messages go, from a publisher's hands into the store, so that whatever a store keeps of them is
-there; but nothing is synced, and no socket lies between. Bodies are those of the load generator, numbered from 0.
-"""
+"""Data folders that hold many messages, made faster than a client could publish them."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -16,6 +13,8 @@ from typing import Any
 import structlog
 
 from amqp_ext.addresses.address import queue_topic
+from amqp_ext.codec import Described, Symbol, encode
+from amqp_ext.message.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES
 from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.errors import Refused
@@ -25,14 +24,46 @@ from gateway.vpn.runtime import Runtime
 from store.data_folder import DataFolder
 from store.ports import StoreOptions
 from store.sqlite.store import SqliteStores
+from tests.bench.generator.links import message_of
+from tests.bench.processes import LoadFailed
 
-from .generator.transfers import message_of
-from .load import LoadFailed
+BODY_BYTES = 256
+TOPICS = [f"flights/{origin}" for origin in ("EWR", "JFK", "LGA")]
+CARRIERS = ("AA", "B6", "DL", "EV", "UA", "WN")
+LOG_RUN = 50
+"""Messages of one topic that arrive together."""
+
+_HEADER = encode(Described(HEADER, [True]))
+
+
+def fill_log(data: Path, last: int) -> None:
+    """Make ``data`` hold ``last`` messages in the log, as described above."""
+    publish_into(data, _messages(last))
+
+
+def _messages(count: int) -> Iterator[Published]:
+    chance = random.Random(7)
+    for start in range(1, count + 1, LOG_RUN):
+        topic = TOPICS[start // LOG_RUN % len(TOPICS)]
+        numbers = range(start, min(start + LOG_RUN, count + 1))
+        yield topic, [_message(number, topic, chance) for number in numbers], len(_HEADER)
+
+
+def _message(number: int, topic: str, chance: random.Random) -> bytes:
+    properties = [f"m-{number}", None, None, None, None, None, Symbol("application/octet-stream")]
+    carrier = CARRIERS[number % len(CARRIERS)]
+    application = {"carrier": carrier, "origin": topic[-3:], "flight": number % 8_000}
+    return (
+        _HEADER
+        + encode(Described(PROPERTIES, properties))
+        + encode(Described(APPLICATION_PROPERTIES, application))
+        + encode(Described(DATA, chance.randbytes(BODY_BYTES)))
+    )
+
 
 QUEUE = "spooled"
 LOGGED = "bench/logged"
 """The topic of messages that lie on no queue."""
-BODY_BYTES = 256
 SQLITE_MAGIC = b"SQLite format 3\0"
 RUN = 500
 """Messages that arrive together."""

@@ -1,0 +1,345 @@
+"""
+The two halves of the load generator: a publisher that sends ready-made transfer frames as fast as credit and its own
+limit allow, and a consumer with a credit window that looks at every message and accepts it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amqp_ext.codec import Described, decode
+from amqp_ext.message.sections import HEADER
+from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, acceptance, accepted_range
+from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition, parse
+
+NEAR = 96
+"""Octets from the start of a transfer's frame within which its message's header ends."""
+
+
+class DurableHeaders:
+    """Looks at the header of each delivery of a link."""
+
+    def __init__(self) -> None:
+        self._known = b""
+
+    def check(self, buffer: bytearray, start: int, stop: int) -> None:
+        """Raise ``Refused`` where the message in a transfer's frame is not durable (section 3.2.1)."""
+        if self._known and buffer.find(self._known, start, min(start + NEAR, stop)) >= 0:
+            return
+        transfer = parse(buffer, start, stop)
+        assert transfer is not None
+        header, end = decode(transfer.payload)
+        is_header = isinstance(header, Described) and header.descriptor == HEADER
+        if not is_header or not header.value or header.value[0] is not True:
+            raise Refused("a message was received that is not durable")
+        self._known = transfer.payload[:end]
+
+
+BLOCK = 256
+"""Frames written at once: about 80 KiB with 256-octet bodies, a part of a loopback socket's buffer."""
+
+STAMP = struct.Struct(">QQ")
+"""The head of a body: message number, publish time in nanoseconds of the machine's monotonic clock."""
+
+_DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
+    """What makes a durable message with a body of ``size`` octets out of its number and time stamp.
+
+    Returns:
+        That function, and where the bare message begins in what it makes.
+
+    Raises:
+        ValueError: The body has no room for both.
+    """
+    if size < STAMP.size:
+        raise ValueError(
+            f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
+        )
+    head = _DURABLE_HEADER + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
+    rest = bytes(0x61 + index % 26 for index in range(size - STAMP.size))
+    pack = STAMP.pack
+    return lambda number, stamp: head + pack(number, stamp) + rest, len(_DURABLE_HEADER)
+
+
+class TransferBlock:
+    """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
+
+    def __init__(self, size: int, *, settled: bool = False) -> None:
+        """``size`` is the body's length in octets, at least 16."""
+        # section 2.7.5: handle 0, delivery-id, delivery-tag (the id again), message-format 0, settled, more
+        fields = (
+            b"\x43"
+            + b"\x70\0\0\0\0"
+            + b"\xa0\x04\0\0\0\0"
+            + b"\x43"
+            + (b"\x41" if settled else b"\x42")
+            + b"\x42"
+        )
+        performative = b"\x00\x53" + bytes([TRANSFER]) + b"\xc0" + bytes([len(fields) + 1, 6]) + fields
+        message = message_of(size)[0](0, 0)
+        self.stride = 8 + len(performative) + len(message)
+        frame = struct.pack(">IBBH", self.stride, 2, 0, 0) + performative + message
+        identity = 8 + performative.index(b"\x70\0\0\0\0") + 1
+        tag = identity + 6
+        self._number = self.stride - size
+        self._planes = (identity, tag, self._number + 4)
+        self._frames = bytearray(frame * BLOCK)
+        self._view = memoryview(self._frames)
+
+    def fill(self, first: int, count: int, now: int) -> memoryview:
+        """Frames of deliveries ``first`` to ``first + count - 1``, stamped ``now`` ns; good until the next call."""
+        frames, stride, stop = self._frames, self.stride, count * self.stride
+        numbers = array("I", range(first, first + count))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        octets = numbers.tobytes()
+        for index in range(4):
+            plane = octets[index::4]
+            for start in self._planes:
+                frames[start + index : stop : stride] = plane
+        stamp = self._number + 8
+        for index, octet in enumerate(now.to_bytes(8, "big")):
+            frames[stamp + index : stop : stride] = bytes([octet]) * count
+        return self._view[:stop]
+
+
+MAX_OUTSTANDING = 10_000
+"""Dispositions of this many deliveries fit into the socket's buffers: a blocking send cannot deadlock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a run of publishing came to. ``latencies`` are ns from send to settlement, a message each."""
+
+    count: int
+    seconds: float
+    latencies: list[int]
+    credit: int
+
+
+class Sender:
+    """Sends numbered, time-stamped messages over one link and counts what the peer accepts."""
+
+    def __init__(self, connection: Connection, size: int, *, settled: bool = False) -> None:
+        self._connection = connection
+        self._block = TransferBlock(size, settled=settled)
+        self._settled_mode = settled
+        self._sent = 0
+        self._settled = 0
+        self._credit_limit = 0
+        self._window_limit = connection.peer_window
+        self._first_credit = 0
+        self._sent_at = array("q")
+        self._latencies: list[int] = []
+
+    def send(self, count: int, outstanding: int) -> Sent:
+        """Send ``count`` messages, at most ``outstanding`` unsettled at a time, and wait until all are accepted.
+
+        The clock starts when the first credit is there. Raises ``Refused`` on any outcome but accepted.
+        """
+        if not 0 < outstanding <= MAX_OUTSTANDING:
+            raise ValueError(f"outstanding is {outstanding}; it must be from 1 to {MAX_OUTSTANDING}")
+        self._sent_at = array("q", bytes(8 * count))
+        self._take()
+        while not self._credit_limit:
+            self._listen()
+        sock, fill, sent_at = self._connection.sock, self._block.fill, self._sent_at
+        started = time.perf_counter()
+        while self._settled < count:
+            sent = self._sent
+            room = min(self._credit_limit, self._window_limit, self._settled + outstanding, count) - sent
+            if room > 0:
+                room = min(room, BLOCK)
+                now = time.monotonic_ns()
+                sent_at[sent : sent + room] = array("q", [now]) * room
+                sock.sendall(fill(sent, room, now))
+                self._sent += room
+                if self._settled_mode:
+                    self._settled = self._sent
+                self._listen(socket.MSG_DONTWAIT)
+            else:
+                self._listen()
+        return Sent(count, time.perf_counter() - started, self._latencies, self._first_credit)
+
+    def serve(self) -> None:
+        """Be an endless source: send whatever credit allows until the peer goes away."""
+        sock, fill = self._connection.sock, self._block.fill
+        self._take()
+        try:
+            while True:
+                room = min(self._credit_limit - self._sent, BLOCK)
+                if room > 0:
+                    sock.sendall(fill(self._sent, room, time.monotonic_ns()))
+                    self._sent += room
+                self._listen(socket.MSG_DONTWAIT if room > 0 else 0)
+        except (Refused, ConnectionError):
+            return
+
+    def _listen(self, flags: int = 0) -> None:
+        """Receive from the peer and take it in. Waits for it unless ``flags`` says otherwise."""
+        try:
+            self._connection.fill(flags)
+        except BlockingIOError:
+            return
+        self._take()
+
+    def _take(self) -> None:
+        """Take in the whole frames that are there: settlements and credit."""
+        connection = self._connection
+        buffer, now = connection.buffer, time.monotonic_ns()
+        for start, stop in connection.frames():
+            if buffer[start + CODE_OFFSET] == DISPOSITION and (bounds := accepted_range(buffer, start, stop)):
+                self._accepted(*bounds, now)
+                continue
+            received = connection.control(start, stop)
+            if received is None:
+                continue
+            if received.code == FLOW:
+                self._flow(received)
+            elif received.code == DISPOSITION:
+                decoded = acceptance(received)
+                if decoded is None:
+                    raise Refused(f"a message was not accepted: {received.field(4)}")
+                self._accepted(*decoded, now)
+
+    def _accepted(self, first: int, last: int, now: int) -> None:
+        self._settled += last - first + 1
+        self._latencies += [now - then for then in self._sent_at[first : last + 1]]
+
+    def _flow(self, flow: Frame) -> None:
+        """Section 2.5.6 for the session window, 2.6.7 for link credit; both counted from 0 on this side."""
+        self._window_limit = int(flow.field(0, 0)) + int(flow.field(1, 0))
+        if flow.field(4) is not None:
+            self._credit_limit = int(flow.field(5, 0)) + int(flow.field(6, 0))
+            self._first_credit = self._first_credit or self._credit_limit
+
+
+_SIZE = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a run of consuming came to.
+
+    ``seconds`` runs from the first credit to the last message, ``through_seconds`` from the publishing of the
+    first message to the receipt of the last. ``in_order`` says that the messages were numbered without a gap or
+    a repeat; ``latencies`` are ns from publish to receipt.
+    """
+
+    count: int
+    seconds: float
+    through_seconds: float
+    in_order: bool
+    latencies: list[int]
+
+
+class Receiver:
+    """Receives over one link, keeps the credit topped up and accepts each delivery.
+
+    The acceptances of what one read of the socket brought leave as one ranged disposition, as proton's engine
+    sends them too.
+    """
+
+    def __init__(self, connection: Connection, size: int, *, durable: bool = False) -> None:
+        """With ``durable`` every message has to be that."""
+        self._headers = DurableHeaders() if durable else None
+        self._connection = connection
+        self._size = size
+        self._received = 0
+        self._delivery_id: int | None = None
+
+    def receive(self, count: int, credit: int, *, timed: bool = False) -> Received:
+        """Receive and accept ``count`` messages with a window of ``credit``, never more than is still wanted.
+
+        With ``timed``, publish-to-receipt latencies are kept.
+        """
+        connection = self._connection
+        started = time.perf_counter()
+        granted = min(credit, count)
+        connection.flow(0, 0, granted)
+        numbers: list[int] = []
+        latencies: list[int] = []
+        published = 0
+        while self._received < count:
+            connection.fill()  # nothing can be there before it: the link had no credit
+            before = len(numbers)
+            stamps = self._take(numbers)
+            published = published or (stamps[0] if stamps else 0)
+            if timed:
+                now = time.monotonic_ns()
+                latencies += [now - stamp for stamp in stamps]
+            self._accept(len(numbers) - before)
+            wanted = min(self._received + credit, count)
+            if wanted - granted >= max(credit // 2, 1) or wanted == count > granted:
+                granted = wanted
+                connection.flow(self._received, self._received, granted - self._received)
+        seconds = time.perf_counter() - started
+        through = (time.monotonic_ns() - published) / 1e9
+        in_order = numbers == list(range(numbers[0], numbers[0] + count))
+        return Received(self._received, seconds, through, in_order, latencies)
+
+    def serve(self, credit: int) -> None:
+        """Be an endless sink: accept everything until the peer goes away."""
+        connection = self._connection
+        connection.flow(0, 0, credit)
+        granted = credit
+        try:
+            while True:
+                connection.fill()
+                numbers: list[int] = []
+                self._take(numbers)
+                self._accept(len(numbers))
+                if self._received + credit - granted >= credit // 2:
+                    granted = self._received + credit
+                    connection.flow(self._received, self._received, credit)
+        except (Refused, ConnectionError):
+            return
+
+    def _take(self, numbers: list[int]) -> list[int]:
+        """Take every whole frame out of the buffer; append message numbers, return publish times."""
+        connection, size_of, stamp_of, size = (
+            self._connection,
+            _SIZE.unpack_from,
+            STAMP.unpack_from,
+            self._size,
+        )
+        buffer, at, end = connection.buffer, connection.start, connection.end
+        stamps: list[int] = []
+        while end - at >= 8:
+            stop = at + size_of(buffer, at)[0]
+            if stop > end:
+                break
+            if stop - at > size and buffer[at + CODE_OFFSET] == TRANSFER:
+                if self._delivery_id is None:
+                    self._first(connection.control(at, stop))
+                if self._headers is not None:
+                    self._headers.check(buffer, at, stop)
+                number, stamp = stamp_of(buffer, stop - size)
+                numbers.append(number)
+                stamps.append(stamp)
+            else:
+                connection.start = stop
+                connection.control(at, stop)
+            at = stop
+        connection.start = at
+        return stamps
+
+    def _first(self, transfer: Frame | None) -> None:
+        if transfer is None or transfer.field(4, False) or transfer.field(5, False):
+            raise Refused("the first delivery was settled or in several frames; this generator wants neither")
+        self._delivery_id = int(transfer.field(1))
+
+    def _accept(self, count: int) -> None:
+        if count and self._delivery_id is not None:
+            first = self._delivery_id
+            self._connection.sock.sendall(disposition(first, first + count - 1))
+            self._delivery_id = first + count
+            self._received += count

@@ -1,0 +1,263 @@
+"""
+Every measurement works, in small; the table's medians, ratios and verdicts; what data folders are filled with; the
+gauge of the machine's other work.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.config import ReplayLog, Vpn
+from gateway.core.model import CONTENT, WHOLE
+from store.sqlite.recovery import recover
+from tests.bench import neighbours
+from tests.bench.__main__ import measure
+from tests.bench.crowds import LINKS, subscribe, waiting_readers
+from tests.bench.filled import (
+    BODY_BYTES,
+    LOGGED,
+    QUEUE,
+    TOPICS,
+    fill,
+    fill_log,
+    message_file,
+    numbered,
+    publish_into,
+)
+from tests.bench.measured import company, postgresql, rates, weights
+from tests.bench.measured.sizes import QUICK
+from tests.bench.neighbours import Neighbours
+from tests.bench.processes import ROOT, LoadFailed, recv
+from tests.bench.report import disturbances, judge, table
+from tests.bench.rows import ROWS, Measurement, beside_before, chosen
+from tests.support.postgresql import MISSING, NoServer
+from tests.support.running import RunningGateway, settings_for
+
+SMALL = replace(
+    QUICK,
+    bulk=3_000,
+    single=50,
+    fanned=600,
+    subscribers=20,
+    history=1_000,
+    spooled=1_000,
+    logged=3_000,
+    purged=3_000,
+    deep=6_000,
+    worked=3_000,
+    readers=150,
+    routes=20,
+    minutes=0.05,
+    before=ROOT,
+)
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        rates.queue,
+        rates.before,
+        rates.many_routes,
+        rates.fan_out,
+        rates.wide_fan,
+        company.purging,
+        company.copying,
+        company.paced,
+        company.consoles,
+        weights.recovery,
+        weights.deep,
+        weights.idle_readers,
+        weights.worked,
+        weights.endpoints,
+        weights.mixed,
+        pytest.param(postgresql.postgresql, marks=pytest.mark.postgresql),
+    ],
+)
+def test_a_measurement_brings_the_figures_of_its_rows(measurement: Measurement, tmp_path: Path) -> None:
+    """What was published is there in its order, or the measurement fails; each row finds its figure and its limit."""
+    found = measurement(tmp_path, SMALL)
+
+    assert {name: value for name, value in found.items() if value <= 0} == {}
+    rows = [row for row in map(beside_before, ROWS) if row.needs == (measurement,)]
+    for row in rows:
+        assert row.figure in found
+        assert row.limit is None or row.limit in found
+    assert rows or measurement in (rates.queue, rates.before)
+
+
+def test_a_row_may_be_held_against_another_checkout() -> None:
+    """Processor time is compared with what it was; other rows stay as they are."""
+    rows = {row.name: beside_before(row) for row in ROWS}
+
+    assert {name for name, row in rows.items() if rates.before in row.needs} == {"publish-cpu", "consume-cpu"}
+    assert rows["publish-cpu"].limit == "before_publish_cpu_us"
+    assert rows["consume-cpu"].limit == "before_consume_cpu_us"
+    assert str(rows["publish-cpu"].bounds[0]) == "<= 0.85x limit"
+
+
+def test_what_needs_a_server_that_is_not_installed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence says what is missing; it is no failure, and the row has no figure."""
+
+    def none() -> Path:
+        raise NoServer(MISSING)
+
+    monkeypatch.setattr("tests.support.postgresql.programs", none)
+
+    rounds, failures = measure(chosen(["postgresql-publish"]), SMALL, tmp_path)
+
+    assert (rounds, failures) == ([{}], 0)
+    assert f"left out: {MISSING}" in capsys.readouterr().err
+
+
+PUBLISH = next(row for row in ROWS if row.name == "publish")
+ROUNDS = [
+    {"publish": 60_000.0, "sqlite_write": 100_000.0, "container_publish": 10_000.0},
+    {"publish": 30_000.0, "sqlite_write": 60_000.0, "container_publish": 5_000.0},
+    {"publish": 90_000.0, "sqlite_write": 300_000.0, "container_publish": 10_000.0},
+]
+
+
+def test_ratios_are_medians_of_each_rounds_own() -> None:
+    """A slow round compares with its own limit: the ratio is no quotient of medians."""
+    line = judge(PUBLISH, ROUNDS)
+
+    assert (line.figure, line.limit) == (60_000, 100_000)
+    assert line.ratio == pytest.approx(0.5)
+    assert line.container_ratio == pytest.approx(6)
+    assert line.verdict == "ok"
+
+
+def test_one_requirement_missed_is_short() -> None:
+    """All bounds of a row must hold."""
+    slower = [figures | {"publish": figures["publish"] * 0.8} for figures in ROUNDS]
+
+    assert judge(PUBLISH, slower).verdict == "short"
+
+
+def test_a_requirement_without_its_measurement_is_short() -> None:
+    """Nothing is ok because its baseline failed to run."""
+    unmatched = [{"publish": 60_000.0, "sqlite_write": 100_000.0}]
+
+    assert judge(PUBLISH, unmatched).verdict == "short"
+
+
+def test_a_row_without_requirements_has_no_verdict() -> None:
+    """A figure for information is neither ok nor short."""
+    assert judge(replace(PUBLISH, bounds=()), ROUNDS).verdict == ""
+
+
+def test_the_table_has_a_line_for_each_row() -> None:
+    """Header, rule, rows."""
+    text = table([judge(PUBLISH, ROUNDS)]).splitlines()
+
+    assert [line.split()[0] for line in text] == ["row", "-" * len(text[1]), "publish"]
+    assert "60,000 msg/s" in text[2]
+
+
+def test_rows_are_chosen_by_the_beginning_of_their_name() -> None:
+    """``replay`` means both replays; a name that fits nothing is an error that lists the rows."""
+    assert [row.name for row in chosen(["replay"])] == ["replay-log", "replay-endpoint"]
+    with pytest.raises(ValueError, match=r"no row swim; there are .*publish"):
+        chosen(["publish", "swim"])
+
+
+def test_measurements_beside_a_busy_neighbour_are_named() -> None:
+    """Quiet ones are not."""
+    rounds = [{"others_cores_queue": 0.1}, {"others_cores_queue": 1.24, "publish": 60_000.0}]
+
+    assert disturbances(rounds) == ["queue in round 2 (1.2 cores)"]
+
+
+SPOOLED, ALL = 1_200, 3_000
+
+
+def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: Path) -> None:
+    """They are numbered without a gap, and a gateway takes them up as its own."""
+    fill(tmp_path, SPOOLED, ALL)
+
+    with RunningGateway(settings_for(tmp_path)) as gateway:
+        assert gateway.depth(QUEUE) == SPOOLED
+        recv(gateway.address, f"queue://{QUEUE}", SPOOLED)
+        recv(gateway.address, "log://>", ALL, "--start", "beginning")
+        recv(gateway.address, f"log://{LOGGED}", ALL - SPOOLED, "--start", "beginning")
+
+
+def test_a_start_after_a_stop_has_nothing_to_count(tmp_path: Path) -> None:
+    """A stop commits what is on its way, and counts what lies on queues after that."""
+    fill(tmp_path, SPOOLED, ALL)
+
+    (queue,) = recover(message_file(tmp_path)).endpoints
+    assert (queue.parts[WHOLE].messages, queue.parts[WHOLE].later_messages) == (SPOOLED, 0)
+
+
+def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) -> None:
+    """As many of each as of the others, and every one with a body of its size."""
+    fill_log(tmp_path, 450)
+
+    with RunningGateway(settings_for(tmp_path)) as gateway:
+        reader = gateway.call(lambda running: running.vpns["default"].reader)
+        rows = reader.log_page(1, 451, ()).rows
+    assert {topic: sum(row[2] == topic for row in rows) for topic in TOPICS} == dict.fromkeys(TOPICS, 150)
+    assert all(len(row[CONTENT]) > BODY_BYTES for row in rows)
+
+
+def test_a_message_that_nobody_takes_is_not_passed_over(tmp_path: Path) -> None:
+    """A folder with less than was asked for would make a fast figure."""
+    with pytest.raises(LoadFailed, match="nobody wanted"):
+        publish_into(tmp_path, numbered("a", 0, 10), Vpn(replay_log=ReplayLog(enabled=False)))
+
+
+COUNT = LINKS + 3
+
+
+def test_durable_subscriptions_stay_when_their_client_is_gone(tmp_path: Path) -> None:
+    """Each is an endpoint of its own, subscribed to the topic."""
+    with RunningGateway(settings_for(tmp_path)) as gateway:
+        subscribe(gateway.address, "topic://a/b", COUNT)
+
+        assert gateway.endpoints() == {f"durable{n}" for n in range(COUNT)}
+        assert gateway.subscriptions("durable7") == ["a/b"]
+
+
+def test_log_readers_wait_on_few_connections(tmp_path: Path) -> None:
+    """More than one connection's links are shared out."""
+    with RunningGateway(settings_for(tmp_path)) as gateway, waiting_readers(gateway.address, COUNT):
+        assert gateway.log_readers() == COUNT
+        assert gateway.connections() == 2
+
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass"
+
+
+def test_a_child_that_was_waited_for_is_ours() -> None:
+    """Servers and generators run as children: their time must not be taken for a neighbour's."""
+    own, busy = neighbours._own_seconds(), neighbours._busy_seconds()
+
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+
+    assert neighbours._own_seconds() - own >= 0.28
+    assert neighbours._busy_seconds() - busy >= 0.28
+
+
+@pytest.mark.parametrize(("busy", "own", "cores"), [(3.0, 1.0, 1.0), (1.0, 1.0, 0.0), (1.0, 1.5, 0.0)])
+def test_others_have_what_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, busy: float, own: float, cores: float
+) -> None:
+    """Busy less own, by elapsed time, and never negative: clock ticks are coarse."""
+    readings = {"_busy_seconds": [0.0, busy], "_own_seconds": [0.0, own]}
+    for name, values in readings.items():
+        monkeypatch.setattr(neighbours, name, iter(values).__next__)
+    monkeypatch.setattr(neighbours, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
+
+    with Neighbours() as beside:
+        pass
+
+    assert beside.cores == cores

@@ -1,0 +1,182 @@
+"""The fuzzer on real gateways, its numbers, and the inputs that they stand for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import Campaign, Settings, narrowed, trouble
+from tests.fuzz.driver import Progress, play
+from tests.fuzz.made.kind import Answer, Kind, Listener
+from tests.fuzz.made.kinds import NAMES, all_kinds
+from tests.fuzz.made.requests import TOKEN
+from tests.fuzz.planted_gateway import PLANTED
+from tests.fuzz.target import Target
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PATIENT = 60.0
+"""Seconds that a bystander may wait beside other tests: how long is no matter of these."""
+
+planted = partial(Target, "tests.fuzz.planted_gateway")
+
+
+def settings(folder: Path, *only: str, most_inputs: int) -> Settings:
+    Progress(folder / "state.json", seed=1).save()
+    return Settings(folder, seconds=60, only=only, longest_wait_s=PATIENT, most_inputs=most_inputs, causes=1)
+
+
+def test_a_planted_mistake_is_found_and_made_small(tmp_path: Path) -> None:
+    """The finding names one input that brings it back; a gateway without the mistake does not mind that input."""
+    campaign = Campaign(settings(tmp_path, "addresses", most_inputs=45), lambda line: None, planted)
+    campaign.run()
+    found = json.loads(campaign.files[0].read_text())
+    name, [number] = found["cause"]
+    assert (name, found["seed"]) == ("addresses", 1)
+    assert "connection_failed" in found["log"][0]
+    assert found["replay"] == f"./run soak fuzz --seed 1 --replay addresses:{number}-{number}"
+    sent = bytes.fromhex(found["sent"][str(number)])
+    assert PLANTED.encode() in sent
+    with Target() as sound:
+        assert sound.kinds[name].input(1, number) == sent
+        assert trouble(sound, sound.kinds[name], 1, [number]) is None
+        assert sound.stop() is None
+
+
+def test_every_kind_gets_through_to_the_gateway(tmp_path: Path) -> None:
+    """Inputs of each kind, in turns, are handled and leave no finding."""
+    campaign = Campaign(settings(tmp_path, most_inputs=3_000), lambda line: None)
+    assert campaign.run() >= 3_000
+    assert [file.read_text() for file in campaign.files] == []
+    counts = Progress(tmp_path / "state.json").counts
+    assert {kind for kind in NAMES if not counts.get(kind)} == set()
+
+
+def test_a_stream_that_never_ends_holds_nothing_up() -> None:
+    """Server-Sent Events go on until their client leaves; what came after them is left for another connection."""
+    with Target() as target:
+        kind = target.kinds["http"]
+        headers = b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode()
+        live = b"GET /SEMP/v2/monitor/msgVpns/default/replayLogs/default/live" + headers + b"\r\n\r\n"
+        health = b"GET /healthz" + headers + b"\r\n\r\n"
+        played = asyncio.run(play(kind, target.addresses[kind.where], [health, live, health]))
+        assert (played.handled, played.wrong) == (3, None)
+        assert b"text/event-stream" in played.received
+        assert target.stop() is None
+
+
+def test_halving_ends_at_the_input_that_fails() -> None:
+    """One of many is found; where two are needed together, both halves are kept."""
+    assert narrowed(range(100), lambda numbers: 77 in numbers) == [77]
+    assert narrowed(range(8), lambda numbers: {1, 6} <= set(numbers)) == list(range(8))
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    """Seed, counts and the next number are the file's; what was under way is handed out again."""
+    first = Progress(tmp_path / "state.json", seed=7)
+    done, under_way = first.take("frames", 10), first.take("frames", 10)
+    first.finish("frames", done, 10)
+    first.save()
+
+    second = Progress(tmp_path / "state.json")
+
+    assert (second.seed, second.counts) == (7, {"frames": 10})
+    assert [second.take("frames", 10), second.take("frames", 10)] == [under_way, range(20, 30)]
+
+
+def test_what_a_connection_did_not_get_to_comes_again(tmp_path: Path) -> None:
+    """Behind the input that ended a connection others were sent that nobody read."""
+    progress = Progress(tmp_path / "state.json", seed=1)
+    taken = progress.take("addresses", 100)
+    progress.finish("addresses", taken, 40)
+
+    assert progress.counts == {"addresses": 40}
+    assert progress.take("addresses", 25) == range(40, 65)
+    assert progress.take("addresses", 100) == range(65, 100)
+    assert progress.under_way() == [("addresses", range(40, 65)), ("addresses", range(65, 100))]
+
+
+def test_who_begins_anew_has_another_seed_and_no_counts(tmp_path: Path) -> None:
+    """``--fresh``, and a seed that is not the file's; the file's own seed goes on."""
+    file = tmp_path / "state.json"
+    first = Progress(file, seed=7)
+    first.finish("http", first.take("http", 5), 5)
+    first.save()
+
+    assert Progress(file, is_fresh=True).counts == {}
+    assert Progress(file, seed=8).counts == {}
+    assert Progress(file, seed=7).counts == {"http": 5}
+
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = {
+    "paths": {
+        "/SEMP/v2/config/msgVpns/{vpn}/queues": {
+            "post": {
+                "requestBody": {
+                    "content": {
+                        "application/json": {"schema": {"properties": {"queueName": {}, "owner": {}}}}
+                    }
+                }
+            },
+            "get": {"parameters": [{"name": "count", "in": "query"}]},
+        }
+    }
+}
+KINDS = all_kinds(DOCUMENT)
+SOME = range(300)
+
+_DIGESTS = """
+import hashlib
+from tests.fuzz.test_fuzz import KINDS, SOME
+for kind in KINDS.values():
+    made = b"".join(kind.input(3, number, number % 100) for number in SOME)
+    print(kind.name, hashlib.sha256(made).hexdigest())
+"""
+
+
+def test_a_number_means_the_same_input_in_every_process() -> None:
+    """Neither the hashes of texts, which change from process to process, nor what was made before has a say."""
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", _DIGESTS],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_another_number_or_seed_is_another_input(kind: Kind) -> None:
+    """Of so many most are not alike, and another seed makes others."""
+    made = {kind.input(3, number) for number in SOME}
+    assert len(made) > len(SOME) / 3
+    assert kind.input(3, 0) == kind.input(3, 0)
+    assert [kind.input(3, number) for number in range(5)] != [kind.input(4, number) for number in range(5)]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_inputs_of_one_connection_fit_into_what_it_may_send(kind: Kind) -> None:
+    """No frame of those kinds that share a connection is larger than the gateway takes, or it would end the others'."""
+    if kind.answer is Answer.END or kind.where is Listener.ADMINISTRATION:
+        return
+    for number in SOME:
+        made, at = kind.input(3, number), 0
+        while at < len(made):
+            size = int.from_bytes(made[at : at + 4], "big")
+            assert 8 <= size <= 65_536
+            at += size
+        assert at == len(made)

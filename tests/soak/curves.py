@@ -1,0 +1,268 @@
+"""
+What a gateway weighs and does every ten seconds of a run: samples, whether their curves stayed flat, and the report
+at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+
+from tests.soak.client import Run
+from tests.system.gateway_process import GatewayProcess
+
+_LINE = re.compile(r"^(\w+?)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+_LE = re.compile(r'le="([^"]+)"')
+RATES = {
+    "published_per_second": "rewind_published_messages_total",
+    "settled_per_second": "rewind_settled_messages_total",
+    "replayed_per_second": "rewind_replayed_messages_total",
+    "trimmed_per_second": "rewind_trimmed_ids_total",
+}
+LAG = "rewind_loop_lag_seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A moment; rates, lags and waits are of the time since the one before."""
+
+    seconds: float
+    """Since the run began."""
+    resident_bytes: int
+    file_bytes: int
+    """Of the Message VPN's file, without its WAL."""
+    wal_bytes: int
+    descriptors: int
+    threads: int
+    processor_share: float
+    """Of one core."""
+    loop_lag_mean_ms: float
+    loop_lag_most_ms: float
+    """The bound of the histogram's bucket that the longest fell into; infinite past the last one."""
+    longest_wait_ms: float
+    """Of the bystander, from publish to receipt."""
+    published_per_second: float
+    settled_per_second: float
+    replayed_per_second: float
+    trimmed_per_second: float
+
+    def fields(self) -> dict[str, float]:
+        """By name."""
+        return asdict(self)
+
+
+class Sampler:
+    """Takes samples of one gateway."""
+
+    def __init__(self, gateway: GatewayProcess, run: Run) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._started = self._last = time.monotonic()
+        self._processor = gateway.cpu_seconds()
+        self._metrics: Mapping[str, float] = {}
+
+    def sample(self, metrics: str) -> Sample:
+        """A sample; ``metrics`` is a scrape of now."""
+        gateway = self._gateway
+        now, processor = time.monotonic(), gateway.cpu_seconds()
+        elapsed = max(now - self._last, 1e-9)
+        found = totals(metrics)
+        before = self._metrics
+        delta = {name: value - before.get(name, 0.0) for name, value in found.items()}
+        process = Path(f"/proc/{gateway.pid}")
+        sizes = [(path.name, path.stat().st_size) for path in gateway.data.iterdir() if path.is_file()]
+        sample = Sample(
+            seconds=round(now - self._started, 1),
+            resident_bytes=gateway.resident_bytes(),
+            file_bytes=sum(size for name, size in sizes if not name.endswith(("-wal", "-shm"))),
+            wal_bytes=sum(size for name, size in sizes if name.endswith("-wal")),
+            descriptors=len(os.listdir(process / "fd")),
+            threads=len(os.listdir(process / "task")),
+            processor_share=(processor - self._processor) / elapsed,
+            loop_lag_mean_ms=1000 * delta.get(f"{LAG}_sum", 0) / max(delta.get(f"{LAG}_count", 0), 1),
+            loop_lag_most_ms=1000 * _highest_bucket(delta),
+            longest_wait_ms=1000 * self._run.take_longest_wait(),
+            **{field: max(delta.get(metric, 0.0), 0.0) / elapsed for field, metric in RATES.items()},
+        )
+        self._last, self._processor, self._metrics = now, processor, found
+        return sample
+
+
+def totals(metrics: str) -> dict[str, float]:
+    """The series of a scrape: the sum over its labels of each name; of a histogram's buckets by their bound."""
+    found: dict[str, float] = {}
+    for name, labels, value in _LINE.findall(metrics):
+        bound = _LE.search(labels)
+        key = f"{name}:{bound.group(1)}" if bound else name
+        found[key] = found.get(key, 0.0) + float(value)
+    return found
+
+
+def _highest_bucket(delta: Mapping[str, float]) -> float:
+    """Seconds: the least bound that all of the time's measurements are within; 0 where there were none."""
+    count = delta.get(f"{LAG}_count", 0)
+    bounds = sorted(
+        float(name.rpartition(":")[2])
+        for name, value in delta.items()
+        if name.startswith(f"{LAG}_bucket:") and value >= count
+    )
+    return bounds[0] if bounds and count else 0.0
+
+
+LEAST_SAMPLES = 8
+"""Two to a quarter. A run of fewer says nothing about growth."""
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """How much more the last quarter may have than the second."""
+
+    name: str
+    """Of a sample's field."""
+    share: float
+    """Of the second quarter."""
+    allowance: float
+    """On top, in the field's unit, for what is small."""
+
+
+BOUNDS = (
+    Bound(name="resident_bytes", share=0.10, allowance=10 * MEGABYTE),
+    Bound(name="file_bytes", share=0.10, allowance=20 * MEGABYTE),
+    Bound(name="wal_bytes", share=0.50, allowance=20 * MEGABYTE),
+    Bound(name="descriptors", share=0.10, allowance=8),
+    Bound(name="threads", share=0.0, allowance=4),
+)
+"""A leak of an hour's length passes none of them; what an allocator or a checkpoint does from minute to minute does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one resource."""
+
+    bound: Bound
+    second: float
+    """Mean of the second quarter."""
+    last: float
+    """Mean of the last."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the last quarter is within the bound."""
+        return self.last <= self.second * (1 + self.bound.share) + self.bound.allowance
+
+
+def verdict(bound: Bound, values: Sequence[float]) -> Verdict:
+    """
+    Compare.
+
+    Args:
+        values: Of a run, evenly spaced in time, at least ``LEAST_SAMPLES``.
+    """
+    if len(values) < LEAST_SAMPLES:
+        raise ValueError(f"{len(values)} samples say nothing about growth; {LEAST_SAMPLES} are the least")
+    quarter = len(values) // 4
+    second, last = values[quarter : 2 * quarter], values[-quarter:]
+    return Verdict(bound, sum(second) / quarter, sum(last) / quarter)
+
+
+ROWS = 24
+"""Of the table: each is the mean of as many samples, its waits and lags the longest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One of a sample's fields, as it is shown."""
+
+    field: str
+    title: str
+    unit: float = 1.0
+    of: Callable[[Sequence[float]], float] = lambda values: sum(values) / len(values)
+
+
+CURVES = (
+    Curve("resident_bytes", "memory MB", MEGABYTE),
+    Curve("file_bytes", "file MB", MEGABYTE),
+    Curve("wal_bytes", "WAL MB", MEGABYTE),
+    Curve("descriptors", "descriptors"),
+    Curve("threads", "threads"),
+    Curve("processor_share", "processor %", 0.01),
+    Curve("loop_lag_mean_ms", "lag ms"),
+    Curve("loop_lag_most_ms", "most lag ms <", of=max),
+    Curve("longest_wait_ms", "most wait ms", of=max),
+    Curve("published_per_second", "in/s"),
+    Curve("settled_per_second", "settled/s"),
+    Curve("replayed_per_second", "replayed/s"),
+    Curve("trimmed_per_second", "trimmed/s"),
+)
+
+WIDTH, HEIGHT, GAP = 900, 90, 26
+"""Of a panel of the picture, in pixels, and what its title takes."""
+
+
+def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
+    """One for each bound; none where the run was too short."""
+    if len(samples) < LEAST_SAMPLES:
+        return []
+    return [verdict(bound, [sample.fields()[bound.name] for sample in samples]) for bound in BOUNDS]
+
+
+def table(samples: Sequence[Sample]) -> str:
+    """The curves as text: a row for a stretch of time."""
+    rows = [["minute", *(curve.title for curve in CURVES)]]
+    each = max(1, -(-len(samples) // ROWS))
+    for start in range(0, len(samples), each):
+        stretch = [sample.fields() for sample in samples[start : start + each]]
+        cells = [f"{stretch[-1]['seconds'] / 60:.1f}"]
+        for curve in CURVES:
+            value = curve.of([fields[curve.field] for fields in stretch]) / curve.unit
+            cells.append(f"{value:.1f}" if value < 10 else f"{value:,.0f}")
+        rows.append(cells)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def picture(samples: Sequence[Sample]) -> str:
+    """The curves as SVG: a panel each, from 0 to the highest value."""
+    end = max((sample.seconds for sample in samples), default=0.0) or 1.0
+    panels = []
+    for index, curve in enumerate(CURVES):
+        values = [sample.fields()[curve.field] / curve.unit for sample in samples]
+        values = [value if value < float("inf") else 0.0 for value in values]
+        most = max(values, default=0.0) or 1.0
+        top = index * (HEIGHT + GAP) + GAP
+        points = " ".join(
+            f"{WIDTH * sample.seconds / end:.1f},{top + HEIGHT * (1 - value / most):.1f}"
+            for sample, value in zip(samples, values, strict=True)
+        )
+        panels.append(
+            f'<text x="0" y="{top - 6}">{escape(curve.title)}: 0 to {most:,.1f}</text>'
+            f'<rect x="0" y="{top}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#ccc"/>'
+            f'<polyline points="{points}" fill="none" stroke="#06c"/>'
+        )
+    height = len(CURVES) * (HEIGHT + GAP)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {WIDTH + 20} {height + 10}" '
+        f'font-family="sans-serif" font-size="13">{"".join(panels)}</svg>\n'
+    )
+
+
+def sentences(found: Sequence[Verdict]) -> list[str]:
+    """What each verdict says."""
+    return [
+        f"{one.bound.name}: {_number(one.second)} in the second quarter, {_number(one.last)} in the last: "
+        f"{'flat' if one.is_flat else 'NOT FLAT'}"
+        for one in found
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value / MEGABYTE:,.1f} MB" if value >= MEGABYTE else f"{value:,.1f}"
