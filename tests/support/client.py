@@ -580,3 +580,31 @@ def _put_capabilities(terminus: Terminus, capabilities: Sequence[str]) -> None:
 def texts(messages: Iterable[Received]) -> list[str]:
     """The bodies of messages."""
     return [message.text for message in messages]
+
+
+def refusal(attach: Callable[..., Any], *arguments: Any, **options: Any) -> Refused:
+    """Why an attach is refused; fails if it is not."""
+    try:
+        attach(*arguments, **options)
+    except Refused as refused:
+        return refused
+    raise AssertionError("the attach is not refused")
+
+
+def browsing(link: Link) -> None:
+    """Sets up a link that browses (distribution mode copy)."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def with_properties(properties: dict[str, Any]) -> Callable[[Link], None]:
+    """Sets up a link with properties, by symbol."""
+
+    def set_up(link: Link) -> None:
+        link.properties = {symbol(key): value for key, value in properties.items() if value is not None}
+
+    return set_up
+
+
+def numbered(*numbers: int) -> list[str]:
+    """Texts of numbers, as of a ``range`` with these arguments."""
+    return [str(number) for number in range(*numbers)]

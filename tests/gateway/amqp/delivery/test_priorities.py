@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from proton import Delivery, Link, Terminus
+from proton import Delivery
 
 from amqp_ext.codec import UByte
 from gateway.config import Limits, Queue, Vpn
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, browsing, texts
 from tests.support.messages import HEADER, data, section
 from tests.support.running import RunningGateway
 
@@ -40,10 +40,10 @@ def message(number: int, priority: int | None = None) -> bytes:
     return section(HEADER, [None, UByte(priority)]) + data(number)
 
 
-def shuffled(count: int, seed: int = 1) -> list[tuple[int, int]]:
+def shuffled(count: int, seed: int = 1, first: int = 0) -> list[tuple[int, int]]:
     """(number, priority) of so many messages, as they are published."""
     priorities = random.Random(seed)
-    return [(number, priorities.randrange(10)) for number in range(count)]
+    return [(first + number, priorities.randrange(10)) for number in range(count)]
 
 
 def by_priority(numbered: Iterable[tuple[int, int]]) -> list[str]:
@@ -69,10 +69,6 @@ def collect(client: Client, count: int, address: str = "urgent") -> list[Receive
     return taken
 
 
-def browsing(link: Link) -> None:
-    link.source.distribution_mode = Terminus.DIST_MODE_COPY
-
-
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
@@ -95,48 +91,38 @@ def test_what_no_header_says_is_four_and_above_nine_is_nine(gateway: RunningGate
     assert texts(client.receiver("urgent").drain()) == ["4", "5", "3", "2", "6", "1"]
 
 
-def test_what_comes_later_overtakes(gateway: RunningGateway, client: Client) -> None:
-    """A message of a higher priority is next, however long others have waited for credit."""
-    publish(client, [(1, 4), (2, 4)])
-    receiver = client.receiver("urgent", credit=1)
-    assert texts(receiver.take_and_accept(1)) == ["1"]
-    publish(client, [(3, 9), (4, 0)])
-    assert texts(receiver.drain()) == ["3", "2", "4"]
-
-
 # --- deep queues and restarts -----------------------------------------------------------------------------------------
 
 
-def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect) -> None:
-    """With windows of 20 and pages of 10: what lies in the store comes in its turn, and new messages in theirs."""
-    gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
-    client = connect(gateway)
-    numbered = shuffled(600)
-    publish(client, numbered)
-    first = collect(client, 100)
-    assert texts(first) == by_priority(numbered)[:100]
-    later = [(number + 1_000, priority) for number, priority in shuffled(300, seed=2)]
-    publish(client, later)
-    gone = {int(one.text) for one in first}
-    left = [one for one in numbered if one[0] not in gone] + later
-    assert texts(collect(client, 800)) == by_priority(left)
-    assert gateway.depth("urgent") == 0
-
-
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
-def test_the_order_outlives_a_restart(start: Start, connect: Connect, limits: Limits) -> None:
-    """Also when some were taken, and others come after it."""
+@pytest.mark.parametrize(
+    ("limits", "restarts"),
+    [(Limits(), True), (SMALL, True), (SMALL, False)],
+    ids=["wide", "narrow", "narrow, without a restart"],
+)
+def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect, limits: Limits, restarts: bool) -> None:
+    """What lies in the store comes in its turn, with its own count of failures, and new messages in theirs."""
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     numbered = shuffled(300)
+    order = by_priority(numbered)
     client = connect(gateway)
     publish(client, numbered)
-    assert texts(collect(client, 50)) == by_priority(numbered)[:50]
-    gateway.restart()
-    client = connect(gateway)
-    later = [(number + 1_000, priority) for number, priority in shuffled(100, seed=3)]
+    receiver = client.receiver("urgent", credit=50)
+    taken = receiver.take(50)
+    assert texts(taken) == order[:50]
+    receiver.modify(taken[:20:3], failed=True)
+    receiver.settle([one for place, one in enumerate(taken[:20]) if place % 3], Delivery.RELEASED)
+    receiver.settle(taken[20:])
+    receiver.close()
+    if restarts:
+        gateway.restart()
+        client = connect(gateway)
+    later = shuffled(100, seed=3, first=1_000)
     publish(client, later)
-    left = [one for one in numbered if str(one[0]) in by_priority(numbered)[50:]] + later
-    assert texts(collect(client, 350)) == by_priority(left)
+    left = [one for one in numbered if str(one[0]) not in order[20:50]] + later
+    found = collect(client, 370)
+    assert texts(found) == by_priority(left)
+    assert {one.text for one in found if one.delivery_count} == {*order[:20:3]}
+    assert gateway.depth("urgent") == 0
 
 
 @pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
@@ -195,24 +181,6 @@ def test_what_comes_back_keeps_its_place(start: Start, connect: Connect, limits:
     assert failed == {*order[0:20:2], *order[20:30], *order[40:60]}
 
 
-def test_failed_deliveries_are_counted_over_a_restart(start: Start, connect: Connect) -> None:
-    """Each priority's pages bring their own counts, and none of another's."""
-    gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
-    numbered = shuffled(60)
-    client = connect(gateway)
-    publish(client, numbered)
-    receiver = client.receiver("urgent", credit=60)
-    taken = receiver.take(60)
-    receiver.modify(taken[::3], failed=True)
-    receiver.settle(taken[1::3], Delivery.RELEASED)
-    receiver.settle(taken[2::3], Delivery.RELEASED)
-    receiver.close()
-    gateway.restart()
-    back = collect(connect(gateway), 60)
-    assert texts(back) == by_priority(numbered)
-    assert [one.delivery_count for one in back] == [1, 0, 0] * 20
-
-
 def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, client: Client) -> None:
     """What is rejected goes to the dead message queue with its header, and comes from there by its priority."""
     publish(client, [(1, 2), (2, 8), (3, 5)])
@@ -226,29 +194,6 @@ def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, cl
 
 
 # --- several consumers, selectors, browsers --------------------------------------------------------------------------
-
-
-def test_consumers_share_by_priority(gateway: RunningGateway, client: Client) -> None:
-    """Two consumers get all there is; each one sees priorities fall, and each priority in order."""
-    numbered = shuffled(400)
-    first, second = client.receiver("urgent"), client.receiver("urgent")
-    publish(client, numbered)
-    seen = [first.drain(), second.drain()]
-    assert sorted(texts([*seen[0], *seen[1]]), key=int) == [str(number) for number, _ in numbered]
-    order = {text: place for place, text in enumerate(by_priority(numbered))}
-    for taken in seen:
-        places = [order[one.text] for one in taken]
-        assert places == sorted(places)
-
-
-def test_an_exclusive_queue_goes_by_priority(start: Start, connect: Connect) -> None:
-    """What the active consumer had and lost, the next one gets, in its place."""
-    client = connect(start(vpn=Vpn(queues={"urgent": Queue(priorities=True, exclusive="wait")})))
-    active, waiting = client.receiver("urgent", credit=4), client.receiver("urgent", credit=10)
-    publish(client, [(1, 1), (2, 9), (3, 1), (4, 9), (5, 4)])
-    assert len(active.take(4)) == 4
-    active.close()
-    assert texts(waiting.take_and_accept(5)) == ["2", "4", "5", "1", "3"]
 
 
 @pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
@@ -356,7 +301,7 @@ def test_a_cancelled_replay_leaves_what_is_live(start: Start, connect: Connect) 
     publish(client, shuffled(100))
     gateway.start_replay("urgent", "beginning")
     client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
-    live = [(number + 1_000, priority) for number, priority in shuffled(100, seed=5)]
+    live = shuffled(100, seed=5, first=1_000)
     publish(client, live)
     receiver = client.receiver("urgent", credit=30)
     receiver.take(30)

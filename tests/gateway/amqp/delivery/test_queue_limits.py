@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from proton import Delivery, Link, Terminus
+from proton import Delivery
 
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, Refused, texts
-from tests.support.messages import data
+from tests.support.client import Client, Received, Refused, browsing, numbered, texts
+from tests.support.messages import content_of, data
 from tests.support.running import RunningGateway
 
 LARGE = data(b"x" * 100)
@@ -52,26 +54,13 @@ def test_a_message_larger_than_a_queue_takes_is_rejected_alone(
         assert "at most 50 bytes" in refused.text
         assert refused.info["rewind:reason"] == "endpoint-message-size"
         assert refused.info["rewind:endpoint"] == "small"
-    sender.send_all([data(5)])
-    assert texts(client.receiver("small").drain()) == ["1", "2", "3", "4", "5"]
-    assert gateway.depth("any") == (5 if address.startswith("topic:") else 0)
-    assert logged(client) == ["1", "2", "3", "4", "5"]
-
-
-def test_a_message_of_just_the_limit_is_taken(gateway: RunningGateway, client: Client) -> None:
-    """The limit counts the bytes of the message as it came."""
-    fits = data(b"y" * (50 - len(data(b""))))
+    fits = data(b"5" * (50 - len(data(b""))))
     assert len(fits) == 50
-    client.sender("small").send_all([fits])
-    assert gateway.depth("small") == 1
-
-
-def test_a_direct_message_too_large_for_a_queue_is_dropped(gateway: RunningGateway, client: Client) -> None:
-    """There is nobody to be told; those around it arrive."""
-    sender = client.sender("small")
-    for raw in (data(1), LARGE, data(2)):
-        sender.send(raw, settled=True)
-    assert texts(client.receiver("small", credit=5).take(2)) == ["1", "2"]
+    sender.send(LARGE, settled=True)  # There is nobody to be told.
+    sender.send_all([fits])
+    assert texts(client.receiver("small").drain()) == ["1", "2", "3", "4", content_of(fits)]
+    assert gateway.depth("any") == (5 if address.startswith("topic:") else 0)
+    assert logged(client) == ["1", "2", "3", "4", content_of(fits)]
 
 
 def test_a_sender_is_told_the_smaller_limit(start: Start, connect: Connect) -> None:
@@ -100,9 +89,10 @@ def test_a_dead_message_too_large_for_the_dead_message_queue_is_discarded(
 # --- max_flows --------------------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_too_many_is_refused(start: Start, connect: Connect) -> None:
-    """Past `max_flows` an attach is refused with a sentence that names the limit; once one is gone, it succeeds."""
-    gateway = start(vpn=Vpn(queues={"q": Queue(max_flows=2)}))
+@pytest.mark.parametrize("exclusive", ["none", "wait"])
+def test_a_consumer_too_many_is_refused(start: Start, connect: Connect, exclusive: Any) -> None:
+    """Past `max_flows` an attach is refused with the limit's name, until one is gone; one that waits counts, too."""
+    gateway = start(vpn=Vpn(queues={"q": Queue(exclusive=exclusive, max_flows=2)}))
     client = connect(gateway)
     first, second = client.receiver("q"), client.receiver("q")
     with pytest.raises(Refused, match=r"'q' has 2 consumers, as many as it takes \(max_flows\)") as refused:
@@ -118,24 +108,11 @@ def test_a_consumer_too_many_is_refused(start: Start, connect: Connect) -> None:
 def test_browsers_senders_and_log_readers_are_no_flows(start: Start, connect: Connect) -> None:
     """Who takes nothing from a queue does not count as its consumer, and is not refused for others who do."""
     client = connect(start(vpn=Vpn(queues={"q": Queue(max_flows=1)})))
-
-    def browse(link: Link) -> None:
-        link.source.distribution_mode = Terminus.DIST_MODE_COPY
-
-    client.receiver("q", set_up=browse)
+    client.receiver("q", set_up=browsing)
     client.receiver("q")
-    client.receiver("q", set_up=browse)
+    client.receiver("q", set_up=browsing)
     client.receiver("log://#queue/q")
     client.sender("q").send_all([data(1)])
-
-
-def test_a_waiting_consumer_counts(start: Start, connect: Connect) -> None:
-    """On an exclusive queue those that wait for the active consumer to go are bound, too."""
-    client = connect(start(vpn=Vpn(queues={"q": Queue(exclusive="wait", max_flows=2)})))
-    client.receiver("q")
-    client.receiver("q")
-    with pytest.raises(Refused, match="max_flows"):
-        client.receiver("q")
 
 
 def test_who_steals_takes_the_place_of_another(start: Start, connect: Connect) -> None:
@@ -191,4 +168,4 @@ def test_a_replay_puts_no_more_ahead_than_the_queues_bound(start: Start, connect
     client.wait(lambda: gateway.depth("more") == 8, "the window is full")
     taken: list[Received] = []
     receiver.collect(taken, 100, credit=10)
-    assert texts(taken) == [str(i) for i in range(100)]
+    assert texts(taken) == numbered(100)

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from proton import Link, Message, symbol
+from proton import Link, Message
 
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, WINDOW
 from gateway.config import Listener
-from tests.support.client import Client, Receiver, Refused, Sender
+from tests.support.client import Client, Receiver, Sender, refusal, with_properties
 from tests.support.frames import CLOSE, error_of, transfer_frame
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
 
 NODE = "/management"
+PAIRED = with_properties({"paired": True})
 
 
 @pytest.fixture
@@ -23,11 +24,6 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
     listeners = (Listener(port=0, rabbitmq_mode=True), Listener(port=0))
     with RunningGateway(settings_for(tmp_path, listeners=listeners)) as running:
         yield running
-
-
-def paired(link: Link) -> None:
-    """One link of a pair."""
-    link.properties = {symbol("paired"): True}
 
 
 def request(number: int, *, reply_to: str = "$me", path: str = "/queues/q", method: str = "GET") -> bytes:
@@ -48,23 +44,22 @@ def answers(receiver: Receiver, count: int) -> list[tuple[int, int]]:
 def pair(client: Client, name: str = "pair", credit: int = 100) -> tuple[Sender, Receiver]:
     """A sender and a receiver of one name."""
     return (
-        client.sender(NODE, name=name, set_up=paired),
-        client.receiver(NODE, name=name, set_up=paired, credit=credit),
+        client.sender(NODE, name=name, set_up=PAIRED),
+        client.receiver(NODE, name=name, set_up=PAIRED, credit=credit),
     )
 
 
-def test_paired_links_have_their_own_answers(gateway: RunningGateway) -> None:
+def test_paired_links_have_their_own_answers(client: Client) -> None:
     """With two pairs on a session, each gets the answers to its own requests, in their order."""
-    with Client(gateway.address) as client:
-        one, other = pair(client, "one"), pair(client, "other")
-        for number in range(3):
-            one[0].send(request(number))
-            other[0].send(request(10 + number))
-        assert answers(one[1], 3) == [(0, 404), (1, 404), (2, 404)]
-        assert answers(other[1], 3) == [(10, 404), (11, 404), (12, 404)]
+    one, other = pair(client, "one"), pair(client, "other")
+    for number in range(3):
+        one[0].send(request(number))
+        other[0].send(request(10 + number))
+    assert answers(one[1], 3) == [(0, 404), (1, 404), (2, 404)]
+    assert answers(other[1], 3) == [(10, 404), (11, 404), (12, 404)]
 
 
-def test_links_that_are_not_paired_find_each_other_by_reply_to(gateway: RunningGateway) -> None:
+def test_links_that_are_not_paired_find_each_other_by_reply_to(client: Client) -> None:
     """The answer goes to the receiver whose target is the request's reply-to."""
 
     def known_as(address: str) -> Receiver:
@@ -73,69 +68,58 @@ def test_links_that_are_not_paired_find_each_other_by_reply_to(gateway: RunningG
 
         return client.receiver(NODE, set_up=set_up, credit=10)
 
-    with Client(gateway.address) as client:
-        red, blue = known_as("red"), known_as("blue")
-        sender = client.sender(NODE)
-        sender.send(request(1, reply_to="blue"))
-        sender.send(request(2, reply_to="red"))
-        assert answers(blue, 1) == [(1, 404)]
-        assert answers(red, 1) == [(2, 404)]
+    red, blue = known_as("red"), known_as("blue")
+    sender = client.sender(NODE)
+    sender.send(request(1, reply_to="blue"))
+    sender.send(request(2, reply_to="red"))
+    assert answers(blue, 1) == [(1, 404)]
+    assert answers(red, 1) == [(2, 404)]
 
 
-def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGateway) -> None:
+def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGateway, client: Client) -> None:
     """Nothing is carried out that could not be answered: the rejection says which link is missing."""
-    with Client(gateway.address) as client:
-        sender = client.sender(NODE)
-        rejected = sender.rejection(sender.send(request(1, reply_to="nobody", method="PUT")))
-        assert rejected.name == "amqp:precondition-failed"
-        assert "reply-to" in rejected.text
-        assert gateway.depth("q") is None
+    sender = client.sender(NODE)
+    rejected = sender.rejection(sender.send(request(1, reply_to="nobody", method="PUT")))
+    assert rejected.name == "amqp:precondition-failed"
+    assert "reply-to" in rejected.text
+    assert gateway.depth("q") is None
 
 
-def test_an_unsettled_request_is_accepted_when_it_is_carried_out(gateway: RunningGateway) -> None:
+def test_an_unsettled_request_is_accepted_when_it_is_carried_out(client: Client) -> None:
     """The outcome of a request is that it was taken; what came of it is in the answer."""
-    with Client(gateway.address) as client:
-        sender, receiver = pair(client)
-        assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
-        assert answers(receiver, 1) == [(1, 201)]
+    sender, receiver = pair(client)
+    assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
+    assert answers(receiver, 1) == [(1, 201)]
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_answers_wait_for_credit_and_requests_for_answers(gateway: RunningGateway, settled: bool) -> None:
+def test_answers_wait_for_credit_and_requests_for_answers(client: Client, settled: bool) -> None:
     """Without credit for answers, no more requests are taken than the window; with it, all are answered."""
-    with Client(gateway.address) as client:
-        sender, receiver = pair(client, credit=0)
-        for number in range(WINDOW):
-            sender.send(request(number), settled=settled)
-        # A second pair's answer comes behind whatever could have been given for the first.
-        other, its_answers = pair(client, "other", credit=1)
-        other.send(request(99))
-        assert answers(its_answers, 1) == [(99, 404)]
-        assert (sender.link.credit, len(receiver.arrived)) == (0, 0)
-        receiver.flow(WINDOW)
-        assert answers(receiver, WINDOW) == [(number, 404) for number in range(WINDOW)]
-        client.wait(lambda: sender.link.credit == WINDOW, "credit is given back")
+    sender, receiver = pair(client, credit=0)
+    for number in range(WINDOW):
+        sender.send(request(number), settled=settled)
+    # A second pair's answer comes behind whatever could have been given for the first.
+    other, its_answers = pair(client, "other", credit=1)
+    other.send(request(99))
+    assert answers(its_answers, 1) == [(99, 404)]
+    assert (sender.link.credit, len(receiver.arrived)) == (0, 0)
+    receiver.flow(WINDOW)
+    assert answers(receiver, WINDOW) == [(number, 404) for number in range(WINDOW)]
+    client.wait(lambda: sender.link.credit == WINDOW, "credit is given back")
 
 
-def test_credit_for_answers_can_be_drained(gateway: RunningGateway) -> None:
-    """Where there is no answer, drained credit is used up at once."""
-    with Client(gateway.address) as client:
-        _, receiver = pair(client, credit=0)
-        assert receiver.drain(5) == []
+def test_what_is_no_request_is_rejected_or_answered(client: Client) -> None:
+    """Bytes that are no message are rejected; what the node does not know is answered; then credit can be drained."""
+    sender, receiver = pair(client)
+    assert sender.rejection(sender.send(b"\x00\x53\x75\xff")).name == "amqp:decode-error"
+    sender.send(request(1, path="/nothing"))
+    assert answers(receiver, 1) == [(1, 404)]
+    assert receiver.drain(5) == []
 
 
-def test_a_message_that_is_none_is_rejected(gateway: RunningGateway) -> None:
-    """Bytes that are no message are rejected with their place; the link goes on."""
-    with Client(gateway.address) as client:
-        sender, receiver = pair(client)
-        assert sender.rejection(sender.send(b"\x00\x53\x75\xff")).name == "amqp:decode-error"
-        sender.send(request(1))
-        assert answers(receiver, 1) == [(1, 404)]
-
-
-def test_a_message_that_is_none_and_settled_costs_its_link(gateway: RunningGateway) -> None:
+def test_a_message_that_is_none_and_settled_costs_its_link(gateway: RunningGateway, client: Client) -> None:
     """Nobody could be told of it but by a detach; another connection does not notice."""
-    with Client(gateway.address) as hostile, Client(gateway.address) as client:
+    with Client(gateway.address) as hostile:
         sender, receiver = pair(client)
         bad, _ = pair(hostile)
         bad.send(b"no message", settled=True)
@@ -144,21 +128,12 @@ def test_a_message_that_is_none_and_settled_costs_its_link(gateway: RunningGatew
         assert answers(receiver, 1) == [(1, 404)]
 
 
-def test_a_giant_request_costs_its_link(gateway: RunningGateway) -> None:
+def test_a_giant_request_costs_its_link(client: Client) -> None:
     """A request has a largest size, which the attach says."""
-    with Client(gateway.address) as client:
-        sender, _ = pair(client)
-        assert sender.link.remote_max_message_size == MAX_REQUEST_BYTES
-        sender.send(bytes(MAX_REQUEST_BYTES + 1))
-        assert sender.detached_by_peer().name == "amqp:link:message-size-exceeded"
-
-
-def test_a_bad_request_is_answered(gateway: RunningGateway) -> None:
-    """A message that is no request of the node's is answered like any other that cannot be carried out."""
-    with Client(gateway.address) as client:
-        sender, receiver = pair(client)
-        sender.send(request(1, path="/nothing"))
-        assert answers(receiver, 1) == [(1, 404)]
+    sender, _ = pair(client)
+    assert sender.link.remote_max_message_size == MAX_REQUEST_BYTES
+    sender.send(bytes(MAX_REQUEST_BYTES + 1))
+    assert sender.detached_by_peer().name == "amqp:link:message-size-exceeded"
 
 
 def too_many(peer: Peer) -> bytes:
@@ -179,11 +154,11 @@ def an_answer_to_the_node(peer: Peer) -> bytes:
     [(too_many, "amqp:link:transfer-limit-exceeded"), (an_answer_to_the_node, "amqp:not-allowed")],
 )
 def test_a_broken_rule_costs_its_connection(
-    gateway: RunningGateway, break_a_rule: Callable[[Peer], bytes], condition: str
+    gateway: RunningGateway, client: Client, break_a_rule: Callable[[Peer], bytes], condition: str
 ) -> None:
     """Whoever breaks a rule of transfers at a node is told which by a close; another connection does not notice."""
     host, _, port = gateway.address.rpartition(":")
-    with Client(gateway.address) as client, Peer.opened((host, int(port))) as peer:
+    with Peer.opened((host, int(port))) as peer:
         sender, receiver = pair(client)
         peer.send(break_a_rule(peer))
         assert error_of(peer.skip_to(CLOSE))[0] == condition
@@ -193,9 +168,6 @@ def test_a_broken_rule_costs_its_connection(
 
 def test_a_node_is_there_where_its_dialect_is_spoken(gateway: RunningGateway) -> None:
     """On a listener without the switch the address is no node, in either direction."""
-    plain = gateway.urls[1]
-    with Client(plain) as client:
-        with pytest.raises(Refused):
-            client.sender(NODE)
-        with pytest.raises(Refused):
-            client.receiver(NODE)
+    with Client(gateway.urls[1]) as client:
+        for attach in (client.sender, client.receiver):
+            refusal(attach, NODE)

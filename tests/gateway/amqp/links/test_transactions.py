@@ -16,16 +16,12 @@ from store.errors import WriteFailed
 from store.ports import Batch
 from store.sqlite.writer import SqliteWriter
 from tests.gateway.amqp.conftest import Connect, Start, Telling
-from tests.support.client import Client, Received
+from tests.support.client import Client, Received, texts
 from tests.support.messages import data, message_to
 from tests.support.running import RunningGateway
 from tests.support.transactions import Controller, acknowledge, provisional_outcome, publish
 
 UNKNOWN, ROLLBACK = "amqp:transaction:unknown-id", "amqp:transaction:rollback"
-
-
-def texts(messages: list[Received]) -> list[str]:
-    return [message.text for message in messages]
 
 
 @pytest.fixture
@@ -58,32 +54,23 @@ def test_the_coordinator_says_what_it_can(client: Client, controller: Controller
     assert "amqp:local-transactions" in map(str, found.get_object())
 
 
-def test_published_messages_exist_from_the_commit_on(
-    gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
-    """Before the commit they are nowhere; after it they have ids in the order of commits, not of sending."""
-    first, second = controller.declare(), controller.declare()
+def test_published_messages_exist_from_the_commit_on(client: Client, controller: Controller) -> None:
+    """
+    Before the commit they are nowhere; after it they have ids in the order of commits, not of sending. One that came
+    settled is part of its transaction, too; one that is rolled back takes no id.
+    """
+    first, second, never = (controller.declare() for _ in range(3))
     sender = client.sender("topic://t")
-    assert provisional_outcome(sender, publish(sender, data("late"), first)) == 0x24
-    assert provisional_outcome(sender, publish(sender, data("early"), second)) == 0x24
+    for text, txn_id in (("late", first), ("early", second), ("never", never)):
+        assert provisional_outcome(sender, publish(sender, data(text), txn_id)) == 0x24
+    publish(sender, data("settled"), first, settled=True)
     assert sender.outcome(sender.send(data("outside"))) == "ACCEPTED"
+    assert controller.roll_back(never) == "ACCEPTED"
     assert controller.commit(second) == "ACCEPTED"
     assert controller.commit(first) == "ACCEPTED"
-    assert texts(in_log(client, "t", 3)) == ["outside", "early", "late"]
-
-
-def test_a_rolled_back_message_is_in_no_queue_and_not_in_the_log(
-    gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
-    """Nor does it take an id."""
-    txn_id = controller.declare()
-    sender = client.sender("queue://q")
-    publish(sender, data("never"), txn_id)
-    assert controller.roll_back(txn_id) == "ACCEPTED"
-    fill(client, "queue://q", "after")
-    assert gateway.depth("q") == 1
-    (message,) = client.receiver("queue://q", credit=1).take(1)
-    assert (message.text, message.id) == ("after", 1)
+    found = in_log(client, "t", 4)
+    assert texts(found) == ["outside", "early", "late", "settled"]
+    assert [message.id for message in found] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("settle", [True, False])
@@ -108,38 +95,30 @@ def test_acknowledgements_hold_from_the_commit_on(
     assert texts(client.receiver("queue://out", credit=2).take(2)) == ["A", "B"]
 
 
-def test_what_a_consumer_settled_is_redelivered_after_a_rollback(
+def test_a_rollback_leaves_deliveries(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
-    """With a delivery-count, as of a delivery that failed."""
-    fill(client, "queue://q", "a")
-    receiver = client.receiver("queue://q", credit=2)
-    (message,) = receiver.take(1)
-    txn_id = controller.declare()
-    acknowledge(message, txn_id)
-    assert controller.roll_back(txn_id) == "ACCEPTED"
-    (again,) = receiver.take(1)
-    assert (again.text, again.delivery_count) == ("a", 1)
-
-
-def test_what_a_consumer_did_not_settle_stays_its_own_after_a_rollback(
-    gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
-    """It says what becomes of it, in another transaction or in none."""
-    fill(client, "queue://q", "a", "b")
+    """
+    What a consumer had settled comes again with a delivery-count, as one that failed. What it had not stays its own: it
+    says what becomes of it, in another transaction or in none.
+    """
+    fill(client, "queue://q", "a", "b", "c")
     receiver = client.receiver("queue://q", credit=10)
-    messages = receiver.take(2)
+    settled, *messages = receiver.take(3)
     txn_id = controller.declare()
+    acknowledge(settled, txn_id)
     for message in messages:
         acknowledge(message, txn_id, settle=False)
     assert controller.roll_back(txn_id) == "ACCEPTED"
-    assert gateway.depth("q") == 2
+    (again,) = receiver.take(1)
+    assert (again.text, again.delivery_count) == ("a", 1)
+    assert gateway.depth("q") == 3
     txn_id = controller.declare()
     acknowledge(messages[0], txn_id)
     assert controller.commit(txn_id) == "ACCEPTED"
-    assert gateway.depth("q") == 1
-    receiver.settle([messages[1]])
-    client.wait(lambda: gateway.depth("q") == 0, "the other is gone, too")
+    assert gateway.depth("q") == 2
+    receiver.settle([messages[1], again])
+    client.wait(lambda: gateway.depth("q") == 0, "the others are gone, too")
 
 
 def test_other_outcomes_hold_with_the_commit(
@@ -295,23 +274,21 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
     assert gateway.call(lambda g: g._container.ledger.held["transactions"] if g._container else 0) == 0
 
 
-def test_control_messages_that_are_none(client: Client) -> None:
-    """They are rejected; one that came settled costs its link."""
-    controller = Controller(client)
+def test_control_messages(client: Client, controller: Controller) -> None:
+    """
+    What is none is rejected; one that came settled costs its link. Descriptors are read by symbol, too, as Proton's own
+    transactions spell them (AMQP 1.0 section 1.3).
+    """
+    declared = controller.ask(symbol("amqp:declare:list"), [None])
+    client.wait(lambda: declared.remote_state, "the transaction is declared")
+    discharge = [bytes(declared.remote.data[0]), False]
+    assert controller.outcome(controller.ask(symbol("amqp:discharge:list"), discharge)) == "ACCEPTED"
     for raw in (data("x"), Message(body="x").encode(), b"\x00"):
         assert controller.sender.rejection(controller.sender.send(raw)).name == "amqp:invalid-field"
     assert controller.outcome(controller.ask(0x31, [b"global"])) == "amqp:invalid-field"
     assert controller.outcome(controller.ask(0x32, ["x"])) == "amqp:invalid-field"
     controller.ask(0x31, [None], settled=True)
     assert controller.sender.detached_by_peer().name == "amqp:not-allowed"
-
-
-def test_control_messages_are_read_by_symbol_too(client: Client, controller: Controller) -> None:
-    """Proton's own transactions spell them so (AMQP 1.0 section 1.3: a descriptor is a number or a symbol)."""
-    declared = controller.ask(symbol("amqp:declare:list"), [None])
-    client.wait(lambda: declared.remote_state, "the transaction is declared")
-    discharge = [bytes(declared.remote.data[0]), False]
-    assert controller.outcome(controller.ask(symbol("amqp:discharge:list"), discharge)) == "ACCEPTED"
 
 
 def test_a_replay_that_begins_voids_acknowledgements(
@@ -431,14 +408,3 @@ def test_pipelined_transactions_keep_their_order(
     two = controller.ask(0x32, [second, False])
     assert [controller.outcome(one), controller.outcome(two)] == ["ACCEPTED", "ACCEPTED"]
     assert texts(client.receiver("queue://q", credit=2).take(2)) == ["a", "b"]
-
-
-def test_a_settled_message_of_a_transaction_is_part_of_it(
-    gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
-    """Its publisher needs no outcome of its own, as the discharge has one."""
-    txn_id = controller.declare()
-    sender = client.sender("queue://q")
-    publish(sender, data("a"), txn_id, settled=True)
-    assert controller.commit(txn_id) == "ACCEPTED"
-    assert gateway.depth("q") == 1

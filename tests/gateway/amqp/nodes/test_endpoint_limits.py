@@ -12,7 +12,7 @@ from gateway.config import Vpn
 from gateway.vpn.runtime import SystemClock
 from gateway.vpn.upkeep import expiry
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Refused
+from tests.support.client import refusal
 from tests.support.messages import data
 
 
@@ -27,10 +27,9 @@ def test_a_message_vpn_has_so_many_endpoints_and_no_more(start: Start, connect: 
         lambda: client.receiver("topic://a/>"),
         lambda: client.receiver(None, dynamic=True),
     ):
-        with pytest.raises(Refused) as refused:
-            attach()
-        assert refused.value.name == "amqp:resource-limit-exceeded"
-        assert "max_endpoints" in refused.value.text
+        refused = refusal(attach)
+        assert refused.name == "amqp:resource-limit-exceeded"
+        assert "max_endpoints" in refused.text
     assert gateway.endpoints() == {"one", "two"}
     client.sender("one").send_all([data(3)])  # what is there is not refused
 

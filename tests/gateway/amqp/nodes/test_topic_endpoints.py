@@ -1,36 +1,28 @@
-"""Topic endpoints and publishing to topics: wildcards, exceptions, durable and temporary, Direct messages, quotas."""
+"""Topic endpoints and publishing to topics: wildcards, exceptions, durable and temporary, quotas."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from proton import Link
 
 from gateway.config import Queue, ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Refused, texts
+from tests.support.client import Client, numbered, refusal, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway, no_log
+from tests.support.running import RunningGateway
 
 # --- temporary topic endpoints ------------------------------------------------------------------------------------
 
 
-def test_a_subscriber_gets_what_is_published_from_then_on(client: Client) -> None:
-    """A temporary topic endpoint begins with its attach: what was published before is not for it."""
-    sender = client.sender("topic://news")
+def test_every_subscriber_gets_every_message_from_then_on(gateway: RunningGateway, connect: Connect) -> None:
+    """Each topic endpoint gets its own copy, in the order of publishing; what was published before is not for it."""
+    sender = connect(gateway).sender("topic://news")
     sender.send_all([data("before")])
-    receiver = client.receiver("topic://news", credit=10)
-    sender.send_all([data("after 1"), data("after 2")])
-    assert texts(receiver.take(2)) == ["after 1", "after 2"]
-
-
-def test_every_subscriber_gets_every_message(gateway: RunningGateway, connect: Connect) -> None:
-    """Each topic endpoint gets its own copy, in the order of publishing."""
     receivers = [connect(gateway).receiver("topic://news", credit=100) for _ in range(4)]
-    connect(gateway).sender("topic://news").send_all([data(i) for i in range(100)])
+    sender.send_all([data(i) for i in range(100)])
     for receiver in receivers:
-        assert texts(receiver.take_and_accept(100)) == [str(i) for i in range(100)]
+        assert texts(receiver.take_and_accept(100)) == numbered(100)
 
 
 def test_a_temporary_endpoint_ends_with_its_link(gateway: RunningGateway, connect: Connect) -> None:
@@ -81,9 +73,7 @@ def test_exceptions(start: Start, connect: Connect) -> None:
 @pytest.mark.parametrize("address", ["topic://!a/b", "topic://", "topic://" + "x" * 300])
 def test_bad_subscriptions_are_refused(gateway: RunningGateway, client: Client, address: str) -> None:
     """A subscription that cannot match anything is refused, and leaves no endpoint."""
-    with pytest.raises(Refused) as refused:
-        client.receiver(address)
-    assert refused.value.name == "amqp:invalid-field"
+    assert refusal(client.receiver, address).name == "amqp:invalid-field"
     assert gateway.endpoints() == set()
 
 
@@ -99,13 +89,6 @@ def test_queues_and_topic_endpoints_get_one_copy_each(start: Start, connect: Con
 
 
 # --- durable topic endpoints --------------------------------------------------------------------------------------
-
-
-def test_a_durable_endpoint_carries_the_links_name(gateway: RunningGateway, client: Client) -> None:
-    """A topic source that never expires is a durable topic endpoint with the name of its link."""
-    client.receiver("topic://a/>", name="my-subscription", durable=True)
-    assert gateway.endpoints() == {"my-subscription"}
-    assert gateway.subscriptions("my-subscription") == ["a/>"]
 
 
 @pytest.mark.parametrize("end", ["detach", "cut"])
@@ -128,12 +111,16 @@ def test_a_durable_endpoint_survives_its_consumer(
     assert texts(again.drain()) == ["1", "2", "3", "4"]
 
 
-def test_a_durable_endpoint_survives_a_restart(
-    gateway: RunningGateway, client: Client, connect: Connect
-) -> None:
-    """A durable topic endpoint is there after a restart with its messages, and goes on to attract."""
+def test_a_durable_endpoint_survives_a_restart(gateway: RunningGateway, connect: Connect) -> None:
+    """It has the name of its link, which no queue has; after a restart it has its messages, and goes on to attract."""
+    client = connect(gateway)
     client.receiver("topic://a/>", name="mine", durable=True).detach()
+    assert (gateway.endpoints(), gateway.subscriptions("mine")) == ({"mine"}, ["a/>"])
     client.sender("topic://a/b").send_all([data("before")])
+    client.sender("orders")
+    refused = refusal(client.receiver, "topic://a", name="orders", durable=True)
+    assert refused.name == "amqp:precondition-failed"
+    assert refusal(client.receiver, "mine").name == "amqp:not-found"
     client.close()
     gateway.restart()
     client = connect(gateway)
@@ -157,89 +144,13 @@ def test_a_durable_endpoint_has_one_consumer(gateway: RunningGateway, connect: C
     """A second consumer of a durable topic endpoint is refused as locked, with the same topic and with another."""
     connect(gateway).receiver("topic://a", name="mine", durable=True)
     for address in ("topic://a", "topic://b"):
-        with pytest.raises(Refused) as refused:
-            connect(gateway).receiver(address, name="mine", durable=True)
-        assert refused.value.name == "amqp:resource-locked"
-
-
-def test_a_durable_endpoint_cannot_take_a_queues_name(client: Client) -> None:
-    """A link named like a queue cannot be a durable topic endpoint, nor a queue's address one's name."""
-    client.sender("orders")
-    with pytest.raises(Refused) as refused:
-        client.receiver("topic://a", name="orders", durable=True)
-    assert refused.value.name == "amqp:precondition-failed"
-    client.receiver("topic://a", name="mine", durable=True)
-    with pytest.raises(Refused) as refused:
-        client.receiver("mine")
-    assert refused.value.name == "amqp:not-found"
-
-
-# --- Direct messages ----------------------------------------------------------------------------------------------
-
-
-def test_direct_messages_reach_live_consumers(client: Client) -> None:
-    """Messages that come settled reach the topic's subscribers, in order, and are not logged."""
-    receiver = client.receiver("topic://news", credit=50)
-    sender = client.sender("topic://news", snd_settle_mode=Link.SND_SETTLED)
-    for i in range(50):
-        sender.send(data(i), settled=True)
-    assert texts(receiver.take_and_accept(50)) == [str(i) for i in range(50)]
-    assert client.receiver("log://>?replay-start=beginning").drain() == []
-
-
-def test_direct_messages_that_nobody_takes_are_dropped(client: Client) -> None:
-    """A message that comes settled and matches nothing is gone, and costs the link nothing."""
-    sender = client.sender("topic://news")
-    for i in range(5_000):
-        sender.send(data(i), settled=True)
-    assert client.receiver("log://>?replay-start=beginning").drain() == []
-
-
-def test_direct_messages_are_guaranteed_once_on_a_queue(start: Start, connect: Connect) -> None:
-    """A message that comes settled is promoted where it lands on a queue: it survives a restart there."""
-    gateway = start(Vpn(queues={"q": Queue(subscriptions=("news",))}))
-    client = connect(gateway)
-    client.receiver("topic://news", name="durable", durable=True).detach()
-    sender = client.sender("topic://news")
-    for i in range(5):
-        sender.send(data(i), settled=True)
-    client.sender("q").send_all([data("last")])
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
-    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4", "last"]
-    receiver = client.receiver("topic://news", name="durable", durable=True)
-    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
-
-
-def test_direct_messages_are_logged_if_the_log_says_so(start: Start, connect: Connect) -> None:
-    """With `promote_direct`, messages that come settled are in the log, and so can be replayed."""
-    client = connect(start(Vpn(replay_log=ReplayLog(promote_direct=True))))
-    sender = client.sender("topic://news")
-    for i in range(5):
-        sender.send(data(i), settled=True)
-    sender.send_all([data("last")])
-    reader = client.receiver("log://>?replay-start=beginning")
-    assert texts(reader.drain()) == ["0", "1", "2", "3", "4", "last"]
+        assert (
+            refusal(connect(gateway).receiver, address, name="mine", durable=True).name
+            == "amqp:resource-locked"
+        )
 
 
 # --- nobody takes it, or nobody has room --------------------------------------------------------------------------
-
-
-def test_released_when_nobody_takes_it(start: Start, connect: Connect) -> None:
-    """With the log off, a message that no endpoint matches is released: its publisher may try again later."""
-    client = connect(start(no_log()))
-    sender = client.sender("topic://news")
-    assert sender.outcome(sender.send(data("x"))) == "RELEASED"
-    receiver = client.receiver("topic://news", credit=1)
-    sender.send_all([data("y")])
-    assert texts(receiver.take(1)) == ["y"]
-
-
-def test_the_log_takes_what_no_endpoint_does(client: Client) -> None:
-    """With the log on, a message that no endpoint matches is accepted: the log has it."""
-    client.sender("topic://news").send_all([data("x")])
-    assert texts(client.receiver("log://news?replay-start=beginning").drain()) == ["x"]
 
 
 def test_a_log_for_some_topics(start: Start, connect: Connect) -> None:

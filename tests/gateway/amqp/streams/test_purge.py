@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from proton import symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
 from gateway.app import Gateway
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import Refused, texts
+from tests.support.client import refusal, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
@@ -75,9 +74,7 @@ def test_starts_before_the_purge(clock: Clock, start: Start, connect: Connect) -
         ({symbol("at"): format_replay_id(generation, 5)}, no_message),
         ({symbol("date"): timestamp(began)}, no_time),
     ):
-        with pytest.raises(Refused) as refused:
-            client.receiver("audit", filters={"rewind:replay-start": value})
-        assert refused.value.subcode == subcode
+        assert refusal(client.receiver, "audit", filters={"rewind:replay-start": value}).subcode == subcode
         clamped = {**value, symbol("missing"): symbol("clamp")}
         assert texts(client.receiver("audit", filters={"rewind:replay-start": clamped}).drain()) == ["a", "b"]
         assert client.receiver("other", filters={"rewind:replay-start": value}).start["offset"] <= 6

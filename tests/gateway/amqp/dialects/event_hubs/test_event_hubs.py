@@ -17,7 +17,7 @@ from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
 from amqp_ext.event_hubs.management import sign
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import Listener, Queue, User, Vpn
-from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.client import Client, Receiver, Refused, refusal, texts
 from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
@@ -83,39 +83,39 @@ def hub_reader(client: Client, address: str = HUB, level: int | None = None, **m
 
 
 @pytest.mark.parametrize("target", ["flights", "flights/Partitions/0", "amqps://host/flights"])
-def test_a_hub_is_a_stream_that_its_first_sender_makes(gateway: RunningGateway, target: str) -> None:
+def test_a_hub_is_a_stream_that_its_first_sender_makes(
+    gateway: RunningGateway, client: Client, target: str
+) -> None:
     """Nothing piles up on it; two groups read everything each."""
-    with Client(gateway.address) as client:
-        client.sender(target).send_all([data(i) for i in range(3)])
-        for group in ("$Default", "audit"):
-            reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
-            received = reader.take_and_accept(3)
-            assert texts(received) == ["0", "1", "2"]
+    client.sender(target).send_all([data(i) for i in range(3)])
+    for group in ("$Default", "audit"):
+        reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
+        received = reader.take_and_accept(3)
+        assert texts(received) == ["0", "1", "2"]
     assert (
         gateway.call(lambda running: running.vpns["default"].broker.endpoints.get("flights").kind.value)
         == "stream"
     )
 
 
-def test_a_hub_is_described_by_its_part_of_the_log(gateway: RunningGateway) -> None:
+def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
     """A hub that is new is empty; one that was sent to says its first and last event, whatever else is in the log."""
-    with Client(gateway.address) as client:
-        node = Node(client, "$management")
-        status, found = read_hub(node, "flights")
-        assert (status, found["name"], list(found["partition_ids"].elements)) == (200, "flights", ["0"])
-        status, found = read_partition(node, "flights")
-        assert (status, found["is_partition_empty"], found["last_enqueued_sequence_number"]) == (
-            200,
-            True,
-            -1,
-        )
-        client.sender("others").send_all([data("a")])
-        client.sender("flights").send_all([data(i) for i in range(3)])
-        client.sender("others").send_all([data("b")])
-        _, found = read_partition(node, "flights")
-        assert (found["begin_sequence_number"], found["last_enqueued_sequence_number"]) == (2, 4)
-        assert (found["last_enqueued_offset"], found["is_partition_empty"]) == ("4", False)
-        assert abs(found["last_enqueued_time_utc"] / 1_000 - time.time()) < 60
+    node = Node(client, "$management")
+    status, found = read_hub(node, "flights")
+    assert (status, found["name"], list(found["partition_ids"].elements)) == (200, "flights", ["0"])
+    status, found = read_partition(node, "flights")
+    assert (status, found["is_partition_empty"], found["last_enqueued_sequence_number"]) == (
+        200,
+        True,
+        -1,
+    )
+    client.sender("others").send_all([data("a")])
+    client.sender("flights").send_all([data(i) for i in range(3)])
+    client.sender("others").send_all([data("b")])
+    _, found = read_partition(node, "flights")
+    assert (found["begin_sequence_number"], found["last_enqueued_sequence_number"]) == (2, 4)
+    assert (found["last_enqueued_offset"], found["is_partition_empty"]) == ("4", False)
+    assert abs(found["last_enqueued_time_utc"] / 1_000 - time.time()) < 60
 
 
 def test_what_is_not_there_is_404(tmp_path: Path) -> None:
@@ -128,20 +128,17 @@ def test_what_is_not_there_is_404(tmp_path: Path) -> None:
         status, text = read_hub(node, "flights")
         assert (status, "'flights'" in text) == (404, True)
         assert read_partition(node, "flights")[0] == 404
-        with pytest.raises(Refused) as refused:
-            hub_reader(client)
-        assert refused.value.name == "amqp:not-found"
+        assert refusal(hub_reader, client).name == "amqp:not-found"
 
 
-def test_only_partition_0_is_there(gateway: RunningGateway) -> None:
+def test_only_partition_0_is_there(client: Client) -> None:
     """Reading about another one, and receiving from it, is not-found and names the one there is."""
-    with Client(gateway.address) as client:
-        node = Node(client, "$management")
-        read_hub(node, "flights")
-        assert read_partition(node, "flights", "1")[0] == 404
-        with pytest.raises(Refused, match=r"no partition '7'.*'0'") as refused:
-            hub_reader(client, "flights/ConsumerGroups/$Default/Partitions/7")
-        assert refused.value.name == "amqp:not-found"
+    node = Node(client, "$management")
+    read_hub(node, "flights")
+    assert read_partition(node, "flights", "1")[0] == 404
+    with pytest.raises(Refused, match=r"no partition '7'.*'0'") as refused:
+        hub_reader(client, "flights/ConsumerGroups/$Default/Partitions/7")
+    assert refused.value.name == "amqp:not-found"
 
 
 def test_a_listener_without_the_switch_has_none_of_it(tmp_path: Path) -> None:
@@ -149,44 +146,40 @@ def test_a_listener_without_the_switch_has_none_of_it(tmp_path: Path) -> None:
     with RunningGateway(settings_for(tmp_path)) as gateway, Client(gateway.address) as client:
         client.sender("flights").send_all([data("a")])
         assert gateway.depth("flights") == 1
-        with pytest.raises(Refused):
-            client.sender("$management")
+        refusal(client.sender, "$management")
 
 
 # --- owner levels -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [2, 3])
-def test_a_level_as_high_or_higher_steals(gateway: RunningGateway, level: int) -> None:
+def test_a_level_as_high_or_higher_steals(client: Client, level: int) -> None:
     """The older receiver is detached with amqp:link:stolen, and says who took over."""
-    with Client(gateway.address) as client:
-        old, new = hub_reader(client, level=2), hub_reader(client, level=level)
-        gone = old.detached_by_peer()
-        assert gone.name == "amqp:link:stolen"
-        assert f"owner level (epoch) {level}" in str(gone)
-        client.sender("flights").send_all([data("a")])
-        assert texts(new.take(1)) == ["a"]
+    old, new = hub_reader(client, level=2), hub_reader(client, level=level)
+    gone = old.detached_by_peer()
+    assert gone.name == "amqp:link:stolen"
+    assert f"owner level (epoch) {level}" in str(gone)
+    client.sender("flights").send_all([data("a")])
+    assert texts(new.take(1)) == ["a"]
 
 
-def test_receivers_without_a_level_give_way(gateway: RunningGateway) -> None:
+def test_receivers_without_a_level_give_way(client: Client) -> None:
     """Any number reads side by side, until one with a level comes: that throws all of them out."""
-    with Client(gateway.address) as client:
-        first, second = hub_reader(client), hub_reader(client)
-        hub_reader(client, level=0)
-        assert [one.detached_by_peer().name for one in (first, second)] == ["amqp:link:stolen"] * 2
+    first, second = hub_reader(client), hub_reader(client)
+    hub_reader(client, level=0)
+    assert [one.detached_by_peer().name for one in (first, second)] == ["amqp:link:stolen"] * 2
 
 
 @pytest.mark.parametrize("level", [None, 0, 1])
-def test_a_lower_level_or_none_is_refused(gateway: RunningGateway, level: int | None) -> None:
+def test_a_lower_level_or_none_is_refused(client: Client, level: int | None) -> None:
     """While a receiver with a level is there; in another group, and once it is gone, it is not."""
-    with Client(gateway.address) as client:
-        holder = hub_reader(client, level=2)
-        with pytest.raises(Refused, match=r"owner level \(epoch\) 2") as refused:
-            hub_reader(client, level=level)
-        assert refused.value.name == "amqp:link:stolen"
-        hub_reader(client, "flights/ConsumerGroups/audit/Partitions/0", level=level)
-        holder.close()
+    holder = hub_reader(client, level=2)
+    with pytest.raises(Refused, match=r"owner level \(epoch\) 2") as refused:
         hub_reader(client, level=level)
+    assert refused.value.name == "amqp:link:stolen"
+    hub_reader(client, "flights/ConsumerGroups/audit/Partitions/0", level=level)
+    holder.close()
+    hub_reader(client, level=level)
 
 
 # --- frames, raw ------------------------------------------------------------------------------------------------------
@@ -243,12 +236,11 @@ def test_a_batch_is_its_events(gateway: RunningGateway, peer: WholePeer, cuts: i
         assert [one.id for one in received] == [1, 2, 3, 4]
 
 
-def test_a_settled_batch_is_published(gateway: RunningGateway, peer: WholePeer) -> None:
+def test_a_settled_batch_is_published(client: Client, peer: WholePeer) -> None:
     """Nobody waits for its outcome; its events are there."""
-    with Client(gateway.address) as client:
-        reader = hub_reader(client)
-        peer.send_batch([data("a"), data("b")], settled=True)
-        assert texts(reader.take(2)) == ["a", "b"]
+    reader = hub_reader(client)
+    peer.send_batch([data("a"), data("b")], settled=True)
+    assert texts(reader.take(2)) == ["a", "b"]
 
 
 def test_a_batch_is_taken_as_a_whole_or_not_at_all(gateway: RunningGateway, peer: WholePeer) -> None:
@@ -262,12 +254,11 @@ def test_a_batch_is_taken_as_a_whole_or_not_at_all(gateway: RunningGateway, peer
         assert texts(hub_reader(client).take(1)) == ["z"]
 
 
-def test_a_message_in_data_sections_is_no_batch_without_its_format(gateway: RunningGateway) -> None:
+def test_a_message_in_data_sections_is_no_batch_without_its_format(client: Client) -> None:
     """What is in a message is nobody's business: only the format makes it a batch."""
-    with Client(gateway.address) as client:
-        nested = encode(Described(ULong(0x75), data("inner")))
-        client.sender("flights").send_all([nested])
-        assert hub_reader(client).take(1)[0].raw.endswith(nested)
+    nested = encode(Described(ULong(0x75), data("inner")))
+    client.sender("flights").send_all([nested])
+    assert hub_reader(client).take(1)[0].raw.endswith(nested)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
@@ -297,10 +288,9 @@ def put(cbs: Node, text: str, kind: str = "servicebus.windows.net:sastoken") -> 
     return cbs.ask(text, operation="put-token", type=kind, name="sb://host/flights")
 
 
-def test_without_keys_any_token_is_as_good_as_none(gateway: RunningGateway) -> None:
+def test_without_keys_any_token_is_as_good_as_none(client: Client) -> None:
     """Clients that insist on putting one can."""
-    with Client(gateway.address) as client:
-        assert put(Node(client, "$cbs"), "whatever", "jwt") == (202, None)
+    assert put(Node(client, "$cbs"), "whatever", "jwt") == (202, None)
 
 
 def test_nothing_is_permitted_before_a_token_came(guarded: RunningGateway) -> None:
@@ -325,8 +315,7 @@ def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: RunningGate
         node = Node(client, "$management")
         assert read_hub(node, "flights")[0] == 200
         assert read_hub(node, "orders")[0] == 401
-        with pytest.raises(Refused, match="no token for 'flights'"):
-            client.sender("flights")
+        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
 
 
 def test_a_token_in_a_request_permits_that_request(guarded: RunningGateway) -> None:
@@ -341,8 +330,7 @@ def test_a_token_in_a_request_permits_that_request(guarded: RunningGateway) -> N
         asked |= {"type": "com.microsoft:partition", "partition": "0"}
         assert node.ask(**asked, security_token=token())[0] == 200
         assert node.ask(**asked)[0] == 401
-        with pytest.raises(Refused, match="no token for 'flights'"):
-            client.sender("flights")
+        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
 
 
 @pytest.mark.parametrize(
@@ -359,8 +347,7 @@ def test_a_bad_token_is_401(guarded: RunningGateway, text: str, words: str) -> N
     with Client(guarded.address) as client:
         status, said = put(Node(client, "$cbs"), text)
         assert (status, words in said) == (401, True)
-        with pytest.raises(Refused):
-            client.sender("flights")
+        refusal(client.sender, "flights")
 
 
 def test_a_token_is_for_its_entity_and_its_user(guarded: RunningGateway) -> None:
@@ -368,14 +355,11 @@ def test_a_token_is_for_its_entity_and_its_user(guarded: RunningGateway) -> None
     with Client(guarded.address) as client:
         cbs = Node(client, "$cbs")
         put(cbs, token("sb://host/orders"))
-        with pytest.raises(Refused, match="no token for 'flights'"):
-            client.sender("flights")
-        with pytest.raises(Refused, match="user 'ann' may not publish"):
-            client.sender("orders")
+        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
+        assert "user 'ann' may not publish" in str(refusal(client.sender, "orders"))
         put(cbs, token("sb://host/"))
         client.sender("flights").send_all([data("a")])
-        with pytest.raises(Refused, match="user 'ann' may not publish"):
-            client.sender("others")
+        assert "user 'ann' may not publish" in str(refusal(client.sender, "others"))
 
 
 def test_a_connection_ends_with_its_token(guarded: RunningGateway) -> None:
@@ -431,8 +415,9 @@ def test_the_history_of_a_queue_needs_the_rule_for_the_log(
                 if is_permitted:
                     assert texts(ann.receiver(address, credit=10, set_up=set_up).take(1)) == ["history"]
                 else:
-                    with pytest.raises(Refused, match="may not consume log://#queue/orders"):
-                        ann.receiver(address, credit=10, set_up=set_up)
+                    assert "may not consume log://#queue/orders" in str(
+                        refusal(ann.receiver, address, credit=10, set_up=set_up)
+                    )
 
 
 @pytest.mark.parametrize(
@@ -460,11 +445,10 @@ def test_a_token_is_held_against_the_address_as_it_was_read(tmp_path: Path, addr
     ):
         put(Node(client, "$cbs"), token())
         for attach in (client.receiver, client.sender):
-            with pytest.raises(Refused) as refused:
-                attach(address)
+            refused = refusal(attach, address)
             # Where one is no target at all, that is said first.
             syntax = ("amqp:not-allowed", "amqp:invalid-field") if attach == client.sender else ()
-            assert refused.value.name in ("amqp:unauthorized-access", *syntax)
+            assert refused.name in ("amqp:unauthorized-access", *syntax)
         assert gateway.endpoints() == set()
 
 
@@ -502,7 +486,6 @@ def test_another_dialect_s_node_takes_a_token_for_everything(tmp_path: Path, nod
         for resource in (None, "sb://host/flights"):
             if resource is not None:
                 put(cbs, token(resource))
-            with pytest.raises(Refused, match="no token for 'all entities'"):
-                client.sender(node)
+            assert "no token for 'all entities'" in str(refusal(client.sender, node))
         put(cbs, token("sb://host/"))
         assert Pair(client).ask("PUT", "/queues/flights", declaration())[0] == 201

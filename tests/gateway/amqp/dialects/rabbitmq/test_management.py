@@ -34,12 +34,11 @@ def with_value(text: str, value: str) -> bytes:
     return section(MESSAGE_ANNOTATIONS, {Symbol("x-stream-filter-value"): value}) + data(text)
 
 
-def test_the_open_frame_is_one_that_clients_of_rabbitmq_take(gateway: RunningGateway) -> None:
+def test_the_open_frame_is_one_that_clients_of_rabbitmq_take(client: Client) -> None:
     """A listener in RabbitMQ mode says product, version and node, and offers link pairing."""
-    with Client(gateway.address) as client:
-        said = client.connection.remote_properties
-        assert (said["product"], said["version"], said["node"]) == ("RabbitMQ", "4.2.0", "rewind")
-        assert "LINK_PAIR_V1_0" in list(client.connection.remote_offered_capabilities)
+    said = client.connection.remote_properties
+    assert (said["product"], said["version"], said["node"]) == ("RabbitMQ", "4.2.0", "rewind")
+    assert "LINK_PAIR_V1_0" in list(client.connection.remote_offered_capabilities)
 
 
 def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningGateway) -> None:
@@ -51,52 +50,47 @@ def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningG
         assert client.closed_by_peer().name == "amqp:not-found"
 
 
-def test_a_stream_is_declared_described_and_deleted(gateway: RunningGateway) -> None:
+def test_a_stream_is_declared_described_and_deleted(client: Client) -> None:
     """A stream is made once (201), found as it is (200), described, and gone after its deletion (404)."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        status, made = pair.ask(
-            "PUT", "/queues/a%20stream", declaration(x_queue_type="stream", x_max_age="1h")
-        )
-        assert (status, made["name"], made["type"]) == (201, "a stream", "stream")
-        assert pair.ask("PUT", "/queues/a%20stream", declaration(x_queue_type="stream"))[0] == 200
-        status, found = pair.ask("GET", "/queues/a%20stream")
-        assert status == 200
-        assert list(found["replicas"].elements) == ["rewind"]
-        assert pair.ask("DELETE", "/queues/a%20stream") == (200, {"message_count": 0})
-        assert pair.ask("GET", "/queues/a%20stream")[0] == 404
+    pair = Pair(client)
+    status, made = pair.ask("PUT", "/queues/a%20stream", declaration(x_queue_type="stream", x_max_age="1h"))
+    assert (status, made["name"], made["type"]) == (201, "a stream", "stream")
+    assert pair.ask("PUT", "/queues/a%20stream", declaration(x_queue_type="stream"))[0] == 200
+    status, found = pair.ask("GET", "/queues/a%20stream")
+    assert status == 200
+    assert list(found["replicas"].elements) == ["rewind"]
+    assert pair.ask("DELETE", "/queues/a%20stream") == (200, {"message_count": 0})
+    assert pair.ask("GET", "/queues/a%20stream")[0] == 404
 
 
-def test_a_declaration_that_contradicts_is_a_conflict(gateway: RunningGateway) -> None:
+def test_a_declaration_that_contradicts_is_a_conflict(client: Client) -> None:
     """Another kind, or another value of an argument, is 409 and names both; what is not said is not asked for."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        assert pair.ask("PUT", "/queues/q", declaration(x_message_ttl=5_000, x_max_length=10))[0] == 201
-        assert pair.ask("PUT", "/queues/q", declaration())[0] == 200
-        status, text = pair.ask("PUT", "/queues/q", declaration(x_message_ttl=6_000))
-        assert status == 409
-        assert "5000" in text
-        assert "6000" in text
-        status, text = pair.ask("PUT", "/queues/q", declaration(x_queue_type="stream"))
-        assert (status, "kind=queue" in text) == (409, True)
+    pair = Pair(client)
+    assert pair.ask("PUT", "/queues/q", declaration(x_message_ttl=5_000, x_max_length=10))[0] == 201
+    assert pair.ask("PUT", "/queues/q", declaration())[0] == 200
+    status, text = pair.ask("PUT", "/queues/q", declaration(x_message_ttl=6_000))
+    assert status == 409
+    assert "5000" in text
+    assert "6000" in text
+    status, text = pair.ask("PUT", "/queues/q", declaration(x_queue_type="stream"))
+    assert (status, "kind=queue" in text) == (409, True)
 
 
-def test_arguments_are_in_force(gateway: RunningGateway) -> None:
+def test_arguments_are_in_force(gateway: RunningGateway, client: Client) -> None:
     """A queue that was declared with a length rejects what is beyond it, and says its arguments."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        _, made = pair.ask("PUT", "/queues/q", declaration(x_max_length=2, x_single_active_consumer=True))
-        assert made["arguments"] == {
-            "x-queue-type": "quorum",
-            "x-max-length": 2,
-            "x-single-active-consumer": True,
-        }
-        sender = client.sender("/queues/q")
-        outcomes = [sender.outcome(sender.send(data("x"))) for _ in range(3)]
-        assert outcomes == ["ACCEPTED", "ACCEPTED", "REJECTED"]
-        assert pair.ask("GET", "/queues/q")[1]["message_count"] == 2
-        assert pair.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 2})
-        assert gateway.depth("q") == 0
+    pair = Pair(client)
+    _, made = pair.ask("PUT", "/queues/q", declaration(x_max_length=2, x_single_active_consumer=True))
+    assert made["arguments"] == {
+        "x-queue-type": "quorum",
+        "x-max-length": 2,
+        "x-single-active-consumer": True,
+    }
+    sender = client.sender("/queues/q")
+    outcomes = [sender.outcome(sender.send(data("x"))) for _ in range(3)]
+    assert outcomes == ["ACCEPTED", "ACCEPTED", "REJECTED"]
+    assert pair.ask("GET", "/queues/q")[1]["message_count"] == 2
+    assert pair.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 2})
+    assert gateway.depth("q") == 0
 
 
 def test_a_declaration_survives_a_restart(gateway: RunningGateway) -> None:
@@ -112,70 +106,64 @@ def test_a_declaration_survives_a_restart(gateway: RunningGateway) -> None:
         assert pair.ask("GET", "/queues/dead")[0] == 200
 
 
-def test_an_exchange_is_a_name_in_front_of_topics(gateway: RunningGateway) -> None:
+def test_an_exchange_is_a_name_in_front_of_topics(gateway: RunningGateway, client: Client) -> None:
     """What is sent to an exchange comes to the queues that are bound to it, and to subscribers of its topic."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        pair.ask("PUT", "/queues/q")
-        assert pair.ask("PUT", "/exchanges/orders", {"type": "topic"})[0] == 204
-        assert pair.ask("PUT", "/exchanges/orders", {"type": "fanout"})[0] == 409
-        binding = {"source": "orders", "destination_queue": "q", "binding_key": "eu.#"}
-        assert pair.ask("POST", "/bindings", binding)[0] == 204
-        assert gateway.subscriptions("q") == ["orders/eu", "orders/eu/>"]
-        subscriber = client.receiver("topic://orders/eu/*", credit=10)
-        queue = client.receiver("/queues/q", credit=10)
-        client.sender("/exchanges/orders/eu.new").send_all([data("one")])
-        client.sender(None).send_all([message_to("/exchanges/orders/eu", "two")])
-        assert texts(queue.take(2)) == ["one", "two"]
-        assert texts(subscriber.take(1)) == ["one"]
-        (listed,) = pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23")[1]
-        assert pair.ask("DELETE", listed["location"])[0] == 204
-        assert pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23") == (200, [])
-        assert gateway.subscriptions("q") == []
+    pair = Pair(client)
+    pair.ask("PUT", "/queues/q")
+    assert pair.ask("PUT", "/exchanges/orders", {"type": "topic"})[0] == 204
+    assert pair.ask("PUT", "/exchanges/orders", {"type": "fanout"})[0] == 409
+    binding = {"source": "orders", "destination_queue": "q", "binding_key": "eu.#"}
+    assert pair.ask("POST", "/bindings", binding)[0] == 204
+    assert gateway.subscriptions("q") == ["orders/eu", "orders/eu/>"]
+    subscriber = client.receiver("topic://orders/eu/*", credit=10)
+    queue = client.receiver("/queues/q", credit=10)
+    client.sender("/exchanges/orders/eu.new").send_all([data("one")])
+    client.sender(None).send_all([message_to("/exchanges/orders/eu", "two")])
+    assert texts(queue.take(2)) == ["one", "two"]
+    assert texts(subscriber.take(1)) == ["one"]
+    (listed,) = pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23")[1]
+    assert pair.ask("DELETE", listed["location"])[0] == 204
+    assert pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23") == (200, [])
+    assert gateway.subscriptions("q") == []
 
 
-def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway) -> None:
+def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway, client: Client) -> None:
     """Its bindings go with it, those of others stay."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        pair.ask("PUT", "/queues/q")
-        for name in ("one", "other"):
-            pair.ask("PUT", f"/exchanges/{name}", {"type": "fanout"})
-            pair.ask("POST", "/bindings", {"source": name, "destination_queue": "q"})
-        assert pair.ask("DELETE", "/exchanges/one")[0] == 204
-        assert gateway.subscriptions("q") == ["other", "other/>"]
-        status, text = pair.ask("POST", "/bindings", {"source": "one", "destination_queue": "q"})
-        assert (status, "'one'" in text) == (404, True)
-        assert pair.ask("DELETE", "/exchanges/amq.topic")[0] == 400
+    pair = Pair(client)
+    pair.ask("PUT", "/queues/q")
+    for name in ("one", "other"):
+        pair.ask("PUT", f"/exchanges/{name}", {"type": "fanout"})
+        pair.ask("POST", "/bindings", {"source": name, "destination_queue": "q"})
+    assert pair.ask("DELETE", "/exchanges/one")[0] == 204
+    assert gateway.subscriptions("q") == ["other", "other/>"]
+    status, text = pair.ask("POST", "/bindings", {"source": "one", "destination_queue": "q"})
+    assert (status, "'one'" in text) == (404, True)
+    assert pair.ask("DELETE", "/exchanges/amq.topic")[0] == 400
 
 
-def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(gateway: RunningGateway) -> None:
+def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(client: Client) -> None:
     """In RabbitMQ mode the name of a queue made for a client comes as RabbitMQ spells it."""
-    with Client(gateway.address) as client:
-        receiver = client.receiver(None, dynamic=True, credit=1, capabilities=["rabbitmq:volatile-queue"])
-        assert receiver.address.startswith("/queues/%23P2P%2F")
-        client.sender(receiver.address).send_all([data("back")])
-        assert texts(receiver.take(1)) == ["back"]
+    receiver = client.receiver(None, dynamic=True, credit=1, capabilities=["rabbitmq:volatile-queue"])
+    assert receiver.address.startswith("/queues/%23P2P%2F")
+    client.sender(receiver.address).send_all([data("back")])
+    assert texts(receiver.take(1)) == ["back"]
 
 
-def test_a_stream_is_read_by_filter_values(gateway: RunningGateway) -> None:
+def test_a_stream_is_read_by_filter_values(client: Client) -> None:
     """Only messages with one of the filter values come, and the reply says that the filter is in place."""
-    with Client(gateway.address) as client:
-        Pair(client).ask("PUT", "/queues/s", declaration(x_queue_type="stream"))
-        sender = client.sender("/queues/s")
-        sender.send_all(
-            [with_value("eu", "eu"), with_value("us", "us"), data("none"), with_value("eu2", "eu")]
-        )
-        filters = {
-            "rabbitmq:stream-offset-spec": "first",
-            "rabbitmq:stream-filter": ["eu", "asia"],
-            "rabbitmq:stream-match-unfiltered": True,
-        }
-        reader = client.receiver("/queues/s", filters=filters, credit=10)
-        assert set(filters) <= set(reader.filters)
-        taken = reader.take(3)
-        assert texts(taken) == ["eu", "none", "eu2"]
-        assert [received.annotations["x-stream-offset"] for received in taken] == [1, 3, 4]
+    Pair(client).ask("PUT", "/queues/s", declaration(x_queue_type="stream"))
+    sender = client.sender("/queues/s")
+    sender.send_all([with_value("eu", "eu"), with_value("us", "us"), data("none"), with_value("eu2", "eu")])
+    filters = {
+        "rabbitmq:stream-offset-spec": "first",
+        "rabbitmq:stream-filter": ["eu", "asia"],
+        "rabbitmq:stream-match-unfiltered": True,
+    }
+    reader = client.receiver("/queues/s", filters=filters, credit=10)
+    assert set(filters) <= set(reader.filters)
+    taken = reader.take(3)
+    assert texts(taken) == ["eu", "none", "eu2"]
+    assert [received.annotations["x-stream-offset"] for received in taken] == [1, 3, 4]
 
 
 def dead_letters_to(queue: str) -> dict[str, Any]:
@@ -225,13 +213,12 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> N
         assert pair.ask("DELETE", "/queues/b1")[0] == 403
 
 
-def test_a_dead_letter_queue_is_a_queue_that_may_be_made(gateway: RunningGateway) -> None:
+def test_a_dead_letter_queue_is_a_queue_that_may_be_made(gateway: RunningGateway, client: Client) -> None:
     """Neither one of the gateway's own, nor a name that no queue can have."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        for name in ("#own", "a//b", "a*"):
-            assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
-        assert gateway.endpoints() == set()
+    pair = Pair(client)
+    for name in ("#own", "a//b", "a*"):
+        assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
+    assert gateway.endpoints() == set()
 
 
 def test_what_clients_change_leaves_a_line(gateway: RunningGateway) -> None:

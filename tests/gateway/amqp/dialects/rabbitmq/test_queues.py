@@ -10,7 +10,7 @@ import pytest
 from proton import Link, symbol
 
 from gateway.config import Listener
-from tests.support.client import Client, Refused, texts
+from tests.support.client import Client, Refused, refusal, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -55,9 +55,7 @@ def test_an_exclusive_queue_is_for_its_connection_alone(gateway: RunningGateway)
     with Client(gateway.address) as client, Client(gateway.address) as other:
         declare(client, "mine", exclusive=True)
         pair = Pair(other)
-        with pytest.raises(Refused) as refused:
-            other.receiver("/queues/mine")
-        assert refused.value.name == "amqp:resource-locked"
+        assert refusal(other.receiver, "/queues/mine").name == "amqp:resource-locked"
         binding = {"source": "amq.topic", "destination_queue": "mine", "binding_key": "a"}
         asked = (
             ("PUT", "/queues/mine", declaration() | {"exclusive": True}),
@@ -78,14 +76,13 @@ def test_an_exclusive_queue_is_for_its_connection_alone(gateway: RunningGateway)
         assert pair.ask("PUT", "/queues/mine", declaration())[0] == 201
 
 
-def test_an_ordinary_queue_is_not_made_exclusive(gateway: RunningGateway) -> None:
+def test_an_ordinary_queue_is_not_made_exclusive(client: Client) -> None:
     """Whoever declares a queue that is there as exclusive, or as going with its consumers, is told that it is not."""
-    with Client(gateway.address) as client:
-        declare(client, "ours")
-        status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"exclusive": True})
-        assert (status, "does not match" in text) == (409, True)
-        status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"auto_delete": True})
-        assert (status, "auto_delete = False" in text) == (409, True)
+    declare(client, "ours")
+    status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"exclusive": True})
+    assert (status, "does not match" in text) == (409, True)
+    status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"auto_delete": True})
+    assert (status, "auto_delete = False" in text) == (409, True)
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(gateway: RunningGateway) -> None:
@@ -120,36 +117,33 @@ def test_an_auto_delete_queue_survives_a_restart(gateway: RunningGateway) -> Non
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
-def test_what_goes_is_no_quorum_queue_and_no_stream(gateway: RunningGateway, kind: str) -> None:
+def test_what_goes_is_no_quorum_queue_and_no_stream(client: Client, kind: str) -> None:
     """As in RabbitMQ, only classic queues are exclusive or deleted by themselves."""
-    with Client(gateway.address) as client:
-        for field in BOTH:
-            body = declaration(x_queue_type=kind) | {field: True}
-            status, text = Pair(client).ask("PUT", "/queues/q", body)
-            assert (status, "classic" in text) == (400, True)
+    for field in BOTH:
+        body = declaration(x_queue_type=kind) | {field: True}
+        status, text = Pair(client).ask("PUT", "/queues/q", body)
+        assert (status, "classic" in text) == (400, True)
 
 
-def test_a_consumer_of_higher_priority_is_given_messages_first(gateway: RunningGateway) -> None:
+def test_a_consumer_of_higher_priority_is_given_messages_first(client: Client) -> None:
     """`rabbitmq:priority` of a consumer's link: while it has credit, those of a lower one get none."""
-    with Client(gateway.address) as client:
 
-        def preferred(link: Link) -> None:
-            link.properties = {symbol("rabbitmq:priority"): 5}
+    def preferred(link: Link) -> None:
+        link.properties = {symbol("rabbitmq:priority"): 5}
 
-        low = client.receiver("/queues/q", credit=10)
-        high = client.receiver("/queues/q", credit=2, set_up=preferred)
-        client.sender("/queues/q").send_all([data(str(number)) for number in range(4)])
-        assert texts(high.take(2)) == ["0", "1"]
-        assert texts(low.take(2)) == ["2", "3"]
+    low = client.receiver("/queues/q", credit=10)
+    high = client.receiver("/queues/q", credit=2, set_up=preferred)
+    client.sender("/queues/q").send_all([data(str(number)) for number in range(4)])
+    assert texts(high.take(2)) == ["0", "1"]
+    assert texts(low.take(2)) == ["2", "3"]
 
 
-def test_a_priority_that_is_none_is_refused(gateway: RunningGateway) -> None:
+def test_a_priority_that_is_none_is_refused(client: Client) -> None:
     """A consumer whose priority is no whole number is told so."""
-    with Client(gateway.address) as client:
 
-        def preferred(link: Link) -> None:
-            link.properties = {symbol("rabbitmq:priority"): "high"}
+    def preferred(link: Link) -> None:
+        link.properties = {symbol("rabbitmq:priority"): "high"}
 
-        with pytest.raises(Refused, match="a whole number, not 'high'") as refused:
-            client.receiver("/queues/q", set_up=preferred)
-        assert refused.value.name == "amqp:invalid-field"
+    with pytest.raises(Refused, match="a whole number, not 'high'") as refused:
+        client.receiver("/queues/q", set_up=preferred)
+    assert refused.value.name == "amqp:invalid-field"
