@@ -10,19 +10,20 @@ from urllib.parse import quote_plus
 from uuid import uuid4
 
 import pytest
-from proton import Link, Message, Terminus, symbol
+from proton import Link, Message
 
 from amqp_ext.codec import Described, UInt, ULong, encode
 from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
 from amqp_ext.event_hubs.management import sign
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import Listener, Queue, User, Vpn
-from tests.support.client import Client, Receiver, Refused, refusal, texts
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Receiver, browsing, refusal, texts, with_properties
 from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
 from tests.support.peer import Peer
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 
 EVENT_HUBS = (Listener(port=0, event_hubs_mode=True),)
 KEY = "0123456789abcdef0123"
@@ -30,9 +31,15 @@ HUB = "flights/ConsumerGroups/$Default/Partitions/0"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with RunningGateway(settings_for(tmp_path, listeners=EVENT_HUBS)) as running:
-        yield running
+def gateway(start: Start) -> RunningGateway:
+    return start(listeners=EVENT_HUBS)
+
+
+def ann(tmp_path: Path, **rules: Any) -> dict[str, User]:
+    """A user who has a key."""
+    key = tmp_path / "ann.key"
+    key.write_text(f"{KEY}\n")
+    return {"ann": User(sas_key_file=key, **rules)}
 
 
 class Node:
@@ -64,19 +71,14 @@ def read_partition(node: Node, name: str, partition: str = "0") -> tuple[int, An
     return node.ask(operation="READ", type="com.microsoft:partition", name=name, partition=partition)
 
 
-def with_level(level: int | None) -> Any:
-    """Sets up a link with an owner level, or none."""
-
-    def set_up(link: Link) -> None:
-        if level is not None:
-            link.properties = {symbol("com.microsoft:epoch"): level}
-
-    return set_up
-
-
 def hub_reader(client: Client, address: str = HUB, level: int | None = None, **more: Any) -> Receiver:
     """A receiver from the beginning."""
-    return client.receiver(f"{address}?replay-start=beginning", credit=100, set_up=with_level(level), **more)
+    return client.receiver(
+        f"{address}?replay-start=beginning",
+        credit=100,
+        set_up=with_properties({"com.microsoft:epoch": level}),
+        **more,
+    )
 
 
 # --- hubs -------------------------------------------------------------------------------------------------------------
@@ -92,10 +94,7 @@ def test_a_hub_is_a_stream_that_its_first_sender_makes(
         reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
         received = reader.take_and_accept(3)
         assert texts(received) == ["0", "1", "2"]
-    assert (
-        gateway.call(lambda running: running.vpns["default"].broker.endpoints.get("flights").kind.value)
-        == "stream"
-    )
+    assert gateway.call(lambda g: g.vpns["default"].broker.endpoints["flights"].kind.value) == "stream"
 
 
 def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
@@ -104,11 +103,8 @@ def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
     status, found = read_hub(node, "flights")
     assert (status, found["name"], list(found["partition_ids"].elements)) == (200, "flights", ["0"])
     status, found = read_partition(node, "flights")
-    assert (status, found["is_partition_empty"], found["last_enqueued_sequence_number"]) == (
-        200,
-        True,
-        -1,
-    )
+    assert (status, found["is_partition_empty"]) == (200, True)
+    assert found["last_enqueued_sequence_number"] == -1
     client.sender("others").send_all([data("a")])
     client.sender("flights").send_all([data(i) for i in range(3)])
     client.sender("others").send_all([data("b")])
@@ -118,65 +114,56 @@ def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
     assert abs(found["last_enqueued_time_utc"] / 1_000 - time.time()) < 60
 
 
-def test_what_is_not_there_is_404(tmp_path: Path) -> None:
-    """A hub that may not be made, a partition but 0, and reading a partition of no hub."""
-    with (
-        RunningGateway(settings_for(tmp_path, Vpn(create_queues=False), listeners=EVENT_HUBS)) as gateway,
-        Client(gateway.address) as client,
-    ):
-        node = Node(client, "$management")
-        status, text = read_hub(node, "flights")
-        assert (status, "'flights'" in text) == (404, True)
-        assert read_partition(node, "flights")[0] == 404
-        assert refusal(hub_reader, client).name == "amqp:not-found"
-
-
-def test_only_partition_0_is_there(client: Client) -> None:
-    """Reading about another one, and receiving from it, is not-found and names the one there is."""
+def test_what_is_not_there_is_404(start: Start, connect: Connect) -> None:
+    """A hub that may not be made, and a partition but 0; on a listener without the switch, $management."""
+    client = connect(
+        start(Vpn(create_queues=False, queues={"there": Queue(kind="stream")}), listeners=EVENT_HUBS)
+    )
     node = Node(client, "$management")
-    read_hub(node, "flights")
-    assert read_partition(node, "flights", "1")[0] == 404
-    with pytest.raises(Refused, match=r"no partition '7'.*'0'") as refused:
-        hub_reader(client, "flights/ConsumerGroups/$Default/Partitions/7")
-    assert refused.value.name == "amqp:not-found"
+    status, text = read_hub(node, "flights")
+    assert (status, "'flights'" in text) == (404, True)
+    assert [read_partition(node, *asked)[0] for asked in (("flights",), ("there",), ("there", "1"))] == [
+        404,
+        200,
+        404,
+    ]
+    refused = refusal(hub_reader, client)
+    assert refused.name == "amqp:not-found"
+    refused = refusal(hub_reader, client, "there/ConsumerGroups/$Default/Partitions/7")
+    assert refused.name == "amqp:not-found"
+    assert "no partition '7'" in refused.text and "'0'" in refused.text
 
 
-def test_a_listener_without_the_switch_has_none_of_it(tmp_path: Path) -> None:
+def test_a_listener_without_the_switch_has_none_of_it(start: Start, connect: Connect) -> None:
     """Its queues are queues, and there is nobody at $management."""
-    with RunningGateway(settings_for(tmp_path)) as gateway, Client(gateway.address) as client:
-        client.sender("flights").send_all([data("a")])
-        assert gateway.depth("flights") == 1
-        refusal(client.sender, "$management")
+    gateway = start()
+    client = connect(gateway)
+    client.sender("flights").send_all([data("a")])
+    assert gateway.depth("flights") == 1
+    refusal(client.sender, "$management")
 
 
 # --- owner levels -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [2, 3])
-def test_a_level_as_high_or_higher_steals(client: Client, level: int) -> None:
-    """The older receiver is detached with amqp:link:stolen, and says who took over."""
-    old, new = hub_reader(client, level=2), hub_reader(client, level=level)
-    gone = old.detached_by_peer()
-    assert gone.name == "amqp:link:stolen"
-    assert f"owner level (epoch) {level}" in str(gone)
+@pytest.mark.parametrize(("older", "level"), [((2,), 2), ((2,), 3), ((None, None), 0)])
+def test_a_level_as_high_or_higher_steals(client: Client, older: tuple[int | None, ...], level: int) -> None:
+    """Older receivers, any number of them where none has a level, are detached, and told who took over."""
+    readers = [hub_reader(client, level=one) for one in older]
+    new = hub_reader(client, level=level)
+    for reader in readers:
+        gone = reader.detached_by_peer()
+        assert (gone.name, f"owner level (epoch) {level}" in gone.text) == ("amqp:link:stolen", True)
     client.sender("flights").send_all([data("a")])
     assert texts(new.take(1)) == ["a"]
-
-
-def test_receivers_without_a_level_give_way(client: Client) -> None:
-    """Any number reads side by side, until one with a level comes: that throws all of them out."""
-    first, second = hub_reader(client), hub_reader(client)
-    hub_reader(client, level=0)
-    assert [one.detached_by_peer().name for one in (first, second)] == ["amqp:link:stolen"] * 2
 
 
 @pytest.mark.parametrize("level", [None, 0, 1])
 def test_a_lower_level_or_none_is_refused(client: Client, level: int | None) -> None:
     """While a receiver with a level is there; in another group, and once it is gone, it is not."""
     holder = hub_reader(client, level=2)
-    with pytest.raises(Refused, match=r"owner level \(epoch\) 2") as refused:
-        hub_reader(client, level=level)
-    assert refused.value.name == "amqp:link:stolen"
+    refused = refusal(hub_reader, client, level=level)
+    assert (refused.name, "owner level (epoch) 2" in refused.text) == ("amqp:link:stolen", True)
     hub_reader(client, "flights/ConsumerGroups/audit/Partitions/0", level=level)
     holder.close()
     hub_reader(client, level=level)
@@ -265,14 +252,10 @@ def test_a_message_in_data_sections_is_no_batch_without_its_format(client: Clien
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[RunningGateway]:
-    """A gateway whose user ann has a key, and may use the hub flights alone."""
-    key = tmp_path / "ann.key"
-    key.write_text(f"{KEY}\n")
+def guarded(start: Start, connect: Connect, tmp_path: Path) -> Client:
+    """A client of a gateway whose user ann has a key, and may use the hub flights alone."""
     flights = ("queue://flights",)
-    users = {"ann": User(sas_key_file=key, publish=flights, consume=flights)}
-    with RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as running:
-        yield running
+    return connect(start(listeners=EVENT_HUBS, users=ann(tmp_path, publish=flights, consume=flights)))
 
 
 def token(
@@ -293,44 +276,39 @@ def test_without_keys_any_token_is_as_good_as_none(client: Client) -> None:
     assert put(Node(client, "$cbs"), "whatever", "jwt") == (202, None)
 
 
-def test_nothing_is_permitted_before_a_token_came(guarded: RunningGateway) -> None:
+def test_nothing_is_permitted_before_a_token_came(guarded: Client) -> None:
     """An attach is refused, and a hub not told of; then its token is put, and both are permitted."""
-    with Client(guarded.address) as client:
-        for attach in (client.sender, lambda _: hub_reader(client)):
-            with pytest.raises(Refused, match="put one at \\$cbs") as refused:
-                attach("flights")
-            assert refused.value.name == "amqp:unauthorized-access"
-        node = Node(client, "$management")
-        assert read_hub(node, "flights")[0] == 401
-        assert put(Node(client, "$cbs"), token())[0] == 202
-        client.sender("flights").send_all([data("a")])
-        assert texts(hub_reader(client).take(1)) == ["a"]
-        assert read_hub(node, "flights")[0] == 200
+    for refused in (refusal(guarded.sender, "flights"), refusal(hub_reader, guarded)):
+        assert (refused.name, "put one at $cbs" in refused.text) == ("amqp:unauthorized-access", True)
+    node = Node(guarded, "$management")
+    assert read_hub(node, "flights")[0] == 401
+    assert put(Node(guarded, "$cbs"), token())[0] == 202
+    guarded.sender("flights").send_all([data("a")])
+    assert texts(hub_reader(guarded).take(1)) == ["a"]
+    assert read_hub(node, "flights")[0] == 200
 
 
-def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: RunningGateway) -> None:
+def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: Client) -> None:
     """The Go client puts one for <hub>/$management, and reads with no other."""
-    with Client(guarded.address) as client:
-        assert put(Node(client, "$cbs"), token("sb://host/flights/$management"))[0] == 202
-        node = Node(client, "$management")
-        assert read_hub(node, "flights")[0] == 200
-        assert read_hub(node, "orders")[0] == 401
-        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
+    assert put(Node(guarded, "$cbs"), token("sb://host/flights/$management"))[0] == 202
+    node = Node(guarded, "$management")
+    assert read_hub(node, "flights")[0] == 200
+    assert read_hub(node, "orders")[0] == 401
+    assert "no token for 'flights'" in str(refusal(guarded.sender, "flights"))
 
 
-def test_a_token_in_a_request_permits_that_request(guarded: RunningGateway) -> None:
+def test_a_token_in_a_request_permits_that_request(guarded: Client) -> None:
     """The Java client puts none at $cbs to read about a hub. It permits nothing else; one for another hub is 401."""
-    with Client(guarded.address) as client:
-        node = Node(client, "$management")
-        asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "flights"}
-        assert node.ask(**asked, security_token=token(key="another key altogether"))[0] == 401
-        status, words = node.ask(**asked, security_token=token("sb://host/orders"))
-        assert (status, "not for 'flights'" in words) == (401, True)
-        assert node.ask(**asked, security_token=token())[0] == 200
-        asked |= {"type": "com.microsoft:partition", "partition": "0"}
-        assert node.ask(**asked, security_token=token())[0] == 200
-        assert node.ask(**asked)[0] == 401
-        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
+    node = Node(guarded, "$management")
+    asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "flights"}
+    assert node.ask(**asked, security_token=token(key="another key altogether"))[0] == 401
+    status, words = node.ask(**asked, security_token=token("sb://host/orders"))
+    assert (status, "not for 'flights'" in words) == (401, True)
+    assert node.ask(**asked, security_token=token())[0] == 200
+    asked |= {"type": "com.microsoft:partition", "partition": "0"}
+    assert node.ask(**asked, security_token=token())[0] == 200
+    assert node.ask(**asked)[0] == 401
+    assert "no token for 'flights'" in str(refusal(guarded.sender, "flights"))
 
 
 @pytest.mark.parametrize(
@@ -342,43 +320,35 @@ def test_a_token_in_a_request_permits_that_request(guarded: RunningGateway) -> N
         ("SharedAccessSignature sr=", "has no sr"),
     ],
 )
-def test_a_bad_token_is_401(guarded: RunningGateway, text: str, words: str) -> None:
+def test_a_bad_token_is_401(guarded: Client, text: str, words: str) -> None:
     """The answer says what is wrong with it, and it permits nothing."""
-    with Client(guarded.address) as client:
-        status, said = put(Node(client, "$cbs"), text)
-        assert (status, words in said) == (401, True)
-        refusal(client.sender, "flights")
+    status, said = put(Node(guarded, "$cbs"), text)
+    assert (status, words in said) == (401, True)
+    refusal(guarded.sender, "flights")
 
 
-def test_a_token_is_for_its_entity_and_its_user(guarded: RunningGateway) -> None:
+def test_a_token_is_for_its_entity_and_its_user(guarded: Client) -> None:
     """A token for one hub opens no other, and one for all hubs only those that its user may use."""
-    with Client(guarded.address) as client:
-        cbs = Node(client, "$cbs")
-        put(cbs, token("sb://host/orders"))
-        assert "no token for 'flights'" in str(refusal(client.sender, "flights"))
-        assert "user 'ann' may not publish" in str(refusal(client.sender, "orders"))
-        put(cbs, token("sb://host/"))
-        client.sender("flights").send_all([data("a")])
-        assert "user 'ann' may not publish" in str(refusal(client.sender, "others"))
+    cbs = Node(guarded, "$cbs")
+    put(cbs, token("sb://host/orders"))
+    assert "no token for 'flights'" in str(refusal(guarded.sender, "flights"))
+    assert "user 'ann' may not publish" in str(refusal(guarded.sender, "orders"))
+    put(cbs, token("sb://host/"))
+    guarded.sender("flights").send_all([data("a")])
+    assert "user 'ann' may not publish" in str(refusal(guarded.sender, "others"))
 
 
-def test_a_connection_ends_with_its_token(guarded: RunningGateway) -> None:
+def test_a_connection_ends_with_its_token(guarded: Client) -> None:
     """When it has expired and none came in its place: what it permitted is permitted no longer."""
-    with Client(guarded.address) as client:
-        put(Node(client, "$cbs"), token(seconds=2))
-        client.sender("flights").send_all([data("a")])
-        assert client.closed_by_peer().name == "amqp:unauthorized-access"
+    put(Node(guarded, "$cbs"), token(seconds=2))
+    guarded.sender("flights").send_all([data("a")])
+    assert guarded.closed_by_peer().name == "amqp:unauthorized-access"
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
 
 PASSWORD = "secret"
 HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
-
-
-def copies(link: Link) -> None:
-    """Sets up a link with distribution mode copy."""
-    link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
 @pytest.mark.parametrize(
@@ -392,32 +362,23 @@ def copies(link: Link) -> None:
         ({}, True),
     ],
 )
-@pytest.mark.parametrize("set_up", [None, copies], ids=["move", "copy"])
+@pytest.mark.parametrize("set_up", [None, browsing], ids=["move", "copy"])
 def test_the_history_of_a_queue_needs_the_rule_for_the_log(
-    tmp_path: Path, rules: dict[str, tuple[str, ...]], is_permitted: bool, set_up: Any
+    start: Start, connect: Connect, rules: dict[str, tuple[str, ...]], is_permitted: bool, set_up: Any
 ) -> None:
     """A partition of what is a queue is read from the log, as `log://#queue/orders` is, and needs what that needs."""
     users = {"ann": User(password=HASH, **rules), "bob": User(password=HASH)}
-    vpn = Vpn(queues={"orders": Queue()})
-    settings = settings_for(tmp_path, vpn, listeners=EVENT_HUBS, users=users)
-    with RunningGateway(settings) as gateway:
-        with Client(gateway.address, user=("bob", PASSWORD)) as bob:
-            bob.sender("orders").send_all([data("history")])
-            receiver = bob.receiver("orders", credit=10)
-            receiver.settle(receiver.take(1))
-        with Client(gateway.address, user=("ann", PASSWORD)) as ann:
-            where = "/ConsumerGroups/$Default/Partitions/0?replay-start=beginning"
-            for address in (
-                f"orders{where}",
-                f"amqp://host/orders{where}",
-                "log://#queue/orders?replay-start=beginning",
-            ):
-                if is_permitted:
-                    assert texts(ann.receiver(address, credit=10, set_up=set_up).take(1)) == ["history"]
-                else:
-                    assert "may not consume log://#queue/orders" in str(
-                        refusal(ann.receiver, address, credit=10, set_up=set_up)
-                    )
+    gateway = start(Vpn(queues={"orders": Queue()}), listeners=EVENT_HUBS, users=users)
+    bob, reader = (connect(gateway, user=(name, PASSWORD)) for name in ("bob", "ann"))
+    bob.sender("orders").send_all([data("history")])
+    bob.receiver("orders", credit=1).take_and_accept(1)
+    where = "orders/ConsumerGroups/$Default/Partitions/0?replay-start=beginning"
+    for address in (where, f"amqp://host/{where}", "log://#queue/orders?replay-start=beginning"):
+        if is_permitted:
+            assert texts(reader.receiver(address, credit=10, set_up=set_up).take(1)) == ["history"]
+        else:
+            refused = refusal(reader.receiver, address, credit=10, set_up=set_up)
+            assert "may not consume log://#queue/orders" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -434,58 +395,44 @@ def test_the_history_of_a_queue_needs_the_rule_for_the_log(
         "amqps://host/log://*/flights",
     ],
 )
-def test_a_token_is_held_against_the_address_as_it_was_read(tmp_path: Path, address: str) -> None:
+def test_a_token_is_held_against_the_address_as_it_was_read(
+    start: Start, connect: Connect, tmp_path: Path, address: str
+) -> None:
     """What only looks like the token's entity is another: a log, a topic, another queue, the same in capitals."""
-    key = tmp_path / "ann.key"
-    key.write_text(f"{KEY}\n")
-    users = {"ann": User(sas_key_file=key)}
-    with (
-        RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as gateway,
-        Client(gateway.address) as client,
-    ):
-        put(Node(client, "$cbs"), token())
-        for attach in (client.receiver, client.sender):
-            refused = refusal(attach, address)
-            # Where one is no target at all, that is said first.
-            syntax = ("amqp:not-allowed", "amqp:invalid-field") if attach == client.sender else ()
-            assert refused.name in ("amqp:unauthorized-access", *syntax)
-        assert gateway.endpoints() == set()
+    gateway = start(listeners=EVENT_HUBS, users=ann(tmp_path))
+    client = connect(gateway)
+    put(Node(client, "$cbs"), token())
+    assert refusal(client.receiver, address).name == "amqp:unauthorized-access"
+    # Where one is no target at all, that is said first.
+    syntax = ("amqp:not-allowed", "amqp:invalid-field")
+    assert refusal(client.sender, address).name in ("amqp:unauthorized-access", *syntax)
+    assert gateway.endpoints() == set()
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["flights", "queue://flights", "/queues/flights", "amqps://host/flights", "flights/Partitions/0"],
-)
 @pytest.mark.parametrize("resource", ["flights", "flights/Partitions/0", ""])
-def test_every_spelling_of_an_entity_is_the_token_s(tmp_path: Path, address: str, resource: str) -> None:
+def test_every_spelling_of_an_entity_is_the_token_s(
+    start: Start, connect: Connect, tmp_path: Path, resource: str
+) -> None:
     """A sender's token for the hub, for its partition or for everything opens the hub, however it is spelled."""
-    key = tmp_path / "ann.key"
-    key.write_text(f"{KEY}\n")
-    users = {"ann": User(sas_key_file=key)}
-    with (
-        RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as gateway,
-        Client(gateway.address) as client,
-    ):
-        put(Node(client, "$cbs"), token(f"sb://host/{resource}"))
-        client.sender(address).send_all([data("a")])
-        assert gateway.endpoints() == {"flights"}
+    gateway = start(listeners=EVENT_HUBS, users=ann(tmp_path))
+    client = connect(gateway)
+    put(Node(client, "$cbs"), token(f"sb://host/{resource}"))
+    for prefix in ("", "queue://", "/queues/", "amqps://host/"):
+        client.sender(f"{prefix}flights").send_all([data("a")])
+    client.sender("flights/Partitions/0").send_all([data("a")])
+    assert gateway.endpoints() == {"flights"}
 
 
-@pytest.mark.parametrize("node", ["/management"])
-def test_another_dialect_s_node_takes_a_token_for_everything(tmp_path: Path, node: str) -> None:
+def test_another_dialect_s_node_takes_a_token_for_everything(
+    start: Start, connect: Connect, tmp_path: Path
+) -> None:
     """Its requests are about any entity: a token for one opens it not, and neither does none."""
-    key = tmp_path / "ann.key"
-    key.write_text(f"{KEY}\n")
-    users = {"ann": User(sas_key_file=key)}
     both = (Listener(port=0, event_hubs_mode=True, rabbitmq_mode=True),)
-    with (
-        RunningGateway(settings_for(tmp_path / "data", listeners=both, users=users)) as gateway,
-        Client(gateway.address) as client,
-    ):
-        cbs = Node(client, "$cbs")
-        for resource in (None, "sb://host/flights"):
-            if resource is not None:
-                put(cbs, token(resource))
-            assert "no token for 'all entities'" in str(refusal(client.sender, node))
-        put(cbs, token("sb://host/"))
-        assert Pair(client).ask("PUT", "/queues/flights", declaration())[0] == 201
+    client = connect(start(listeners=both, users=ann(tmp_path)))
+    cbs = Node(client, "$cbs")
+    for resource in (None, "sb://host/flights"):
+        if resource is not None:
+            put(cbs, token(resource))
+        assert "no token for 'all entities'" in refusal(client.sender, "/management").text
+    put(cbs, token("sb://host/"))
+    assert Pair(client).ask("PUT", "/queues/flights", declaration())[0] == 201
