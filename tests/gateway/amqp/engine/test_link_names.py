@@ -6,30 +6,21 @@ from amqp_ext.codec import Symbol, UInt
 from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.frames import (
     ATTACH,
-    BEGIN,
     CLOSE,
     DETACH,
-    DISPOSITION,
     FLOW,
     TRANSFER,
     Frame,
     attach_frame,
-    begin_frame,
     disposition,
     error_of,
     flow_frame,
     frame,
-    transfer_frame,
 )
-from tests.support.messages import body_of, data
+from tests.support.messages import body_of
 from tests.support.peer import Peer
 
 STOLEN = "amqp:link:stolen"
-
-
-def on_channel(sent: bytes, channel: int) -> bytes:
-    """A frame on another channel than 0."""
-    return sent[:6] + channel.to_bytes(2, "big") + sent[8:]
 
 
 def stolen_from(peer: Peer) -> Frame:
@@ -111,44 +102,6 @@ def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Op
     peer.send(frame(DETACH, [UInt(0), True]))
     peer.publish(b"served", handle=1)
     peer.close()
-
-
-def test_the_other_direction_is_another_name(opened: Opened) -> None:
-    """A sender and a receiver of one name live side by side on one session."""
-    peer = opened()
-    peer.attach_receiver("queue://taken", name="mine", credit=1)
-    peer.attach_sender("queue://taken", name="mine")
-    peer.publish(b"both", handle=1)
-    assert peer.receive() == b"both"
-    peer.close()
-
-
-def test_another_session_is_another_name(opened: Opened) -> None:
-    """Links of one name on two sessions of a connection both live, as on other brokers: each gets its messages."""
-    peer = opened()
-    peer.attach_receiver("queue://taken", name="mine", credit=1)
-    peer.send(on_channel(begin_frame(), 1))
-    peer.expect(BEGIN)
-    peer.send(on_channel(attach_frame(0, receiver=True, address="queue://taken", name="mine"), 1))
-    peer.skip_to(ATTACH)
-    peer.send(on_channel(flow_frame(0, 0, 1), 1))
-    peer.attach_sender("queue://taken")
-    for body in (b"one", b"two"):
-        peer.send(transfer_frame(1, body == b"two", data(body)))
-        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
-    assert {body_of(peer.skip_to(TRANSFER, never=DETACH).payload) for _ in range(2)} == {b"one", b"two"}
-    peer.close()
-
-
-def test_another_connection_of_the_container_is_another_name(opened: Opened) -> None:
-    """Two connections with one container-id, as many programs have without knowing, do not take each other's links."""
-    first, second = opened(), opened()
-    for peer in (first, second):
-        peer.attach_receiver("queue://taken", name="mine", credit=1)
-    first.attach_sender("queue://taken")
-    for body in (b"one", b"two"):
-        first.publish(body, handle=1)
-    assert {body_of(peer.skip_to(TRANSFER).payload) for peer in (first, second)} == {b"one", b"two"}
 
 
 def test_a_name_attached_twice_at_once_is_a_mistake(opened: Opened) -> None:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Link, symbol
 
 from gateway.config import Listener
-from tests.support.client import Client, Refused, refusal, texts
+from tests.gateway.amqp.conftest import Start
+from tests.support.client import Client, refusal, texts, with_properties
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 
 BOTH = {"exclusive": True, "auto_delete": True}
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    listeners = (Listener(port=0, rabbitmq_mode=True),)
-    with RunningGateway(settings_for(tmp_path, listeners=listeners)) as running:
-        yield running
+def gateway(start: Start) -> RunningGateway:
+    return start(listeners=(Listener(port=0, rabbitmq_mode=True),))
 
 
 def is_gone(gateway: RunningGateway, client: Client, queue: str) -> None:
@@ -127,23 +123,10 @@ def test_what_goes_is_no_quorum_queue_and_no_stream(client: Client, kind: str) -
 
 def test_a_consumer_of_higher_priority_is_given_messages_first(client: Client) -> None:
     """`rabbitmq:priority` of a consumer's link: while it has credit, those of a lower one get none."""
-
-    def preferred(link: Link) -> None:
-        link.properties = {symbol("rabbitmq:priority"): 5}
-
     low = client.receiver("/queues/q", credit=10)
-    high = client.receiver("/queues/q", credit=2, set_up=preferred)
+    high = client.receiver("/queues/q", credit=2, set_up=with_properties({"rabbitmq:priority": 5}))
     client.sender("/queues/q").send_all([data(str(number)) for number in range(4)])
     assert texts(high.take(2)) == ["0", "1"]
     assert texts(low.take(2)) == ["2", "3"]
-
-
-def test_a_priority_that_is_none_is_refused(client: Client) -> None:
-    """A consumer whose priority is no whole number is told so."""
-
-    def preferred(link: Link) -> None:
-        link.properties = {symbol("rabbitmq:priority"): "high"}
-
-    with pytest.raises(Refused, match="a whole number, not 'high'") as refused:
-        client.receiver("/queues/q", set_up=preferred)
-    assert refused.value.name == "amqp:invalid-field"
+    refused = refusal(client.receiver, "/queues/q", set_up=with_properties({"rabbitmq:priority": "high"}))
+    assert (refused.name, "a whole number, not 'high'" in refused.text) == ("amqp:invalid-field", True)
