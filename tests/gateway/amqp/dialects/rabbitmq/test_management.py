@@ -12,7 +12,7 @@ import structlog
 from amqp_ext.codec import Symbol
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import Listener, User
-from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
@@ -209,7 +209,7 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> N
         assert pair.ask("DELETE", "/queues/b1")[0] == 403
 
 
-def test_what_clients_change_leaves_a_line(client: Client) -> None:
+def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Connect) -> None:
     """As what administrators change over HTTP does; what only looks, or is there already, leaves none."""
     lines: list[Any] = []
 
@@ -220,7 +220,7 @@ def test_what_clients_change_leaves_a_line(client: Client) -> None:
 
     structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
     try:
-        pair = Pair(client)
+        pair = Pair(connect(gateway))
         for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
             method, path = asked.split()
             assert pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
