@@ -22,6 +22,7 @@ from store.checksum import HEAD, HEAD_MODULUS
 from store.data_folder import FILE_MODE
 from store.errors import DamagedMessage, StoreError
 from store.property_index import SEGMENT_BITS
+from store.tables import ShortTables
 
 StoredMessage: TypeAlias = tuple[int, int, str, int, int, int | None, bytes, int]
 """A ``Row`` with its checksum: id, time, topic, bare, route, held, content, checksum."""
@@ -219,12 +220,7 @@ class LogRow(NamedTuple):
         )
 
 
-TABLE: Final = "copy_mark"
-
-MAKE: Final = f"create table if not exists {TABLE} (state text not null, other text not null)"
-CLEAR: Final = f"delete from {TABLE}"
-DROP: Final = f"drop table if exists {TABLE}"
-READ: Final = f"select state, other from {TABLE}"
+MARK_TABLE: Final = "copy_mark"
 
 
 class MarkState(StrEnum):
@@ -242,6 +238,22 @@ class CopyMark(NamedTuple):
     state: MarkState
     other: str
     """Where the other one is: what this is a copy of, or where its copy is."""
+
+
+def read_mark(tables: ShortTables) -> CopyMark | None:
+    """None for a store that has nothing to do with copies."""
+    rows = tables.ask(f"select state, other from {MARK_TABLE}") if tables.has(MARK_TABLE) else []
+    return CopyMark(MarkState(rows[0][0]), rows[0][1]) if rows else None
+
+
+def write_mark(tables: ShortTables, mark: CopyMark | None) -> None:
+    """Mark a store, or take its mark away; in the caller's transaction."""
+    if mark is None:
+        tables.ask(f"drop table if exists {MARK_TABLE}")
+        return
+    tables.ask(f"create table if not exists {MARK_TABLE} (state text not null, other text not null)")
+    tables.ask(f"delete from {MARK_TABLE}")
+    tables.ask(f"insert into {MARK_TABLE} values (?, ?)", mark.state.value, mark.other)
 
 
 def check_whole(place: object, mark: CopyMark | None) -> None:

@@ -1,6 +1,6 @@
 """
-Cursors of endpoints as a store keeps them, whichever engine has it: the moves of a transaction gathered so that
-each part of a cursor is written once, the ten parts of a queue that delivers by priority, and ids as runs.
+Cursors of endpoints as a store keeps them, whichever engine has it: the moves of a transaction gathered so that each
+part of a cursor is written once; the ten parts of a queue that delivers by priority; and cursors that were dropped.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from amqp_ext.message.fields import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.effects import MoveCursor
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
+from store.tables import ShortTables
 
 
 class PartMoves:
@@ -62,19 +63,6 @@ class GatheredMoves:
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
 
-class QueuedMessage(NamedTuple):
-    """A message of a route that has the queue."""
-
-    id: int
-    route: int
-    priority: int | None
-    """Of its route."""
-    size_bytes: int
-    bare: int
-    front: bytes
-    """What is before its bare message."""
-
-
 class CursorPart:
     """What an endpoint is done with, by one part of its cursor."""
 
@@ -89,38 +77,7 @@ class CursorPart:
         return message_id <= self.floor or (k > 0 and message_id <= self.ranges[k - 1][1])
 
 
-class QueueTables(Protocol):
-    """A store's tables, inside a transaction."""
-
-    def endpoints(self) -> Sequence[tuple[int, int, str, str]]:
-        """(number, cursor, name, settings) of all, by number."""
-
-    def messages(self, endpoint: int) -> Iterable[QueuedMessage]:
-        """What is there of what was put on an endpoint, whether it is done with it or not, by id."""
-
-    def parts(self, cursor: int) -> dict[int, CursorPart]:
-        """Of a cursor, by part; ranges rise."""
-
-    def routes(self) -> Sequence[RouteDefinition]:
-        """All there are."""
-
-    def add_route(self, route: RouteDefinition) -> None: ...
-
-    def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
-        """
-        Put messages on other routes: (route, message id). Checksums are changed by as much, rather than made anew: one
-        that was wrong stays so.
-        """
-
-    def replace_cursor(
-        self, cursor: int, parts: Mapping[int, CursorPart], counts: Mapping[int, Sequence[int]]
-    ) -> None:
-        """A cursor's rows made anew, with (messages, bytes) by part: all there is was counted."""
-
-    def save_settings(self, endpoint: int, settings: str) -> None: ...
-
-
-def apply_priorities(tables: QueueTables, queues: Mapping[str, bool]) -> None:
+def apply_priorities(tables: ShortTables, queues: Mapping[str, bool]) -> None:
     """
     Bring stored endpoints to what is declared, inside the caller's transaction. One that changes takes some seconds for
     each million messages on its routes.
@@ -128,7 +85,9 @@ def apply_priorities(tables: QueueTables, queues: Mapping[str, bool]) -> None:
     Args:
         queues: Whether each one delivers by priority; the others stay as they are.
     """
-    for number, cursor, name, text in tables.endpoints():
+    for number, cursor, name, text in tables.ask(
+        "select number, cursor, name, settings from endpoint order by number"
+    ):
         if name not in queues:
             continue
         settings = EndpointSettings.from_json(text)
@@ -139,16 +98,16 @@ def apply_priorities(tables: QueueTables, queues: Mapping[str, bool]) -> None:
             _divide(tables, number, cursor)
         else:
             _unite(tables, number, cursor)
-        tables.save_settings(number, settings.to_json())
+        tables.ask("update endpoint set settings = ? where number = ?", settings.to_json(), number)
 
 
-def _divide(tables: QueueTables, number: int, cursor: int) -> None:
+def _divide(tables: ShortTables, number: int, cursor: int) -> None:
     """A part for each priority, each done with what the whole was, and routes with a priority for all the rest."""
-    whole = tables.parts(cursor)[WHOLE]
+    whole = _parts(tables, cursor)[WHOLE]
     routes = _Routes(tables)
     counts = {priority: [0, 0] for priority in PRIORITIES}
     moved: list[tuple[int, int]] = []
-    for message in tables.messages(number):
+    for message in tables.queued(number):
         if whole.is_done(message.id):
             continue
         priority = message.priority
@@ -158,18 +117,18 @@ def _divide(tables: QueueTables, number: int, cursor: int) -> None:
         counts[priority][0] += 1
         counts[priority][1] += message.size_bytes
     tables.move_messages(moved)
-    tables.replace_cursor(cursor, {p: CursorPart(whole.floor, whole.ranges) for p in PRIORITIES}, counts)
+    _replace_cursor(tables, cursor, {p: CursorPart(whole.floor, whole.ranges) for p in PRIORITIES}, counts)
 
 
-def _unite(tables: QueueTables, number: int, cursor: int) -> None:
+def _unite(tables: ShortTables, number: int, cursor: int) -> None:
     """One part: done with what each part was done with of its own messages."""
-    parts = tables.parts(cursor)
+    parts = _parts(tables, cursor)
     floor = min(part.floor for part in parts.values())
     ranges: list[tuple[int, int]] = []
     count = [0, 0]
     done_from: int | None = None
     done_to = 0
-    for message in tables.messages(number):
+    for message in tables.queued(number):
         if message.id <= floor:
             continue
         # A message of a route without priority was settled before the queue delivered by it.
@@ -184,13 +143,46 @@ def _unite(tables: QueueTables, number: int, cursor: int) -> None:
             done_from = None
     if done_from is not None:
         ranges.append((done_from, done_to))
-    tables.replace_cursor(cursor, {WHOLE: CursorPart(floor, ranges)}, {WHOLE: count})
+    _replace_cursor(tables, cursor, {WHOLE: CursorPart(floor, ranges)}, {WHOLE: count})
+
+
+def _parts(tables: ShortTables, cursor: int) -> dict[int, CursorPart]:
+    """Of a cursor, by part; ranges rise."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for part, first, last in tables.ask(
+        "select part, first, last from cursor_range where number = ? order by first", cursor
+    ):
+        ranges.setdefault(part, []).append((first, last))
+    floors = tables.ask("select part, floor from cursor where number = ?", cursor)
+    return {part: CursorPart(floor, ranges.get(part, [])) for part, floor in floors}
+
+
+def _replace_cursor(
+    tables: ShortTables, cursor: int, parts: Mapping[int, CursorPart], counts: Mapping[int, Sequence[int]]
+) -> None:
+    """A cursor's rows made anew, with (messages, bytes) by part: all there is was counted."""
+    tables.ask("delete from cursor where number = ?", cursor)
+    tables.ask("delete from cursor_range where number = ?", cursor)
+    ((last_id,),) = tables.ask(tables.last_id)
+    for key, part in parts.items():
+        tables.ask(
+            "insert into cursor (number, part, floor, counted_id, messages, size_bytes) values (?, ?, ?, ?, ?, ?)",
+            cursor,
+            key,
+            part.floor,
+            last_id,
+            *counts[key],
+        )
+        for start in range(0, len(part.ranges), PIECE_ROWS):
+            piece = part.ranges[start : start + PIECE_ROWS]
+            rows = ", ".join(f"({cursor}, {key}, {first}, {last})" for first, last in piece)
+            tables.ask(f"insert into cursor_range (number, part, first, last) values {rows}")
 
 
 class _Routes:
     """Routes with the endpoints of another, and a priority."""
 
-    def __init__(self, tables: QueueTables) -> None:
+    def __init__(self, tables: ShortTables) -> None:
         self._tables = tables
         found = tables.routes()
         self._endpoints = {route.number: route.endpoints for route in found}
@@ -251,3 +243,144 @@ def runs_and_rest(ids: Collection[int]) -> tuple[list[tuple[int, int]], list[int
         else:
             rest += range(first, last + 1)
     return long, rest
+
+
+PIECE_ROWS: Final = 2_000
+"""Rows looked at in one transaction: some milliseconds, so that no publisher waits longer for it."""
+
+
+class DroppedCursor:
+    """
+    A cursor that was dropped: what is held for it is let go of, in small pieces behind, and its rows go.
+
+    A piece is a transaction. What it has let go of is below the cursor's floor from then on, or in one of its ranges,
+    or is no longer a reference of it: a crash between two pieces lets go of nothing twice.
+
+    Messages that leave the log meanwhile are not held for a dropped cursor: whoever trims knows nothing of it. So
+    before they do, what the cursor holds among them is let go of, and they are all put in a range (``leave_span``).
+    """
+
+    def __init__(self, cursor: int, endpoint: int, up_to: int) -> None:
+        """
+        Args:
+            endpoint: Whose messages it was about.
+            up_to: The endpoint needed messages up to this id by it.
+        """
+        self.cursor = cursor
+        self.endpoint = endpoint
+        self.up_to = up_to
+        self._routes: dict[int, str] = {}
+        """Of each part, as SQL: routes that come later lead to messages that it is not about."""
+
+    def work_off(self, tables: ShortTables, *, has_held: bool) -> bool:
+        """
+        Work off a piece.
+
+        Args:
+            has_held: There may be messages that the log does not hold.
+
+        Returns:
+            Whether nothing is left of it.
+        """
+        if has_held:
+            for part, floor in self._parts(tables):
+                if floor < self.up_to and not self._let_go_of_piece(tables, part, floor):
+                    return False
+        if not self._drop_references(tables, has_held=has_held):
+            return False
+        for table, column, key in (
+            ("attempt", "cursor", "message"),
+            ("cursor_range", "number", "part, first"),
+        ):
+            of_cursor = f"from {table} where {column} = {self.cursor}"
+            piece = f"select {key} {of_cursor} limit {PIECE_ROWS}"
+            ((count,),) = tables.ask(f"select count(*) from ({piece}) as piece")
+            tables.ask(f"delete {of_cursor} and ({key}) in ({piece})")
+            if count == PIECE_ROWS:
+                return False
+        for table, column in (("cursor", "number"), ("garbage", "cursor")):
+            tables.ask(f"delete from {table} where {column} = {self.cursor}")
+        return True
+
+    def leave_span(self, tables: ShortTables, first: int, stop: int, *, has_held: bool) -> None:
+        """Let go of what it has from ``first`` on, below ``stop``: what is logged of it is about to be trimmed."""
+        last = min(stop - 1, self.up_to)
+        for part, floor in self._parts(tables):
+            if last <= max(first - 1, floor):
+                continue
+            if has_held:
+                self._let_go_between(tables, part, max(first - 1, floor), last)
+            self._add_range(tables, part, first, last)
+        # References may be to messages above ``up_to`` as well.
+        self._drop_referred(tables, first, stop, has_held=has_held)
+
+    def _let_go_of_piece(self, tables: ShortTables, part: int, floor: int) -> bool:
+        """Let go of some messages that are held for a part, and move its floor; whether it is through."""
+        ((count, last),) = tables.ask(
+            f"select count(*), max(id) from ({tables.held_ids} and id > {floor} and id <= {self.up_to} "
+            f"order by id limit {PIECE_ROWS}) as piece"
+        )
+        if count:
+            self._let_go_between(tables, part, floor, last)
+        is_through: bool = count < PIECE_ROWS
+        tables.ask(
+            f"update cursor set floor = {self.up_to if is_through else last} "
+            f"where number = {self.cursor} and part = {part}"
+        )
+        return is_through
+
+    def _let_go_between(self, tables: ShortTables, part: int, floor: int, last: int) -> None:
+        """Let go of what is held for a part above ``floor``, up to ``last``."""
+        routes = self._routes.get(part)
+        if routes is None:
+            found = tables.ask(tables.routes_of, self.endpoint, part, part)
+            routes = self._routes[part] = ", ".join(str(number) for (number,) in found)
+        if routes and last > floor:
+            tables.let_go(
+                f"id > {floor} and id <= {last} and route in ({routes}) and coalesce((select last from cursor_range "
+                f"where number = {self.cursor} and part = {part} and first <= {tables.held_table}.id "
+                f"order by first desc limit 1), 0) < {tables.held_table}.id"
+            )
+
+    def _drop_references(self, tables: ShortTables, *, has_held: bool) -> bool:
+        """Let go of some messages that it had by references; whether that was the last of them."""
+        ((count, last),) = tables.ask(
+            f"select count(*), max(message) from (select message from reference where cursor = {self.cursor} "
+            f"order by message limit {PIECE_ROWS}) as piece"
+        )
+        if count:
+            self._drop_referred(tables, 0, last + 1, has_held=has_held)
+        is_through: bool = count < PIECE_ROWS
+        return is_through
+
+    def _drop_referred(self, tables: ShortTables, first: int, stop: int, *, has_held: bool) -> None:
+        """Let go of what is held for references from ``first`` on, below ``stop``, and delete these."""
+        referred = f"from reference where cursor = {self.cursor} and message >= {first} and message < {stop}"
+        if has_held:
+            tables.let_go(f"id in (select message {referred})")
+        tables.ask(f"delete {referred}")
+
+    def _parts(self, tables: ShortTables) -> list[Any]:
+        """(part, floor) of each."""
+        return tables.ask(f"select part, floor from cursor where number = {self.cursor} order by part")
+
+    def _add_range(self, tables: ShortTables, part: int, first: int, last: int) -> None:
+        """Put ids in a range, joined with those that they touch."""
+        of_part = f"from cursor_range where number = {self.cursor} and part = {part}"
+        ((low, high),) = tables.ask(
+            f"select min(first), max(last) {of_part} and first <= {last + 1} and last >= {first - 1}"
+        )
+        if low is not None:
+            first, last = min(first, low), max(last, high)
+            tables.ask(f"delete {of_part} and first between {first} and {last}")
+        tables.ask(
+            f"insert into cursor_range (number, part, first, last) values ({self.cursor}, {part}, {first}, {last})"
+        )
+
+
+def dropped_cursors(tables: ShortTables) -> list[DroppedCursor]:
+    """Those that a start finds still to be worked off."""
+    return [
+        DroppedCursor(*row)
+        for row in tables.ask("select cursor, endpoint, up_to from garbage order by cursor")
+    ]

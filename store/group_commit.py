@@ -6,13 +6,17 @@ does about it: what waits is gathered, of transactions that fail the one at faul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from gateway.core.effects import CountedUpTo, Effect, MoveCursor
+from store.cursors import DroppedCursor
 from store.errors import WriteFailed
 from store.ports import UNDONE_BY_FAILURE, Batch, Histogram, OnCommit
+from store.recovery import RecoveredStore
+from store.tables import ShortTables
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
@@ -36,6 +40,47 @@ NUDGE: Final = Batch((), 0)
 """Makes the writer's thread look around, without anything to commit."""
 
 
+class RouteSweep:
+    """
+    The routes that a writer knows to be stored, and how far they were looked at.
+
+    A round of looks begins when something was committed since the last one began.
+    """
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self.known = set(numbers)
+        """Publishing looks here: what is not in it is written, if it is not there."""
+        self.after = 0
+        """Numbers up to this one were looked at in this round; 0 between rounds."""
+        self._is_changed = True
+
+    @property
+    def is_due(self) -> bool:
+        """There is something to be looked at."""
+        return self._is_changed or self.after > 0
+
+    def committed(self, numbers: Collection[int]) -> None:
+        """A transaction was committed that wrote these routes."""
+        self.known.update(numbers)
+        self._is_changed = True
+
+    def look(self, tables: ShortTables) -> list[int]:
+        """
+        Look at some more routes; nobody writes meanwhile.
+
+        Returns:
+            Those that no message names, to be deleted. They are forgotten already: whoever publishes on one again
+            writes it again.
+        """
+        if not self.after:
+            self._is_changed = False
+        found = tables.ask(tables.unnamed_routes, self.after, tables.swept_routes)
+        self.after = found[-1][0] if len(found) == tables.swept_routes else 0
+        unnamed = [number for number, is_unnamed in found if is_unnamed]
+        self.known.difference_update(unnamed)
+        return unnamed
+
+
 class GroupCommit(ABC):
     """
     A writer's queue, and what its thread does with the batches in it.
@@ -44,13 +89,23 @@ class GroupCommit(ABC):
     alone.
     """
 
-    def __init__(self, on_commit: OnCommit) -> None:
+    def __init__(self, on_commit: OnCommit, found: RecoveredStore, on_largest: Callable[[int], None]) -> None:
         """
         Args:
             on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
                 nothing of them was written.
+            found: What the store had when it was opened.
+            on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
         """
         self._on_commit = on_commit
+        self._on_largest = on_largest
+        self._garbage = deque(found.garbage)
+        """Dropped cursors that are still to be worked off."""
+        self._routes = RouteSweep(definition.number for definition, _ in found.routes)
+        self._indexed = [span for span in found.indexed if span.end_id is None]
+        """Spans of the index that go on: they get what is logged from now on."""
+        self._has_held = found.has_held
+        """There may be messages that the log does not hold."""
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._owed: list[Effect] = []
         """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
@@ -78,6 +133,14 @@ class GroupCommit(ABC):
     @abstractmethod
     def _patience(self) -> float | None:
         """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
+
+    @abstractmethod
+    def _work_off(self, found: DroppedCursor) -> bool | None:
+        """A piece of what a dropped cursor left; whether nothing is left of it, None where it could not be done."""
+
+    @abstractmethod
+    def _sweep_routes(self) -> None:
+        """Drop some of the routes that no message names."""
 
     def _has_work(self) -> bool:
         """Whether a nudge has the thread look around at once."""
@@ -112,6 +175,21 @@ class GroupCommit(ABC):
             batches.append(batch)
             size += batch.size_bytes
         return batches, False
+
+    def _clean_up(self, commits: int, *, is_idle: bool) -> None:
+        """
+        Look after what is left behind: when nothing else waits; under load at every few commits, so that it ends there,
+        too.
+        """
+        if self._garbage and (is_idle or commits % GARBAGE_EVERY == 0):
+            is_through = self._work_off(self._garbage[0])
+            if is_through is None:
+                # It stays in the garbage table: the next start, or the next pass, tries again.
+                self._garbage.rotate(-1)
+            elif is_through:
+                self._garbage.popleft()
+        if self._routes.is_due and (is_idle or commits % SWEEP_EVERY == 0):
+            self._sweep_routes()
 
     def _commit(self, batches: list[Batch]) -> None:
         """Write what was gathered, and tell of it; of several, one that cannot be written fails without the others."""

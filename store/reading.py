@@ -1,22 +1,227 @@
 """
-What the readers of every engine share: where the next page begins, topic patterns as an engine looks at topics, and
-the end of a pool of threads that read.
+What the readers of every engine share: a pool of threads, the bounds of a page, the course of a search, and topic
+patterns as an engine looks at topics.
+
+A search has three ways, from quick to thorough: the index tells which messages to look at; bytes that must stand in a
+message leave out all that have none of them, without a step of Python; else every message is read and asked. Each page
+is a few short statements, whatever it finds, so that a search of a long log is many pages and holds nothing up between
+them.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
 from store.errors import LogTrimmed
-from store.ports import LogPage, SearchPage, TopicPage
+from store.ports import LogPage, SearchPage, StoreOptions, TopicPage
+from store.property_index import SEGMENT_BITS, IndexedSpan, span_at
+
+T = TypeVar("T")
+
+SCAN_IDS: Final = 50_000
+"""Ids a page may look at in search of matches: about 30 ms of a reader's time."""
+
+TOPIC_ROWS: Final = 10_000
+"""Messages of which a page has the topics alone: some milliseconds."""
+
+MOST_MERGED: Final = 32
+"""Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
+
+PAGE_CANDIDATES: Final = 256
+"""Messages that one page of a search reads because the index or their bytes speak for them."""
+
+PAGE_SEGMENTS: Final = 256
+"""Segments of the index that one page looks into: a few milliseconds."""
+
+PAGE_IDS: Final = 10_000
+"""Messages whose bytes one page looks through, if they are small: some milliseconds."""
+
+WIDER: Final = 4
+"""Where nothing was found among some segments, or some candidates, so many times as many are looked at next."""
+
+
+class PooledReader(ABC):
+    """
+    Pages on a pool of threads, and the course of a search; an engine has the statements. See ``store.ports.Reader``.
+
+    What is not public is called by a thread of the pool, from within what an engine translates the errors of.
+    """
+
+    def __init__(
+        self, name: str, options: StoreOptions, largest_bytes: int, indexed: Sequence[IndexedSpan] = ()
+    ) -> None:
+        """
+        Args:
+            name: Of its threads.
+            options: The bounds of pages, and how many threads.
+            largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows.
+        """
+        self._indexed = indexed
+        self._page_rows = options.page_rows
+        self._page_bytes = options.page_bytes
+        self.largest_bytes = largest_bytes
+        """While whole pages of it fit the bound, lengths need not be looked at."""
+        self.damage: str | None = None
+        self._local: Any = threading.local()
+        self._threads = options.read_threads
+        self._pool = ThreadPoolExecutor(options.read_threads, thread_name_prefix=f"reader {name}")
+
+    @property
+    def standby_damage(self) -> str | None:
+        """See ``store.ports.Reader``: it reads no standby."""
+        return None
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """See ``store.ports.Reader``."""
+        return self._pool.submit(read)
+
+    def drain(self) -> None:
+        """See ``store.ports.Reader``."""
+        drain(self._pool, self._threads)
+
+    def grow_largest(self, size_bytes: int) -> None:
+        """A content of this size is about to be there."""
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
+
+    # --- pages -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
+        """See ``store.ports.Reader``."""
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """See ``store.ports.Reader``."""
+        self._check_has(before)
+        stop = max(first, before - SCAN_IDS)
+        found = self._newest_topics(before, stop, patterns, TOPIC_ROWS)
+        # After it: what was trimmed before it was read is below.
+        return falling(found, before, stop, TOPIC_ROWS, self._first_id())
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        """See ``LogProbe``."""
+        before = 1 << 62
+        while True:
+            rows = self._newest_topics(before, 0, (), self._page_rows)
+            for found, topic in rows:
+                if matches is None or matches(topic):
+                    return found
+            if len(rows) < self._page_rows:
+                return None
+            before, _ = rows[-1]
+
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """See ``store.ports.Reader``."""
+        self._check_has(end)
+        span, texts, end = span_at(self._indexed, search.keys, position, end)
+        if span is not None:
+            return self._look_up(search, span, texts, position, end)
+        if search.needles:
+            return self._scan(search, patterns, position, end)
+        try:
+            page = self.log_page(position, end, patterns)
+        except LogTrimmed as trimmed:
+            # What is gone is no start; the search goes on with what is left.
+            return SearchPage(None, min(trimmed.first_id, end))
+        return searched(page, search)
+
+    def _look_up(
+        self, search: Search, span: IndexedSpan, texts: Sequence[str], position: int, stop: int
+    ) -> SearchPage:
+        """Look at messages that the index has under one of these texts."""
+        work = PageWork()
+        looked_at, width = 0, 1
+        while looked_at < PAGE_SEGMENTS and position < stop:
+            first = position >> SEGMENT_BITS
+            last = min(first + width - 1, (stop - 1) >> SEGMENT_BITS)
+            bound = min(stop, (last + 1) << SEGMENT_BITS)
+            ids = self._indexed_ids(
+                span, texts, range(first, last + 1), range(position, bound), PAGE_CANDIDATES
+            )
+            page = self._first_taken(search, ids, work, bound)
+            if page is not None:
+                return page
+            position = bound
+            looked_at += width
+            width = min(width * WIDER, PAGE_SEGMENTS - looked_at)
+        return SearchPage(None, position, work.unknown)
+
+    def _scan(self, search: Search, patterns: Sequence[str], position: int, stop: int) -> SearchPage:
+        """Look at messages that contain one of the search's needles."""
+        stop = min(stop, position + PAGE_IDS)
+        if self.largest_bytes * PAGE_IDS > self._page_bytes:
+            last = self._last_fitting(position, stop, self._page_bytes)
+            stop = stop if last is None else last + 1
+        ids = self._needle_ids(search.needles, patterns, range(position, stop), PAGE_CANDIDATES)
+        work = PageWork()
+        return self._first_taken(search, ids, work, stop) or SearchPage(None, stop, work.unknown)
+
+    def _first_taken(
+        self, search: Search, ids: Sequence[int], work: PageWork, stop: int
+    ) -> SearchPage | None:
+        """What came of looking at candidates; None where the search takes none of them, and these were all."""
+        start, count = 0, 1
+        while start < len(ids):
+            # The first one is nearly always it, and contents may be large.
+            wanted = ids[start : start + count]
+            rows = self._logged(wanted)
+            for row in rows:
+                if work.is_over:
+                    return SearchPage(None, row[ID], work.unknown)
+                if search.takes(row, work):
+                    return SearchPage(row[ID], row[ID] + 1, work.unknown)
+            # Fewer rows than ids: a page's bytes were full, or some were trimmed meanwhile.
+            is_whole = len(rows) == len(wanted) or not rows
+            start = start + len(wanted) if is_whole else bisect_right(ids, rows[-1][ID])
+            count = min(count * WIDER, PAGE_CANDIDATES)
+        if len(ids) == PAGE_CANDIDATES:
+            return SearchPage(None, min(ids[-1] + 1, stop), work.unknown)
+        return None
+
+    # --- what an engine does of it -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _check_has(self, stop: int) -> None:
+        """That what is below ``stop`` is there, where it may not be yet."""
+
+    @abstractmethod
+    def _first_id(self) -> int:
+        """Where the log begins."""
+
+    @abstractmethod
+    def _newest_topics(
+        self, before: int, stop: int, patterns: Sequence[str], limit: int
+    ) -> list[tuple[int, str]]:
+        """(id, topic) of logged messages below ``before``, down to ``stop``, the newest first."""
+
+    @abstractmethod
+    def _logged(self, ids: Sequence[int]) -> list[Row]:
+        """Those of some ids that the log holds, as many from the first on as a page holds."""
+
+    @abstractmethod
+    def _indexed_ids(
+        self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
+    ) -> list[int]:
+        """Those of some ids, rising, that the index has under one of these texts."""
+
+    @abstractmethod
+    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
+        """The id from ``position`` on, below ``stop``, with which there is more content than this, if there is."""
+
+    @abstractmethod
+    def _needle_ids(
+        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
+    ) -> list[int]:
+        """Those of some ids, rising, whose messages are logged, may match a pattern, and have one of these bytes."""
 
 
 def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:

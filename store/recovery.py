@@ -1,49 +1,37 @@
 """
-What a gateway needs to know of a store to go on, put together from its rows: the same for every engine.
+What a gateway needs to know of a store to go on: read at a start, from short rows, however much is stored.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from gateway.core.log import RetentionMark
-from gateway.core.model import WHOLE, LogState, Point, ReplayRecord
+from gateway.core.model import WHOLE, LogState, Point, ReplayRecord, RouteDefinition
+from store.copies import LogRow
+from store.cursors import DroppedCursor, dropped_cursors
 from store.ports import Recovered
+from store.property_index import IndexedSpan
+from store.tables import ShortTables
 
 
-class StoredRows(NamedTuple):
-    """All the short rows of a store, as one snapshot shows them."""
+@dataclass(frozen=True, slots=True)
+class RecoveredStore(Recovered):
+    """The same with what the store's own reader and writer go on with."""
 
-    log: LogState
-    next_number: int
-    routes: list[StoredRoute]
-    """By number."""
-    endpoints: Iterable[tuple[int, int, str, str, str, str | None]]
-    """(number, cursor, name, kind, settings, replay), by number."""
-    cursors: Iterable[tuple[int, int, int, int, int, int]]
-    """(number, part, floor, counted id, messages, bytes)."""
-    ranges: Iterable[tuple[int, int, int, int]]
-    """(cursor, part, first, last), by all of them."""
-    newcomers: Iterable[tuple[int, int, int]]
-    """(id, route, length of its content), by id: routed messages that some cursor may not have counted."""
-    references: Sequence[tuple[int, int, int, int, bytes, int]]
-    """(cursor, message, length of its content, where its bare message begins, what is before that, failed deliveries),
-    by cursor and message: those whose messages are there."""
-    subscriptions: Iterable[tuple[int, str]]
-    """(endpoint, pattern), by both."""
-    points: Iterable[tuple[str, int, int, int]]
-    """(name, position, time, made), by name."""
-    records: Iterable[str]
-    """Of replays, as JSON text, by number."""
-    retention: Iterable[tuple[str, int, int]]
-    """(rule, below, whole_time), by rule."""
-    dropped: Collection[int]
-    """Numbers of cursors that are still to be worked off."""
+    garbage: list[DroppedCursor] = field(default_factory=list)
+    """Cursors that are still to be worked off."""
+    largest_bytes: int = 0
+    """The largest content ever stored, which bounds what a page of rows can weigh."""
+    indexed: list[IndexedSpan] = field(default_factory=list)
+    has_held: bool = True
+    """There are messages that the log does not hold."""
 
 
 class _Part(NamedTuple):
@@ -56,55 +44,88 @@ class _Part(NamedTuple):
 _Cursors: TypeAlias = "dict[int, dict[int, _Part]]"
 
 
-def recovered(rows: StoredRows) -> Recovered:
-    """Put it together. Nothing is repaired: every transaction leaves a whole state."""
-    cursors = _cursors(rows)
+def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
+    """
+    The state that a crash or a stop left behind, of one snapshot. Nothing is repaired: every transaction leaves a whole
+    state.
+
+    Args:
+        log: The log's row, with what was published since it was written.
+    """
+    ask = tables.ask
+    routes = [
+        StoredRoute(RouteDefinition(number, tables.numbers(endpoints), priority), newest_id or 0)
+        for number, priority, endpoints, newest_id in ask(tables.newest_of_routes.format(first=log.first_id))
+    ]
+    cursors = _cursors(tables)
     endpoints = {
-        number: StoredEndpoint(SaveEndpoint(number, cursor, name, kind, settings, replay), {})
-        for number, cursor, name, kind, settings, replay in rows.endpoints
+        row[0]: StoredEndpoint(SaveEndpoint(*row), {})
+        for row in ask("select number, cursor, name, kind, settings, replay from endpoint order by number")
     }
     by_cursor = {found.definition.cursor: found for found in endpoints.values()}
-    _count_what_came_after(rows, endpoints, cursors)
+    newcomers = ask(tables.newcomers.format(first=log.first_id, counted=log.counted_id))
+    _count_what_came_after(newcomers, routes, endpoints, cursors)
     for number, found in by_cursor.items():
         found.parts = {part: saved.cursor for part, saved in cursors.pop(number, {}).items()}
-    for number in rows.dropped:
-        cursors.pop(number, None)
-    _add_references(rows.references, by_cursor)
-    for endpoint, pattern in rows.subscriptions:
+    garbage = dropped_cursors(tables)
+    for dropped in garbage:
+        cursors.pop(dropped.cursor, None)
+    _add_references(ask(tables.referred.format(first=log.first_id)), by_cursor)
+    for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
-    return Recovered(
-        rows.log,
+    ((has_held,),) = ask(f"select exists ({tables.held_ids})")
+    return RecoveredStore(
+        LogState(
+            generation=log.generation,
+            first_id=log.first_id,
+            next_id=log.last_id + 1,
+            last_time_ms=log.last_time,
+            floor_ms=log.floor_time,
+            size_bytes=log.size_bytes,
+            archived_id=log.archived_id,
+        ),
         list(endpoints.values()),
-        rows.routes,
+        routes,
         {number: parts[WHOLE].cursor for number, parts in sorted(cursors.items()) if WHOLE in parts},
-        rows.next_number,
-        [Point(*point) for point in rows.points],
-        [ReplayRecord.from_json(text) for text in rows.records],
-        [RetentionMark(*mark) for mark in rows.retention],
+        log.next_number,
+        [Point(*point) for point in ask("select name, position, time, made from point order by name")],
+        [ReplayRecord.from_json(text) for (text,) in ask("select record from replay_record order by number")],
+        [RetentionMark(*mark) for mark in ask("select rule, below, whole_time from retention order by rule")],
+        garbage,
+        log.largest_bytes,
+        tables.indexed_spans(),
+        bool(has_held),
     )
 
 
-def _cursors(rows: StoredRows) -> _Cursors:
+def _cursors(tables: ShortTables) -> _Cursors:
     ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, part, first, last in rows.ranges:
+    for number, part, first, last in tables.ask(
+        "select number, part, first, last from cursor_range order by number, part, first"
+    ):
         ranges.setdefault((number, part), []).append((first, last))
     found: _Cursors = {}
-    for number, part, floor, counted_id, messages, size_bytes in rows.cursors:
+    for number, part, floor, counted_id, messages, size_bytes in tables.ask(
+        "select number, part, floor, counted_id, messages, size_bytes from cursor"
+    ):
         cursor = StoredCursor(floor, ranges.get((number, part), []), messages, size_bytes)
         found.setdefault(number, {})[part] = _Part(cursor, counted_id)
     return found
 
 
 def _count_what_came_after(
-    rows: StoredRows, endpoints: Mapping[int, StoredEndpoint], cursors: _Cursors
+    newcomers: Iterable[tuple[int, int, int]],
+    routes: Iterable[StoredRoute],
+    endpoints: Mapping[int, StoredEndpoint],
+    cursors: _Cursors,
 ) -> None:
     """Bring what cursors count up to the newest message."""
     came: dict[int, tuple[list[int], list[int]]] = {}
-    for message_id, route, length in rows.newcomers:
+    for message_id, route, length in newcomers:
         ids, lengths = came.setdefault(route, ([], []))
         ids.append(message_id)
         lengths.append(length)
-    for definition, _ in rows.routes:
+    for definition, _ in routes:
         if definition.number not in came:
             continue
         ids, lengths = came[definition.number]
@@ -124,9 +145,7 @@ def _count_what_came_after(
             parts[key] = _Part(counted, its_counted_id)
 
 
-def _add_references(
-    rows: Sequence[tuple[int, int, int, int, bytes, int]], by_cursor: Mapping[int, StoredEndpoint]
-) -> None:
+def _add_references(rows: list[Any], by_cursor: Mapping[int, StoredEndpoint]) -> None:
     priorities = priorities_of([row[4] for row in rows], [row[3] for row in rows])
     for (cursor, message_id, size_bytes, _, _, attempts), priority in zip(rows, priorities, strict=True):
         if cursor in by_cursor:

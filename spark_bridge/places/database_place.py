@@ -65,8 +65,7 @@ from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed
 from store.archive.source import IdRange
 from store.checksum import NOT_AS_WRITTEN
-from store.postgresql.connection import Answer, ReadConnection, Value
-from store.postgresql.database import ESCAPE, Database, read_text, schema_name
+from store.postgresql.database import ESCAPE, Answer, Database, ReadConnection, Value, read_text, schema_name
 
 NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
 """Columns that are integers, and the bytes of each."""

@@ -16,8 +16,7 @@ from store.checksum import NOT_AS_WRITTEN
 from store.cursors import header_priority
 from store.errors import StoreError
 from store.postgresql import packed, schema
-from store.postgresql.connection import ReadConnection
-from store.postgresql.database import Database, schema_name
+from store.postgresql.database import Database, ReadConnection, schema_name
 from store.postgresql.packed import Packed, number
 from store.postgresql.schema import applied_migrations
 from store.promises import MOST_EXAMPLES, WRONG_PRIORITY, Dialect, Promise, more, promises
@@ -111,7 +110,7 @@ def _check(reading: ReadConnection, place: str) -> list[str]:
     unknown = schema.unknown_migrations(applied)
     if unknown:
         return [f"it knows {', '.join(unknown)}: it was written by a later version"]
-    missing = [name for name in schema.KNOWN if name not in applied]
+    missing = [name for name in schema.MIGRATIONS if name not in applied]
     if missing:
         return [f"it lacks {', '.join(missing)}: a gateway has to open it once"]
     one_log, *others = PROMISES

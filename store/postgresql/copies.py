@@ -14,7 +14,6 @@ import psycopg
 from psycopg import sql
 
 from gateway.core.model import CONTENT, HELD, ID, Row
-from store import copies
 from store.checksum import is_sound
 from store.copies import (
     CHECKSUM,
@@ -25,42 +24,21 @@ from store.copies import (
     Digest,
     IndexEntry,
     LogRow,
-    MarkState,
     StoredMessage,
     Table,
+    read_mark,
+    write_mark,
 )
 from store.errors import DamagedMessage, StoreError, StoreHeld
 from store.postgresql import schema
 from store.postgresql.check import check_vpn
-from store.postgresql.copy_rows import copied
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Database, read_text, schema_name, stored_text
+from store.postgresql.packed import copied
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.schema import migrate
 from store.postgresql.statements import Connection
 from store.postgresql.takeover import WRITER, active_gateway, try_lock
-
-
-def read_mark(connection: Connection) -> CopyMark | None:
-    """None for a store that has nothing to do with copies."""
-    ((is_there,),) = connection.execute(b"select to_regclass(%s) is not null", (copies.TABLE,)).fetchall()
-    if not is_there:
-        return None
-    for state, other in connection.execute(copies.READ.encode()).fetchall():
-        return CopyMark(MarkState(state), other)
-    return None
-
-
-def write_mark(connection: Connection, found: CopyMark | None) -> None:
-    """Mark a schema, or take its mark away; in the caller's transaction."""
-    if found is None:
-        connection.execute(copies.DROP.encode())
-        return
-    connection.execute(copies.MAKE.encode())
-    connection.execute(copies.CLEAR.encode())
-    connection.execute(
-        f"insert into {copies.TABLE} values (%s, %s)".encode(), (found.state.value, found.other)
-    )
-
 
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Content that is read at once; one message is always let through."""
@@ -117,6 +95,7 @@ class PostgresTables:
             if isinstance(error, psycopg.Error):
                 raise StoreError("cannot open", self.place, error, "Look at the database") from error
             raise
+        self._short = PostgresShortTables(self._connection)
         self.messages = _Messages(self._connection)
         self.entries = _Entries(self._connection)
 
@@ -152,14 +131,14 @@ class PostgresTables:
         return int(rows[0][0]) if rows else None
 
     def mark(self) -> CopyMark | None:
-        return read_mark(self._connection)
+        return read_mark(self._short)
 
     def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
         with self._connection.transaction():
             self._check_epoch()
             if log is not None:
                 self._write_log(log)
-            write_mark(self._connection, mark)
+            write_mark(self._short, mark)
 
     def log(self) -> LogRow | None:
         rows = self._connection.execute(f"select {', '.join(LOG)} from log".encode()).fetchall()

@@ -1,13 +1,17 @@
-"""Cursors in a Message VPN's schema (``store.cursors``): their moves as statements, and what dropped ones held."""
+"""
+Cursors in a Message VPN's schema (``store.cursors``): their moves as statements, and the short tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves
-from store.garbage import DroppedCursor
+from store.postgresql.database import read_text, stored_text
 from store.postgresql.statements import Connection, Statement
+from store.tables import QueuedMessage, ShortTables
 
 MOVE: Final = """
     update cursor set floor = coalesce(moved.floor, cursor.floor),
@@ -99,61 +103,121 @@ def _columns(rows: Sequence[Sequence[int | None]]) -> list[list[int | None]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-ROUTES_OF: Final = b"select number from route where %s = any(endpoints) and (%s = -1 or priority = %s)"
+PAGE: Final = 1_000
+"""Messages fetched at once."""
+
+_MESSAGE: Final = (
+    "message.id, route.number, route.priority, octet_length(content), bare, "
+    "substring(content from 1 for bare)"
+)
+
+MESSAGES_OF: Final = f"""
+    select * from (
+        select {_MESSAGE} from route join message on message.route = route.number and message.route <> 0
+        where %s = any(route.endpoints) and message.id >= (select first_id from log)
+        union all
+        select {_MESSAGE} from route join held_message as message
+            on message.route = route.number and message.route <> 0
+        where %s = any(route.endpoints)
+    ) as queued order by 1
+"""
+
+MOVED: Final = f"""
+    set route = moved.route, checksum = (checksum & ~{HEAD}::bigint)
+        + mod((checksum & {HEAD}) - message.route + moved.route
+            + {HEAD_MODULUS} * abs(moved.route - message.route), {HEAD_MODULUS})
+    from unnest(%s::bigint[], %s::bigint[]) as moved (route, id) where message.id = moved.id
+"""
 
 
-class Garbage(DroppedCursor[Connection]):
-    """A cursor that was dropped."""
+class PostgresShortTables(ShortTables):
+    """The short tables of a schema."""
 
-    _HELD = "select id from held_message where true"
+    last_id = "select last_id from log"
+    routes_of = "select number from route where ? = any(endpoints) and (? = -1 or priority = ?)"
+    held_table = "held_message"
+    held_ids = "select id from held_message where true"
+    unnamed_routes = """
+        select number, not exists (select 1 from held_message where route = number and route <> 0)
+            and not exists (select 1 from message where message.route = number and message.route <> 0
+                and message.id >= (select first_id from log))
+        from (select number from route where number > ? order by number limit ?) as looked_at order by number
+    """
+    swept_routes = 16
+    newest_of_routes = """
+        select number, priority, endpoints, greatest(
+            (select id from message where message.route = route.number and message.route <> 0 and id >= {first}
+                order by id desc limit 1),
+            (select max(id) from held_message where held_message.route = route.number
+                and held_message.route <> 0))
+        from route order by number
+    """
+    newcomers = """
+        select id, route, octet_length(content) from message
+        where id > {counted} and id >= {first} and route <> 0
+        union all select id, route, octet_length(content) from held_message where id > {counted} and route <> 0
+        order by id
+    """
+    referred = """
+        select reference.cursor, found.id, octet_length(content), bare, substring(content from 1 for bare),
+            coalesce(count, 0)
+        from reference join (
+            select id, bare, content from message where id >= {first}
+            union all select id, bare, content from held_message
+        ) as found on found.id = reference.message
+        left join attempt on attempt.cursor = reference.cursor and attempt.message = reference.message
+        order by 1, 2
+    """
 
-    def __init__(self, cursor: int, endpoint: int, up_to: int) -> None:
-        super().__init__(cursor, endpoint, up_to)
-        self._routes: dict[int, list[int]] = {}
-        """Of each part: routes that come later lead to messages that it is not about."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
-    def _execute(self, connection: Connection, sql: str) -> list[Any]:
-        done = connection.execute(sql.encode(), prepare=False)
-        return done.fetchall() if done.description else []
+    def ask(self, sql: str, *values: Any) -> list[Any]:
+        """See ``ShortTables``."""
+        done = self._connection.execute(
+            sql.replace("?", "%s").encode(), [kept(value) for value in values], prepare=False, binary=True
+        )
+        if not done.description:
+            return []
+        return [
+            tuple(read_text(value) if isinstance(value, str) else value for value in row)
+            for row in done.fetchall()
+        ]
 
-    def _drop_rows(self, connection: Connection, table: str, column: str, key: str, most: int) -> int:
-        of_cursor = f"from {table} where {column} = {self.cursor}"
-        return connection.execute(
-            f"delete {of_cursor} and ({key}) in (select {key} {of_cursor} limit {most})".encode()
-        ).rowcount
+    def numbers(self, stored: list[int]) -> tuple[int, ...]:
+        """See ``ShortTables``."""
+        return tuple(stored)
 
-    def _let_go_between(self, connection: Connection, part: int, floor: int, last: int) -> None:
-        if last <= floor:
+    def has(self, table: str) -> bool:
+        """See ``ShortTables``."""
+        ((is_there,),) = self.ask("select to_regclass(?) is not null", table)
+        return bool(is_there)
+
+    def queued(self, endpoint: int) -> Iterator[QueuedMessage]:
+        """See ``ShortTables``."""
+        with self._connection.cursor("queued", binary=True) as cursor:
+            cursor.itersize = PAGE
+            for row in cursor.execute(MESSAGES_OF.encode(), (endpoint, endpoint)):
+                yield QueuedMessage(*row)
+
+    def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
+        """See ``ShortTables``."""
+        if not moved:
             return
-        routes = self._routes.get(part)
-        if routes is None:
-            found = connection.execute(ROUTES_OF, (self.endpoint, part, part)).fetchall()
-            routes = self._routes[part] = [number for (number,) in found]
-        _let_go(
-            connection,
-            f"id > {floor} and id <= {last} and route = any(%s::bigint[]) and coalesce((select last "
-            f"from cursor_range where number = {self.cursor} and part = {part} and first <= held_message.id "
-            "order by first desc limit 1), 0) < held_message.id",
-            routes,
+        routes, ids = zip(*moved, strict=True)
+        for table in ("message", "held_message as message"):
+            self._connection.execute(f"update {table} {MOVED}".encode(), (list(routes), list(ids)))
+
+    def let_go(self, which: str) -> None:
+        """See ``ShortTables``."""
+        self.ask(
+            f"with released as (update held_message set held = held - 1 where held > 1 and {which}) "
+            f"delete from held_message where held <= 1 and {which}"
         )
 
-    def _let_go_of_referred(self, connection: Connection, first: int, stop: int) -> None:
-        _let_go(connection, f"id in (select message {self._referred(first, stop)})")
 
-
-def recover_garbage(connection: Connection) -> list[Garbage]:
-    """What a start finds still to be worked off."""
-    rows = connection.execute(b"select cursor, endpoint, up_to from garbage order by cursor").fetchall()
-    return [Garbage(*row) for row in rows]
-
-
-def _let_go(connection: Connection, which: str, *values: object) -> None:
-    """One endpoint less needs the held messages for which ``which`` holds: those that nobody needs any more go."""
-    connection.execute(
-        f"""
-        with released as (update held_message set held = held - 1 where held > 1 and {which})
-        delete from held_message where held <= 1 and {which}
-        """.encode(),
-        (*values, *values) or None,
-        prepare=False,
-    )
+def kept(value: Any) -> Any:
+    """A value as it is stored: texts, and tuples of numbers, are stored in their own way."""
+    if isinstance(value, str):
+        return stored_text(value)
+    return list(value) if isinstance(value, tuple) else value

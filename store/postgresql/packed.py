@@ -1,20 +1,26 @@
 """
-A page of messages in one row: PostgreSQL packs its columns into one value each, and they are taken apart here.
+Many messages as one value, in PostgreSQL's binary formats.
 
-The call that reads a page waits in the C library, without the interpreter's lock, and wins it back once. Row by row it
-would be won back for each piece that the network brings, beside a loop that is busy in Python.
+A page comes in one row: PostgreSQL packs its columns into one value each, and they are taken apart here. The call that
+reads a page waits in the C library, without the interpreter's lock, and wins it back once. Row by row it would be won
+back for each piece that the network brings, beside a loop that is busy in Python.
+
+Messages that are published go as binary COPY takes them ("COPY", "Binary Format" in PostgreSQL's documentation): a row
+is its number of columns, and then each column's length and value, all big-endian. What is between checksum and content
+is the same for all messages of a topic, mostly, and is made once for these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
+from functools import lru_cache
+from itertools import chain, repeat
 from struct import Struct, unpack
 from typing import Any, Final
 
-from gateway.core.model import Row
-from store.checksum import are_sound, is_sound
-from store.postgresql.database import ESCAPE, read_text
+from gateway.core.model import BARE, CONTENT, ID, ROUTE, TIME_MS, TOPIC, Row
+from store.checksum import HEAD_BITS, HEAD_MODULUS, are_sound, content_sums, is_sound, topic_sum
+from store.postgresql.database import ESCAPE, read_text, stored_text
 from store.reading import cut_blob, cut_texts
 
 LOGGED: Final = "id, time, checksum, route, bare, null::integer as held, topic, content"
@@ -146,3 +152,78 @@ def _helds(joined: bytes, count: int) -> Any:
     if not joined.strip(b"\0"):
         return repeat(None, count)
     return [held or None for held in unpack(f">{count}i", joined)]
+
+
+HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+"""The signature, no flags, and no extension."""
+
+TRAILER: Final = b"\xff\xff"
+
+KINDS: Final = 4_096
+"""Of messages, by topic, route and where the bare message begins, whose part of a row is remembered."""
+
+_FRONT: Final = Struct(">hiqiqiq")
+"""How many columns there are, and then ``id``, ``time`` and ``checksum``."""
+
+_NUMBERS: Final = Struct(">iqii")
+"""``route`` and ``bare``."""
+
+_HELD: Final = Struct(">ii")
+_LENGTH: Final = Struct(">i")
+
+
+def copied(rows: Sequence[Row], largest_bytes: int) -> bytes:
+    """
+    Messages as rows of ``message``, or of ``held_message``: all of them logged, or none.
+
+    Args:
+        largest_bytes: No content is longer.
+
+    Returns:
+        What COPY takes for the columns ``schema.MESSAGE_COLUMNS``, or ``HELD_COLUMNS``.
+    """
+    ids, times, topics, bares, routes, helds, contents = zip(*rows, strict=True)
+    kinds = list(map(_kind, topics, bares, routes, helds))
+    sums = content_sums(contents, largest_bytes)
+    checks = [
+        (total << HEAD_BITS) + (message_id + time + head) % HEAD_MODULUS
+        for total, message_id, time, (head, _) in zip(sums, ids, times, kinds, strict=True)
+    ]
+    eight = repeat(8)
+    columns = 7 if helds[0] is None else 8
+    fronts = map(_FRONT.pack, repeat(columns), eight, ids, eight, times, eight, checks)
+    middles = [middle for _, middle in kinds]
+    lengths = map(_LENGTH.pack, map(len, contents))
+    return b"".join(
+        [HEADER, *chain.from_iterable(zip(fronts, middles, lengths, contents, strict=False)), TRAILER]
+    )
+
+
+def checksums(rows: Sequence[Row], largest_bytes: int) -> list[int]:
+    """
+    Of messages, in their order.
+
+    Args:
+        largest_bytes: No content is longer.
+    """
+    sums = content_sums([row[CONTENT] for row in rows], largest_bytes)
+    return [
+        (total << HEAD_BITS)
+        + (row[ID] + row[TIME_MS] + _head(row[TOPIC], row[BARE], row[ROUTE])) % HEAD_MODULUS
+        for total, row in zip(sums, rows, strict=True)
+    ]
+
+
+def _head(topic: str, bare: int, route: int) -> int:
+    """What a kind of message adds to the head of a checksum (``checksum.head_of``)."""
+    return bare + route + topic_sum(topic)
+
+
+@lru_cache(KINDS)
+def _kind(topic: str, bare: int, route: int, held: int | None) -> tuple[int, bytes]:
+    """What a kind of message adds to the head of a checksum, and its columns between checksum and content."""
+    text = stored_text(topic).encode()
+    numbers = _NUMBERS.pack(8, route, 4, bare)
+    if held is not None:
+        numbers += _HELD.pack(4, held)
+    return _head(topic, bare, route), numbers + _LENGTH.pack(len(text)) + text

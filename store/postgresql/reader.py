@@ -1,9 +1,9 @@
 """
-Readers: pages of the log and of routes, on a small pool of threads with a connection each.
+Readers of a schema: pages of the log and of routes, and of searches, on a small pool of threads with a connection each.
 
 Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for
-it, wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at,
-so that no reader stalls another.
+it, wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at, so
+that no reader stalls another. A search goes the ways that ``store.sqlite.reader`` names.
 
 Where the server cannot be reached, a read waits for it, or for the one that comes in its place.
 """
@@ -14,7 +14,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import wraps
 from math import inf
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -23,31 +22,26 @@ import psycopg
 
 from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import ID, Row
-from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
 from store.postgresql import packed
-from store.postgresql.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
-from store.postgresql.database import read_text
+from store.postgresql.database import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value, read_text
 from store.postgresql.packed import Packed, number
-from store.postgresql.search import PAGE_IDS, look_up, positions_since, scan, topic_condition
-from store.property_index import IndexedSpan, span_at
-from store.reading import drain, falling, next_position, searched
+from store.property_index import IndexedSpan
+from store.reading import (
+    MOST_MERGED,
+    SCAN_IDS,
+    TOPIC_ROWS,
+    PooledReader,
+    named_topics,
+    next_position,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCAN_IDS: Final = 50_000
-"""Ids a page may look at in search of matches: about 30 ms of a server's time."""
-
-TOPIC_ROWS: Final = 10_000
-"""Messages of which a page has the topics alone: some milliseconds."""
-
 MERGE_IDS: Final = 1 << 22
 """Ids in which a page looks for messages of its routes: some partitions, of which each has to be planned for."""
-
-MOST_MERGED: Final = 32
-"""Routes whose messages are merged by the index; with more, looking at all messages is as quick."""
 
 LEAST_OF_EACH: Final = 64
 """Messages that are read of each route that is merged, where a page has so many."""
@@ -129,19 +123,17 @@ def _reads(
     return translated
 
 
-class PostgresReader:
+class PostgresReader(PooledReader):
     """Pages from the schema of one Message VPN."""
 
     def __init__(
         self,
         connect: Callable[[], psycopg.Connection[Any]],
         name: str,
-        *,
-        threads: int,
-        page_rows: int,
-        page_bytes: int,
+        options: StoreOptions,
         largest_bytes: int,
         indexed: Sequence[IndexedSpan] = (),
+        *,
         is_standby: bool = False,
         is_patient: bool = True,
     ) -> None:
@@ -149,53 +141,29 @@ class PostgresReader:
         Args:
             connect: Makes a connection, of which the search path is the schema.
             name: The Message VPN's, for its threads.
-            largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows. ``MAX_ID`` where
-                nobody does.
+            largest_bytes: See ``PooledReader``; ``MAX_ID`` where nobody says when it grows.
             is_standby: It may not have yet what a caller was told of: pages wait for that.
             is_patient: What passes is waited for; else it fails.
         """
+        super().__init__(name, options, largest_bytes, indexed)
         self._connect = connect
-        self._indexed = indexed
-        self._page_rows = page_rows
-        self._page_bytes = page_bytes
         self._is_standby = is_standby
         self._newest = TOLD if is_standby else NEWEST
         """The last message that a probe may find, beside the log's row."""
         self._if_told = f" and id <= (select {TOLD} from log)" if is_standby else ""
         self._is_patient = is_patient
-        self.largest_bytes = largest_bytes
-        """While whole pages of it fit the bound, lengths need not be looked at."""
         self.known_marks: Sequence[RetentionMark] | None = None
         """What rules of retention took out as far as readers were told; None where they are told before it is gone."""
-        self.damage: str | None = None
-        self.standby_damage: str | None = None
-        self._local = threading.local()
-        self._threads = threads
         self._open: set[ReadConnection] = set()
-        self._is_closing = threading.Event()
+        self.closing = threading.Event()
+        """It is about to be closed: reads that wait for the server are given up."""
         self._has_ended = threading.Event()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {name}")
         self._watch = threading.Thread(target=self._cut_stuck, name=f"reader's watch {name}", daemon=True)
         self._watch.start()
 
-    def submit(self, read: Callable[[], T]) -> Future[T]:
-        return self._pool.submit(read)
-
-    def drain(self) -> None:
-        """See ``store.ports.Reader.drain``."""
-        drain(self._pool, self._threads)
-
-    def grow_largest(self, size_bytes: int) -> None:
-        """A content of this size is about to be there."""
-        self.largest_bytes = max(self.largest_bytes, size_bytes)
-
-    def give_up(self) -> None:
-        """It is about to be closed: reads that wait for the server are given up."""
-        self._is_closing.set()
-
     def close(self) -> None:
         """End it; a read that waits for the server is given up."""
-        self.give_up()
+        self.closing.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._has_ended.set()
         self._watch.join()
@@ -237,7 +205,7 @@ class PostgresReader:
     def _cut_stuck(self) -> None:
         """Have reads give up servers that do not answer; sooner where the reader is closed."""
         while not self._has_ended.wait(WATCH_SECONDS):
-            seconds = CLOSE_SECONDS if self._is_closing.is_set() else inf
+            seconds = CLOSE_SECONDS if self.closing.is_set() else inf
             for connection in list(self._open):
                 if connection.is_stuck(seconds):
                     connection.cut()
@@ -249,7 +217,7 @@ class PostgresReader:
         Raises:
             ReadFailed: It has taken too long, or nobody waits for it any more.
         """
-        if time.monotonic() >= deadline or self._is_closing.wait(seconds):
+        if time.monotonic() >= deadline or self.closing.wait(seconds):
             raise ReadFailed(str(error) or "the standby is behind") from error
 
     # --- pages --------------------------------------------------------------------------------------------------
@@ -257,12 +225,7 @@ class PostgresReader:
     @_reads
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """
-        Logged messages from ``position`` on, below ``end``.
-
-        Args:
-            patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
-                still match. None at all: every message.
-            held: With them all that endpoints alone hold, whatever its topic.
+        See ``store.ports.Reader``.
 
         Raises:
             LogTrimmed: The log begins behind ``position``, or lacks more than readers were told (``known_marks``).
@@ -283,41 +246,10 @@ class PostgresReader:
         return page
 
     @_reads
-    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
-        """
-        Look for a logged message from ``position`` on, below ``end``.
-
-        Args:
-            patterns: The topics that the search looks at, as for ``log_page``.
-        """
-        self._check_has(end)
-        span, texts, end = span_at(self._indexed, search.keys, position, end)
-        if span is not None:
-            return look_up(self.connection, self.logged, search, span, texts, position, end)
-        if search.needles:
-            is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
-            budget = None if is_small else self._page_bytes
-            topics = topic_condition(patterns, 4)
-            return scan(self.connection, self.logged, search, topics, position, end, budget)
-        try:
-            page = self.log_page(position, end, patterns)
-        except LogTrimmed as trimmed:
-            # What is gone is no start; the search goes on with what is left.
-            return SearchPage(None, min(trimmed.first_id, end))
-        return searched(page, search)
-
-    @_reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
     ) -> RoutedPage:
-        """
-        Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
-
-        Args:
-            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
-            end: One past the last id the caller was told of: the store may know more already.
-            limit: Fewer messages than a page holds.
-        """
+        """See ``store.ports.Reader``."""
         if not routes:
             return RoutedPage([], end)
         most = self._page_rows if limit is None else min(limit, self._page_rows)
@@ -355,10 +287,6 @@ class PostgresReader:
         """These messages (rising ids), as many from the first on as a page holds."""
         return self._messages(ids, with_held=True)
 
-    def logged(self, ids: Sequence[int]) -> list[Row]:
-        """Those of them that the log holds."""
-        return self._messages(ids, with_held=False)
-
     def _messages(self, ids: Sequence[int], *, with_held: bool) -> list[Row]:
         wanted = list(ids[: min(self._page_rows, MOST_IDS)])
         if not wanted:
@@ -370,23 +298,6 @@ class PostgresReader:
         rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
         self._check_told(found.told_id, wanted[-1] + 1)
         return rows
-
-    @_reads
-    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
-        """See ``store.ports.Reader``."""
-        self._check_has(before)
-        ask = self.connection.ask
-        condition, values = topic_condition(patterns, 4)
-        stop = max(first, before - SCAN_IDS)
-        rows = ask(
-            f"select id, topic from message where id >= $1::bigint and id < $2::bigint{condition} "
-            "order by id desc limit $3::bigint",
-            [stop, before, TOPIC_ROWS, *values],
-        )
-        # After it: what was trimmed before it was read is below.
-        ((first_id,),) = ask("select first_id from log", ())
-        found = [(number(message_id), _text(topic)) for message_id, topic in rows]
-        return falling(found, before, stop, TOPIC_ROWS, number(first_id))
 
     @_reads
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
@@ -417,9 +328,7 @@ class PostgresReader:
 
     @_reads
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """
-        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
-        """
+        """See ``store.ports.Reader``."""
         found = self.connection.ask(
             "select message, count::bigint from attempt where cursor = $1::bigint "
             "and message between $2::bigint and $3::bigint order by message",
@@ -500,31 +409,18 @@ class PostgresReader:
 
     @_reads
     def first_since(self, time_ms: int) -> int | None:
-        """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
-        ask = self.connection.ask
-        ((first, last),) = ask(f"select first_id, {self._newest} from log", ())
-        low, high = number(first), number(last) + 1
-        while low < high:
-            middle = (low + high) // 2
-            # Up to ``high`` alone: above it, all arrived late enough.
-            found = ask(
-                "select id, time from message where id >= $1::bigint and id < $2::bigint order by id limit 1",
-                [middle, high],
-            )
-            if found and number(found[0][1]) < time_ms:
-                low = number(found[0][0]) + 1
-            else:
-                high = middle
+        """See ``LogProbe``."""
+        (position,) = self.positions_since([time_ms])
         return self._id(
             "select id from message where id >= $1::bigint and id >= (select first_id from log)"
             f"{self._if_told} order by id limit 1",
-            low,
+            position,
         )
 
     @_reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """See ``store.ports.Reader``."""
-        return [number(row[0]) for row in self.connection.ask(positions_since(self._newest), [times_ms])]
+        return self._ids(positions_since(self._newest), [times_ms])
 
     @_reads
     def time_of(self, message_id: int) -> int | None:
@@ -532,26 +428,64 @@ class PostgresReader:
             "select time from message where id = $1::bigint and id >= (select first_id from log)", message_id
         )
 
-    @_reads
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        before = MAX_ID
-        while True:
-            rows = self.connection.ask(
-                "select id, topic from message where id < $1::bigint and id >= (select first_id from log)"
-                f"{self._if_told} order by id desc limit $2::bigint",
-                [before, self._page_rows],
-            )
-            for found, topic in rows:
-                if matches is None or matches(_text(topic)):
-                    return number(found)
-            if len(rows) < self._page_rows:
-                return None
-            before = number(rows[-1][0])
+    search_page = _reads(PooledReader.search_page)
+    topics_below = _reads(PooledReader.topics_below)
+    last_matching = _reads(PooledReader.last_matching)
 
-    def _id(self, query: str, value: int) -> int | None:
+    # --- what they are made of ----------------------------------------------------------------------------------
+
+    def _first_id(self) -> int:
+        ((first_id,),) = self.connection.ask("select first_id from log", ())
+        return number(first_id)
+
+    def _newest_topics(
+        self, before: int, stop: int, patterns: Sequence[str], limit: int
+    ) -> list[tuple[int, str]]:
+        condition, values = topic_condition(patterns, 4)
+        rows = self.connection.ask(
+            "select id, topic from message where id >= $1::bigint and id < $2::bigint "
+            f"and id >= (select first_id from log){self._if_told}{condition} order by id desc limit $3::bigint",
+            [stop, before, limit, *values],
+        )
+        return [(number(message_id), _text(topic)) for message_id, topic in rows]
+
+    def _logged(self, ids: Sequence[int]) -> list[Row]:
+        return self._messages(ids, with_held=False)
+
+    def _indexed_ids(
+        self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
+    ) -> list[int]:
+        return self._ids(LOOK_UP, [segments[0], segments[-1], span.number, texts, ids.start, ids.stop, limit])
+
+    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
+        # Lengths are known without the contents, where these lie apart from their rows.
+        return self._id(
+            "select min(id) from (select id, sum(octet_length(content)) over (order by id) as total from message "
+            "where id >= $1::bigint and id < $2::bigint) as page where total > $3::bigint having count(*) > 0",
+            position,
+            stop,
+            size_bytes,
+        )
+
+    def _needle_ids(
+        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
+    ) -> list[int]:
+        condition, values = topic_condition(patterns, 4)
+        first = 4 + len(values)
+        any_needle = " or ".join(f"position(${first + k}::bytea in content) > 0" for k in range(len(needles)))
+        return self._ids(
+            "select id from message where id >= $1::bigint and id < $2::bigint and id >= (select first_id from log)"
+            f"{condition} and ({any_needle}) order by id limit $3::bigint",
+            [ids.start, ids.stop, limit, *values, *needles],
+        )
+
+    def _ids(self, query: str, values: Sequence[Value]) -> list[int]:
+        return [number(found) for (found,) in self.connection.ask(query, values)]
+
+    def _id(self, query: str, *values: int) -> int | None:
         """The one number that a query gives; None when there is no row."""
-        rows = self.connection.ask(query, [value])
-        return number(rows[0][0]) if rows else None
+        found = self._ids(query, values)
+        return found[0] if found else None
 
 
 def _in_order(sources: Sequence[str]) -> str:
@@ -618,3 +552,60 @@ def check_is_whole(
     below = taken_by(new, patterns).below
     if below > position:
         raise TakenOut(position, below)
+
+
+LOOK_UP: Final = """
+    select found.message from generate_series($1::bigint, $2::bigint) as looked_at (segment) cross join lateral (
+        select message from property_value where property_value.segment = looked_at.segment
+        and number = $3::bigint and value = any($4::text[]) and message >= $5::bigint and message < $6::bigint
+        order by message limit $7::bigint) as found
+    order by found.message limit $7::bigint
+"""
+
+
+def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:
+    """
+    SQL that holds for every topic one of the patterns matches, and for few others; and its values.
+
+    Args:
+        place: The number of its first value.
+    """
+    literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
+    if not literals and not wildcards:
+        return "", []
+    return (
+        f" and (topic = any(${place}::text[]) or topic like any(${place + 1}::text[]))",
+        [literals, wildcards],
+    )
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+
+
+def positions_since(newest: str) -> str:
+    """
+    SQL for the positions of the times in ``$1``, in their order (``store.ports.Reader.positions_since``).
+
+    Args:
+        newest: SQL, over the log's row, for the last id that is looked at.
+    """
+    return f"""
+        with recursive bounds as (
+            select first_id, greatest(first_id, {newest} + 1) as next_id from log
+        ),
+        searched (number, time, low, high) as (
+            select wanted.number, wanted.time, first_id, next_id
+                from bounds, unnest($1::bigint[]) with ordinality as wanted (time, number)
+            union all
+            select number, searched.time,
+                case when probe.time < searched.time then probe.id + 1 else low end,
+                case when probe.time < searched.time then high else (low + high) / 2 end
+                from searched left join lateral (
+                    select id, time from message
+                    where id >= (searched.low + searched.high) / 2 and id < searched.high order by id limit 1
+                ) as probe on true
+                where low < high
+        )
+        select low::bigint from searched where low >= high order by number
+    """

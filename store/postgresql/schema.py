@@ -10,9 +10,6 @@ import psycopg
 from gateway.core import model
 from store.errors import StoreTooNew
 
-KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
-"""Names of the migrations of this version, in their order."""
-
 MESSAGE_COLUMNS: Final = "id, time, checksum, route, bare, topic, content"
 """Of ``message``, as they lie in its rows: those of eight bytes first, so that none is padded."""
 
@@ -53,7 +50,7 @@ same whatever the engine); contents are not read for it. An escaped character of
 
 def unknown_migrations(applied: Iterable[str]) -> list[str]:
     """Those of the names that this version does not know."""
-    return sorted(set(applied).difference(KNOWN))
+    return sorted(set(applied).difference(MIGRATIONS))
 
 
 CHANGES_OFTEN: Final = "with (fillfactor = 50)"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,15 +15,17 @@ import psycopg
 from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.log import RetentionMark
-from gateway.core.model import WHOLE, LogState, Point, Row
+from gateway.core.model import WHOLE, LogState, Point
 from gateway.core.replay.search import Search
 from store.errors import ReadFailed, StoreError
 from store.following import ToldDefinitions, ToldLog
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, StoreOptions, TopicPage
+from store.ports import MAX_ID, LogPage, SearchPage, StoreOptions, TopicPage
 from store.postgresql import schema
 from store.postgresql.database import Database, bounded, engine, read_text, schema_name
-from store.postgresql.reader import SCAN_IDS, Behind, PostgresReader
+from store.postgresql.reader import Behind, PostgresReader
 from store.postgresql.statements import Connection
+from store.property_index import IndexedSpan
+from store.reading import SCAN_IDS
 
 T = TypeVar("T")
 
@@ -35,120 +36,67 @@ BEHIND_SECONDS: Final = 0.2
 """For which it is not asked again for what it did not have."""
 
 
-class StandbyReader:
-    """The port's ``Reader`` over two servers."""
+class StandbyReader(PostgresReader):
+    """A primary's reader, which has pages of history from a standby's."""
 
-    def __init__(self, primary: PostgresReader, standby: PostgresReader) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], psycopg.Connection[Any]],
+        name: str,
+        options: StoreOptions,
+        largest_bytes: int,
+        indexed: Sequence[IndexedSpan],
+        standby: PostgresReader,
+    ) -> None:
         """
         Args:
-            primary: Its threads read from both.
-            standby: One that has no patience.
+            connect: To the primary, see ``PostgresReader``, as for all that is not said here.
+            standby: One that has no patience. The threads of this one read by it.
         """
-        self._primary = primary
+        super().__init__(connect, name, options, largest_bytes, indexed)
         self._standby = standby
-        self._is_left_alone = False
+        self.is_left_alone = False
+        """The standby is not asked: it may have what must not be read any more."""
         self._rests_until = 0.0
         self._lacks: tuple[float, int] = (0.0, MAX_ID)
         """Until when, and from which id on, it is not asked."""
 
     @property
-    def damage(self) -> str | None:
-        """See ``store.ports.Reader.damage``: of the primary. What a standby cannot give is read there."""
-        return self._primary.damage
-
-    @property
     def standby_damage(self) -> str | None:
-        """See ``store.ports.Reader``."""
+        """See ``store.ports.Reader``: what the standby could not give came from the primary."""
         return self._standby.damage
-
-    def submit(self, read: Callable[[], T]) -> Future[T]:
-        """See ``store.ports.Reader``."""
-        return self._primary.submit(read)
 
     def grow_largest(self, size_bytes: int) -> None:
         """A content of this size is about to be there."""
-        self._primary.grow_largest(size_bytes)
+        super().grow_largest(size_bytes)
         self._standby.grow_largest(size_bytes)
-
-    def drain(self) -> None:
-        """See ``store.ports.Reader``."""
-        self._primary.drain()
-
-    def leave_alone(self) -> None:
-        """The standby is not asked until ``ask_again``: it may have what must not be read any more."""
-        self._is_left_alone = True
-
-    def ask_again(self) -> None:
-        """It has what the primary has."""
-        self._is_left_alone = False
 
     def close(self) -> None:
         """End it."""
-        self._standby.give_up()
-        self._primary.close()  # whose threads read from both
+        self._standby.closing.set()
+        super().close()  # whose threads read from both
         self._standby.close()
-
-    # --- what the standby is asked ------------------------------------------------------------------------------
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """See ``store.ports.Reader``."""
         return self._read(
-            lambda reader: reader.log_page(position, end, patterns, held=held), min(end, position + SCAN_IDS)
+            lambda reader: PostgresReader.log_page(reader, position, end, patterns, held=held),
+            min(end, position + SCAN_IDS),
         )
 
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
         """See ``store.ports.Reader``."""
-        return self._read(lambda reader: reader.search_page(search, patterns, position, end), end)
+        return self._read(
+            lambda reader: PostgresReader.search_page(reader, search, patterns, position, end), end
+        )
 
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
         """See ``store.ports.Reader``."""
-        return self._read(lambda reader: reader.topics_below(before, first, patterns), before)
+        return self._read(lambda reader: PostgresReader.topics_below(reader, before, first, patterns), before)
 
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
         """See ``store.ports.Reader``."""
-        return self._read(lambda reader: reader.tally(position, end, patterns), end)
-
-    # --- what the primary is asked ------------------------------------------------------------------------------
-
-    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        """See ``store.ports.Reader``."""
-        return self._primary.lengths_page(position, end, patterns)
-
-    def routed_page(
-        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
-        """See ``store.ports.Reader``."""
-        return self._primary.routed_page(routes, after, end, limit)
-
-    def disk(self) -> DiskUse:
-        """See ``store.ports.Reader``."""
-        return self._primary.disk()
-
-    def messages(self, ids: Sequence[int]) -> list[Row]:
-        """See ``store.ports.Reader``."""
-        return self._primary.messages(ids)
-
-    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """See ``store.ports.Reader``."""
-        return self._primary.attempts(cursor, first, last)
-
-    def first_since(self, time_ms: int) -> int | None:
-        """See ``LogProbe``."""
-        return self._primary.first_since(time_ms)
-
-    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
-        """See ``store.ports.Reader``."""
-        return self._primary.positions_since(times_ms)
-
-    def time_of(self, message_id: int) -> int | None:
-        """See ``LogProbe``."""
-        return self._primary.time_of(message_id)
-
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        """See ``LogProbe``."""
-        return self._primary.last_matching(matches)
-
-    # --- which of them ------------------------------------------------------------------------------------------
+        return self._read(lambda reader: PostgresReader.tally(reader, position, end, patterns), end)
 
     def _read(self, read: Callable[[PostgresReader], T], stop: int) -> T:
         """
@@ -157,8 +105,8 @@ class StandbyReader:
         """
         now = time.monotonic()
         until, lacks = self._lacks
-        if self._is_left_alone or now < self._rests_until or (now < until and stop > lacks):
-            return read(self._primary)
+        if self.is_left_alone or now < self._rests_until or (now < until and stop > lacks):
+            return read(self)
         try:
             return read(self._standby)
         except ReadFailed as error:
@@ -167,7 +115,7 @@ class StandbyReader:
                 self._lacks = (time.monotonic() + BEHIND_SECONDS, behind.told_id + 1)
             else:
                 self._rests_until = time.monotonic() + REST_SECONDS
-        return read(self._primary)
+        return read(self)
 
 
 PURPOSE: Final = "standby reads"
@@ -207,7 +155,7 @@ class FollowedSchema:
             raise StoreError(
                 "cannot read", self.place, error, "See that the standby runs and lets this user in"
             ) from error
-        if sorted(applied) != sorted(schema.KNOWN):
+        if sorted(applied) != sorted(schema.MIGRATIONS):
             self._disconnect()
             raise StoreError(
                 "cannot read",
@@ -216,13 +164,7 @@ class FollowedSchema:
                 "Run the same version of rewind on all gateways",
             )
         self.reader = PostgresReader(
-            partial(database.connect, vpn, PURPOSE),
-            vpn,
-            threads=options.read_threads,
-            page_rows=options.page_rows,
-            page_bytes=options.page_bytes,
-            largest_bytes=MAX_ID,
-            is_standby=True,
+            partial(database.connect, vpn, PURPOSE), vpn, options, largest_bytes=MAX_ID, is_standby=True
         )
         self.reader.known_marks = ()
 

@@ -1,5 +1,6 @@
 """
-The port's ``Store`` in PostgreSQL: one schema for each Message VPN, in one database.
+The port's ``Store`` in PostgreSQL: one schema for each Message VPN, in one database; and what a gateway finds in it
+when it starts.
 
 What is asked of an engine is ``store.ports``; the schema's shape is ``store.postgresql.schema``.
 """
@@ -15,23 +16,21 @@ from typing import Final
 
 import psycopg
 
-from store.copies import check_whole
+from store.copies import LogRow, check_whole, read_mark
 from store.cursors import apply_priorities
 from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
-from store.postgresql.copies import read_mark
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Database, bounded, engine, schema_name, stored_text
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
-from store.postgresql.priorities import PostgresQueueTables
 from store.postgresql.reader import PostgresReader
-from store.postgresql.recovery import recover
 from store.postgresql.schema import migrate
 from store.postgresql.standby import FollowedSchema, StandbyReader
 from store.postgresql.statements import Connection
-from store.postgresql.transaction import update_spans
 from store.postgresql.trimming import vacuum
 from store.postgresql.writer import PostgresWriter
+from store.recovery import RecoveredStore, recovered
 
 LEASE_SECONDS: Final = 5.0
 
@@ -91,16 +90,9 @@ class PostgresStores:
                     )
                     successor.look(connection)
                     raise StoreHeld("cannot open", place, takeover.active_gateway(connection))
-            store = PostgresStore(
-                self._database,
-                self._read_database,
-                vpn,
-                connection,
-                known,
-                now_ms,
-                options,
-                partition_bits=self._partition_bits,
-            )
+            taken = _take_over(self._database, vpn, connection, known, now_ms, options)
+            databases = (self._database, self._read_database)
+            store = PostgresStore(databases, vpn, taken, options, partition_bits=self._partition_bits)
             connection = None
             self._successors.pop(vpn, None)
             return store
@@ -136,71 +128,42 @@ class PostgresStore:
 
     def __init__(
         self,
-        database: Database,
-        read_database: Database,
+        databases: tuple[Database, Database],
         vpn: str,
-        connection: Connection,
-        known: takeover.Known,
-        now_ms: int,
+        taken: takeover.TakenOver,
         options: StoreOptions,
         *,
         partition_bits: int = PARTITION_BITS,
     ) -> None:
         """
-        Open a schema, made if there is none and migrated if an earlier version made it, and take it over.
-
         Args:
-            connection: Has the lock; the store's from now on.
-            known: The newest commit that this gateway knows of.
+            databases: That is written to, and that the log is read from.
+            taken: Its connection is the store's from now on.
 
         Raises:
-            StoreTooNew: It was written by a later version.
-            StoreError: It cannot be used.
-            psycopg.Error: It cannot be opened or read.
+            psycopg.Error: It cannot be read.
         """
-        self._database = database
-        self._read_database = read_database
+        self._database, self._read_database = database, read_database = databases
         self._vpn = vpn
         self._on_commit: OnCommit | None = None
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
-        began = time.monotonic()
-        with takeover.standby_awaited(connection, database, vpn):
-            epoch, commit_no = _take_over(connection, self.place, vpn, known, now_ms, options)
+        connection = taken.connection
         self._found = recover(connection)
         self._engine = engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
         self._partitions.goes_on(self._found.log.next_id, self._found.log.first_id)
-        open_reader = partial(
-            PostgresReader,
-            name=vpn,
-            threads=options.read_threads,
-            page_rows=options.page_rows,
-            page_bytes=options.page_bytes,
-            largest_bytes=self._found.largest_bytes,
-            indexed=self._found.indexed,
-        )
-        primary = open_reader(partial(database.connect, vpn, "reader"))
-        self.reader: PostgresReader | StandbyReader = primary
-        if read_database is not database:
-            connect = partial(read_database.connect, vpn, "standby")
-            self.reader = StandbyReader(primary, open_reader(connect, is_standby=True, is_patient=False))
+        read_from = (vpn, options, self._found.largest_bytes, self._found.indexed)
+        connect = partial(database.connect, vpn, "reader")
+        if read_database is database:
+            self.reader = PostgresReader(connect, *read_from)
+        else:
+            connect_standby = partial(read_database.connect, vpn, "standby")
+            standby = PostgresReader(connect_standby, *read_from, is_standby=True, is_patient=False)
+            self.reader = StandbyReader(connect, *read_from, standby)
         # It commits by itself: others see that this gateway is well while it makes use of what it found.
         self._writer = PostgresWriter(
-            database,
-            vpn,
-            connection,
-            epoch,
-            commit_no,
-            self._told,
-            known=known,
-            confirmed_at=began,
-            partitions=self._partitions,
-            garbage=self._found.garbage,
-            routes=[definition.number for definition, _ in self._found.routes],
-            indexed=self._found.indexed,
-            has_held=self._found.has_held,
-            on_largest=self.reader.grow_largest,
+            database, vpn, taken, self._found, self._partitions, self._told, self.reader.grow_largest
         )
 
     @property
@@ -232,10 +195,10 @@ class PostgresStore:
         ids, spans = self._partitions.with_erased()
         try:
             if isinstance(reader, StandbyReader):
-                reader.leave_alone()
+                reader.is_left_alone = True
                 ((place,),) = self._database.ask(self._vpn, "scrub", b"select pg_current_wal_lsn()::text")
                 if self._has_replayed(str(place), seconds):
-                    reader.ask_again()
+                    reader.is_left_alone = False
             with closing(self._database.connect(self._vpn, "scrub")) as connection:
                 vacuum(connection, spans)
         except (psycopg.Error, OSError):
@@ -281,17 +244,47 @@ def _place(database: Database, vpn: str) -> str:
 
 
 def _take_over(
-    connection: Connection,
-    place: str,
+    database: Database,
     vpn: str,
+    connection: Connection,
     known: takeover.Known,
     now_ms: int,
     options: StoreOptions,
-) -> tuple[int, int]:
+) -> takeover.TakenOver:
     """
-    Returns:
-        (epoch, number of the last commit).
+    Make the schema if there is none, or migrate it if an earlier version made it, and take it over.
+
+    Args:
+        connection: Has the lock.
+        known: The newest commit that this gateway knows of.
+
+    Raises:
+        StoreTooNew: It was written by a later version.
+        StoreError: It cannot be used.
+        TimeoutError: Its commits wait for a standby that does not answer.
+        psycopg.Error: It cannot be done.
     """
+    began = time.monotonic()
+    with takeover.standby_awaited(connection, database, vpn):
+        _make(connection, _place(database, vpn), vpn)
+        tables = PostgresShortTables(connection)
+        check_whole(_place(database, vpn), read_mark(tables))
+        with connection.transaction():
+            # The generation is random: a log made anew must never be taken for the one before.
+            connection.execute(
+                b"insert into log (generation, last_time, floor_time) values (%s, %s, %s) on conflict do nothing",
+                (secrets.randbits(63), now_ms, now_ms),
+            )
+            epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise), known)
+            tables.update_spans(options.index)
+            apply_priorities(tables, options.priorities)
+        # What was committed before may not be on a standby yet: nothing of it is told before that.
+        takeover.barrier(connection, epoch)
+    return takeover.TakenOver(connection, epoch, commit_no, known, began)
+
+
+def _make(connection: Connection, place: str, vpn: str) -> None:
+    """Have the schema be there, as this version knows it."""
     ((encoding,),) = connection.execute(b"select current_setting('server_encoding')").fetchall()
     if encoding != "UTF8":
         raise StoreError("cannot open", place, f"its encoding is {encoding}", "Make a database in UTF8")
@@ -302,16 +295,17 @@ def _take_over(
         name = schema_name(vpn).replace('"', '""')
         connection.execute(f'create schema "{name}"'.encode())
     migrate(connection, place)
-    check_whole(place, read_mark(connection))
+
+
+def recover(connection: Connection) -> RecoveredStore:
+    """
+    The state that a crash or a stop left behind in a schema, as one snapshot, see ``store.recovery``.
+
+    Raises:
+        psycopg.Error: It cannot be read.
+    """
     with connection.transaction():
-        # The generation is random: a log made anew must never be taken for the one before.
-        connection.execute(
-            b"insert into log (generation, last_time, floor_time) values (%s, %s, %s) on conflict do nothing",
-            (secrets.randbits(63), now_ms, now_ms),
-        )
-        epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise), known)
-        update_spans(connection, options.index)
-        apply_priorities(PostgresQueueTables(connection), options.priorities)
-    # What was committed before may not be on a standby yet: nothing of it is told before that.
-    takeover.barrier(connection, epoch)
-    return epoch, commit_no
+        connection.execute(b"set transaction isolation level repeatable read, read only")
+        tables = PostgresShortTables(connection)
+        (row,) = tables.ask(f"select {', '.join(LogRow._fields)} from log")
+        return recovered(tables, LogRow(*row))

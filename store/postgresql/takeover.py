@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -138,6 +138,20 @@ class Known:
         else:
             self.commit_no = max(self.commit_no, commit_no)
             self.last_id = max(self.last_id, last_id)
+
+
+class TakenOver(NamedTuple):
+    """A store that this gateway has taken over."""
+
+    connection: Connection
+    """Has the lock, and raised the epoch."""
+    epoch: int
+    commit_no: int
+    """Number of the last commit."""
+    known: Known
+    """Is told of what is committed."""
+    began: float
+    """``time.monotonic`` of before it took over."""
 
 
 class Successor:

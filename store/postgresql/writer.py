@@ -30,8 +30,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -39,16 +38,17 @@ import psycopg
 from psycopg import errors, pq
 
 from gateway.core.effects import Effect
+from store.cursors import DroppedCursor
 from store.errors import Deposed, WriteFailed
-from store.group_commit import GARBAGE_EVERY, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
+from store.group_commit import SWEEP_SECONDS, GroupCommit
 from store.ports import Batch, OnCommit
 from store.postgresql import takeover
-from store.postgresql.cursors import Garbage
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_lost
 from store.postgresql.partitions import Partitions
-from store.postgresql.statements import BEGIN, Connection, Step, carry_out, commit, make_idle_sure
-from store.postgresql.transaction import Routes, Transaction, drop_routes, fenced
-from store.property_index import IndexedSpan
+from store.postgresql.statements import BEGIN, Connection, Statement, Step, carry_out, commit, make_idle_sure
+from store.postgresql.transaction import Transaction, fenced
+from store.recovery import RecoveredStore
 
 HEARTBEAT_SECONDS: Final = 1.0
 """How long nothing is committed before something is: it is known then that nobody has taken over."""
@@ -86,56 +86,35 @@ class PostgresWriter(GroupCommit):
         self,
         database: Database,
         vpn: str,
-        connection: Connection,
-        epoch: int,
-        commit_no: int,
-        on_commit: OnCommit,
-        *,
-        known: takeover.Known,
-        confirmed_at: float,
+        taken: takeover.TakenOver,
+        found: RecoveredStore,
         partitions: Partitions,
-        garbage: Sequence[Garbage] = (),
-        routes: Iterable[int] = (),
-        indexed: Sequence[IndexedSpan] = (),
-        has_held: bool = True,
+        on_commit: OnCommit,
         on_largest: Callable[[int], None] = lambda size: None,
     ) -> None:
         """
+        See ``GroupCommit``.
+
         Args:
-            connection: Has the lock, and raised the epoch; the writer's from now on.
-            epoch: This gateway's.
-            commit_no: Number of the last commit.
-            on_commit: See ``GroupCommit``.
-            known: Is told of what is committed.
-            confirmed_at: ``time.monotonic`` of before it took over.
+            taken: Its connection is the writer's from now on.
             partitions: Looked after by their own thread; the caller closes them.
-            garbage: Dropped cursors that are still to be worked off.
-            routes: Numbers of those that are stored.
-            indexed: Spans of the index; those that go on get what is logged from now on.
-            has_held: There may be messages that the log does not hold.
-            on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
         """
-        super().__init__(on_commit)
+        super().__init__(on_commit, found, on_largest)
         self._database = database
         self._vpn = vpn
-        self._connection = connection
-        self._epoch = epoch
-        self._commit_no = commit_no
+        self._connection = taken.connection
+        self._epoch = taken.epoch
+        self._commit_no = taken.commit_no
+        self._known = taken.known
+        self._confirmed_at = taken.began
         self._partitions = partitions
-        self._garbage = deque(garbage)
-        self._routes = Routes(routes)
-        self._indexed = [span for span in indexed if span.end_id is None]
-        self._has_held = has_held
-        self._on_largest = on_largest
         self._warnings: list[str] = []
         self._deposed: Deposed | None = None
         self._closing = threading.Event()
         self._closed_at = 0.0
         self._waits_since: float | None = None
         """Since when the server's answer is waited for, if it is."""
-        self._known = known
-        self._confirmed_at = confirmed_at
-        connection.add_notice_handler(self._warned)
+        self._connection.add_notice_handler(self._warned)
         self._watch = threading.Thread(target=self._watch_server, name=f"watch {vpn}", daemon=True)
         self._watch.start()
         self._thread = threading.Thread(target=self._run, name=f"writer {vpn}", daemon=True)
@@ -179,11 +158,7 @@ class PostgresWriter(GroupCommit):
             elif time.monotonic() - self._confirmed_at >= HEARTBEAT_SECONDS:
                 self._beat()
             if self._deposed is None and not is_closing:
-                # When nothing else waits; under load at every few commits, so that it ends there, too.
-                if self._garbage and (not batches or commits % GARBAGE_EVERY == 0):
-                    self._collect_garbage()
-                if self._routes.is_due and (not batches or commits % SWEEP_EVERY == 0):
-                    self._sweep_routes()
+                self._clean_up(commits, is_idle=not batches)
             # Their receipts hold on to links, which may be long gone before the next batch comes.
             del batches
         if self._owed and self._deposed is None:
@@ -273,30 +248,27 @@ class PostgresWriter(GroupCommit):
             finally:
                 self._roll_back()
 
-    def _collect_garbage(self) -> None:
-        """A piece of what a dropped cursor left."""
-        found = self._garbage[0]
+    def _work_off(self, found: DroppedCursor) -> bool | None:
+        """See ``GroupCommit``."""
         is_through = False
 
-        def collect(connection: Connection) -> None:
+        def work_off(connection: Connection) -> None:
             nonlocal is_through
-            is_through = found.work_off(connection, has_held=self._has_held)
+            is_through = found.work_off(PostgresShortTables(connection), has_held=self._has_held)
 
-        if isinstance(self._transact([collect]), WriteFailed):
-            # It stays in the garbage table: the next start, or the next pass, tries again.
-            self._garbage.rotate(-1)
+        if isinstance(self._transact([work_off]), WriteFailed):
             self._closing.wait(RETRY_SECONDS[0])
-        elif is_through:
-            self._garbage.popleft()
+            return None
+        return is_through
 
     def _sweep_routes(self) -> None:
-        """Drop some of the routes that no message names."""
+        """See ``GroupCommit``."""
         # A connection that is lost is made anew by the next commit.
         with suppress(psycopg.Error):
             with self._answer_awaited():
-                unnamed = self._routes.look(self._connection)
+                unnamed = self._routes.look(PostgresShortTables(self._connection))
             if unnamed:
-                self._transact([drop_routes(unnamed)])
+                self._transact([Statement("delete from route where number = any(%s::bigint[])", (unnamed,))])
 
     # --- one transaction ------------------------------------------------------------------------------------------
 

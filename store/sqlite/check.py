@@ -70,7 +70,7 @@ def _check(connection: apsw.Connection) -> list[str]:
     unknown = schema.unknown_migrations(applied)
     if unknown:
         return [f"it knows {', '.join(unknown)}: it was written by a later version"]
-    missing = [name for name in schema.KNOWN if name not in applied]
+    missing = [name for name in schema.MIGRATIONS if name not in applied]
     if missing:
         return [
             f"it lacks {', '.join(missing)}: it is no file of a gateway, or a gateway has to open it once"

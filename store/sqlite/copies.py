@@ -34,12 +34,15 @@ from store.copies import (
     Table,
     made_beside,
     put_in_place,
+    read_mark,
     sync_folder,
+    write_mark,
 )
 from store.errors import DamagedMessage, StoreError
 from store.sqlite.check import check
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect, connect_migrated, connect_reader, connect_writer
-from store.sqlite.log_row import read_log, read_mark, write_log, write_mark
+from store.sqlite.log_row import read_log, write_log
 from store.sqlite.packed import CHECKED, sound_row
 from store.sqlite.schema import LAST_ID, PAGE_BYTES
 
@@ -197,7 +200,8 @@ def _mark(path: Path, part: Path) -> BackedUp:
         errors_told("cannot back up", path),
         closing(connect(part, apsw.SQLITE_OPEN_READWRITE)) as connection,
     ):
-        found = read_mark(connection)
+        tables = SqliteShortTables(connection)
+        found = read_mark(tables)
         if found is not None and found.state is MarkState.UNFINISHED:
             raise StoreError(
                 "cannot back up", path, f"it is an unfinished copy of {found.other}", "Back that one up"
@@ -209,7 +213,7 @@ def _mark(path: Path, part: Path) -> BackedUp:
         ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
         if found is None:
             with connection:
-                write_mark(connection, CopyMark(MarkState.BACKUP, str(path.absolute())))
+                write_mark(tables, CopyMark(MarkState.BACKUP, str(path.absolute())))
     return BackedUp(generation, last_id, part.stat().st_size)
 
 
@@ -270,7 +274,8 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[
         errors_told("cannot restore", file),
         closing(connect_migrated(part, synchronous="OFF")) as connection,
     ):
-        found, before = read_mark(connection), read_log(connection)
+        tables = SqliteShortTables(connection)
+        found, before = read_mark(tables), read_log(connection)
         if found is not None and found.state is MarkState.UNFINISHED:
             raise StoreError(
                 "cannot restore", file, f"it is an unfinished copy of {found.other}", "Restore another"
@@ -281,7 +286,7 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[
             skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
             log = before.renewed(above=above, skip_ids=skipped)
             write_log(connection, log)
-            write_mark(connection, None)
+            write_mark(tables, None)
         connection.execute("pragma journal_mode = delete").fetchall()
     return before, log
 
@@ -364,6 +369,7 @@ class SqliteTables:
             self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
         except (apsw.Error, sqlite3.Error) as error:
             raise StoreError("cannot open", path, error, "Look at the disk") from error
+        self._short = SqliteShortTables(self._connection)
         self.messages = _Messages(self._connection)
         self.entries = _Entries(self._connection)
 
@@ -373,13 +379,13 @@ class SqliteTables:
         return str(self._path.resolve())
 
     def mark(self) -> CopyMark | None:
-        return read_mark(self._connection)
+        return read_mark(self._short)
 
     def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
         with self._synced():
             if log is not None:
                 write_log(self._connection, log)
-            write_mark(self._connection, mark)
+            write_mark(self._short, mark)
 
     def log(self) -> LogRow | None:
         return read_log(self._connection)

@@ -1,23 +1,20 @@
 """
-Cursors in a Message VPN's file (``store.cursors``): their moves, what dropped ones held, and the ten parts of a
-queue that delivers by priority.
+Cursors in a Message VPN's file (``store.cursors``): their moves, what nobody needs any more, and the short tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 import apsw
 
-from gateway.core.model import RouteDefinition
 from store.checksum import HEAD, HEAD_MODULUS
-from store.cursors import CursorPart, GatheredMoves, QueuedMessage, runs_and_rest
-from store.garbage import DroppedCursor
-from store.sqlite.log_row import LogTail
-from store.sqlite.schema import LAST_ID, Connection
+from store.cursors import GatheredMoves, runs_and_rest
+from store.sqlite.schema import LAST_ID
 from store.sqlite.statements import chunks, marks
+from store.tables import QueuedMessage, ShortTables
 
 MOVE = (
     "update cursor set floor = coalesce(?, floor), counted_id = coalesce(?, counted_id), "
@@ -107,146 +104,75 @@ def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str])
     return connection.changes() > 0
 
 
-ROUTES_OF: Final = """
-    select number from route
-    where ?2 in (-1, priority) and exists (select 1 from json_each(endpoints) where value = ?1)
-"""
-
-NEEDED: Final = """
-    route in (select value from json_each(?)) and coalesce((select last from cursor_range
-        where number = ? and part = ? and first <= message.id order by first desc limit 1), 0) < message.id
-"""
-"""Holds for messages of routes that a part of a cursor is not done with, where they are above its floor."""
-
-
-class Garbage(DroppedCursor[apsw.Connection]):
-    """A cursor that was dropped."""
-
-    _HELD = "select id from message indexed by message_held where held is not null"
-
-    def __init__(self, cursor: int, endpoint: int, up_to: int) -> None:
-        super().__init__(cursor, endpoint, up_to)
-        self._routes: dict[int, str] = {}
-        """Of each part, as a JSON array: routes that come later lead to messages that it is not about."""
-
-    def collect(self, connection: apsw.Connection, *, tail: LogTail, has_held: bool) -> bool:
-        """
-        Work off a piece, inside the caller's transaction.
-
-        Args:
-            tail: What was published and is not in the log's row: it is written there first.
-            has_held: There may be messages that the log does not hold.
-
-        Returns:
-            Whether nothing is left of it.
-        """
-        tail.save(connection)
-        return self.work_off(connection, has_held=has_held)
-
-    def _execute(self, connection: apsw.Connection, sql: str) -> list[Any]:
-        return connection.execute(sql).fetchall()
-
-    def _drop_rows(self, connection: apsw.Connection, table: str, column: str, key: str, most: int) -> int:
-        of_cursor = f"from {table} where {column} = {self.cursor}"
-        self._execute(
-            connection, f"delete {of_cursor} and ({key}) in (select {key} {of_cursor} limit {most})"
-        )
-        return connection.changes()
-
-    def _let_go_between(self, connection: apsw.Connection, part: int, floor: int, last: int) -> None:
-        if last <= floor:
-            return
-        routes = self._routes.get(part)
-        if routes is None:
-            found = connection.execute(ROUTES_OF, (self.endpoint, part)).fetchall()
-            routes = self._routes[part] = json.dumps([number for (number,) in found])
-        # The condition is asked again after the count fell: it must not depend on it.
-        let_go(connection, f"id > ? and id <= ? and {NEEDED}", (floor, last, routes, self.cursor, part))
-
-    def _let_go_of_referred(self, connection: apsw.Connection, first: int, stop: int) -> None:
-        which = "select message from reference where cursor = ? and message >= ? and message < ?"
-        let_go(connection, f"id in ({which})", (self.cursor, first, stop))
-
-
-def recover_garbage(connection: apsw.Connection) -> list[Garbage]:
-    """What a start finds still to be worked off."""
-    rows = connection.execute("select cursor, endpoint, up_to from garbage order by cursor")
-    return [Garbage(*row) for row in rows]
-
-
-MESSAGES_OF: Final = """
-    select message.id, route.number, route.priority, length(content), bare, substr(content, 1, bare)
-    from route join message on message.route = route.number and message.route <> 0
-    where exists (select 1 from json_each(route.endpoints) where value = ?)
-    order by message.id
-"""
-
-MOVE_PART: Final = f"""
+MOVE_MESSAGE: Final = f"""
     update message set route = ?1, checksum = (checksum & ~{HEAD})
         + ((checksum & {HEAD}) - route + ?1 + {HEAD_MODULUS} * abs(?1 - route)) % {HEAD_MODULUS}
     where id = ?2
 """
 
 
-class SqliteQueueTables:
-    """See ``QueueTables``."""
+class SqliteShortTables(ShortTables):
+    """The short tables of a file."""
 
-    def __init__(self, connection: Connection) -> None:
+    last_id = LAST_ID
+    routes_of = """
+        select number from route
+        where exists (select 1 from json_each(endpoints) where value = ?) and (? = -1 or priority = ?)
+    """
+    held_table = "message"
+    held_ids = "select id from message indexed by message_held where held is not null"
+    unnamed_routes = """
+        select number, not exists (
+            select 1 from message where message.route = looked_at.number and message.route <> 0)
+        from (select number from route where number > ? order by number limit ?) as looked_at order by number
+    """
+    swept_routes = 64
+    newest_of_routes = """
+        select number, priority, endpoints,
+            (select max(id) from message where message.route = route.number and message.route <> 0)
+        from route order by number
+    """
+    # Lengths come from the rows' headers: no content is read.
+    newcomers = (
+        "select id, route, length(content) from message where id > {counted} and +route <> 0 order by id"
+    )
+    referred = """
+        select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0)
+        from reference join message on id = reference.message
+        left join attempt on attempt.cursor = reference.cursor and attempt.message = reference.message
+        order by 1, 2
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def endpoints(self) -> Sequence[tuple[int, int, str, str]]:
-        found: list[Any] = self._connection.execute(
-            "select number, cursor, name, settings from endpoint order by number"
-        ).fetchall()
-        return found
+    def ask(self, sql: str, *values: Any) -> list[Any]:
+        """See ``ShortTables``."""
+        kept = [json.dumps(value) if isinstance(value, tuple) else value for value in values]
+        return self._connection.execute(sql, kept).fetchall()
 
-    def messages(self, endpoint: int) -> Iterator[QueuedMessage]:
-        return (QueuedMessage(*row) for row in self._connection.execute(MESSAGES_OF, (endpoint,)))
+    def numbers(self, stored: str) -> tuple[int, ...]:
+        """See ``ShortTables``."""
+        return tuple(json.loads(stored))
 
-    def parts(self, cursor: int) -> dict[int, CursorPart]:
-        found = {}
-        for part, floor in self._connection.execute(
-            "select part, floor from cursor where number = ?", (cursor,)
-        ).fetchall():
-            ranges = self._connection.execute(
-                "select first, last from cursor_range where number = ? and part = ? order by first",
-                (cursor, part),
-            ).fetchall()
-            found[part] = CursorPart(floor, ranges)
-        return found
+    def has(self, table: str) -> bool:
+        """See ``ShortTables``."""
+        return self._connection.table_exists(None, table)
 
-    def routes(self) -> Sequence[RouteDefinition]:
-        rows = self._connection.execute("select number, endpoints, priority from route").fetchall()
-        return [
-            RouteDefinition(number, tuple(json.loads(endpoints)), priority)
-            for number, endpoints, priority in rows
-        ]
-
-    def add_route(self, route: RouteDefinition) -> None:
-        self._connection.execute(
-            "insert into route values (?, ?, ?)", (route.number, route.priority, json.dumps(route.endpoints))
+    def queued(self, endpoint: int) -> Iterable[QueuedMessage]:
+        """See ``ShortTables``."""
+        rows: Iterable[Any] = self._connection.execute(
+            "select message.id, route.number, route.priority, length(content), bare, substr(content, 1, bare) "
+            "from route join message on message.route = route.number and message.route <> 0 "
+            "where exists (select 1 from json_each(route.endpoints) where value = ?) order by message.id",
+            (endpoint,),
         )
+        return (QueuedMessage(*row) for row in rows)
 
     def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
-        self._connection.executemany(MOVE_PART, moved)
+        """See ``ShortTables``."""
+        self._connection.executemany(MOVE_MESSAGE, moved)
 
-    def replace_cursor(
-        self, cursor: int, parts: Mapping[int, CursorPart], counts: Mapping[int, Sequence[int]]
-    ) -> None:
-        connection = self._connection
-        connection.execute("delete from cursor where number = ?", (cursor,))
-        connection.execute("delete from cursor_range where number = ?", (cursor,))
-        (last_id,) = connection.execute(LAST_ID).fetchone()
-        for key, part in parts.items():
-            connection.execute(
-                "insert into cursor (number, part, floor, counted_id, messages, size_bytes) "
-                "values (?, ?, ?, ?, ?, ?)",
-                (cursor, key, part.floor, last_id, *counts[key]),
-            )
-            connection.executemany(
-                "insert into cursor_range values (?, ?, ?, ?)",
-                ((cursor, key, first, last) for first, last in part.ranges),
-            )
-
-    def save_settings(self, endpoint: int, settings: str) -> None:
-        self._connection.execute("update endpoint set settings = ? where number = ?", (settings, endpoint))
+    def let_go(self, which: str) -> None:
+        """See ``ShortTables``; the condition is asked again after the count fell: it must not depend on it."""
+        let_go(self._connection, which, ())

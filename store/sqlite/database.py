@@ -19,14 +19,13 @@ from typing import Final
 
 import apsw
 
-from store.copies import check_whole
+from store.copies import check_whole, read_mark, write_mark
 from store.cursors import apply_priorities
 from store.data_folder import FILE_MODE
 from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
-from store.sqlite.cursors import SqliteQueueTables
-from store.sqlite.log_row import read_log, read_mark, write_log, write_mark
-from store.sqlite.statements import update_spans
+from store.sqlite.cursors import SqliteShortTables
+from store.sqlite.log_row import read_log, write_log
 
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
@@ -75,8 +74,9 @@ def open_file(
                 (secrets.randbits(63), now_ms, now_ms),
             )
             _take_up_copy(connection, path, now_ms)
-            update_spans(connection, index)
-            apply_priorities(SqliteQueueTables(connection), priorities)
+            tables = SqliteShortTables(connection)
+            tables.update_spans(index)
+            apply_priorities(tables, priorities)
     except (apsw.Error, sqlite3.Error) as error:
         raise StoreError(
             "cannot open", path, error, "Restore it from a backup, or move it away to start anew"
@@ -112,12 +112,13 @@ def connect_migrated(path: Path, *, synchronous: str) -> apsw.Connection:
 
 def _take_up_copy(connection: apsw.Connection, path: Path, now_ms: int) -> None:
     """A backup that was put in place, by whatever means, is a log of its own from now on."""
-    found = read_mark(connection)
+    tables = SqliteShortTables(connection)
+    found = read_mark(tables)
     check_whole(path, found)
     log = read_log(connection)
     if found is not None and log is not None:
         write_log(connection, log.renewed(skip_ids=log.ids_since(now_ms)))
-        write_mark(connection, None)
+        write_mark(tables, None)
 
 
 def applied_migrations(connection: apsw.Connection) -> list[str]:
@@ -134,7 +135,7 @@ def _is_migrated(connection: apsw.Connection, path: Path) -> bool:
     except BaseException:
         connection.close()
         raise
-    return set(schema.KNOWN) <= set(applied)
+    return set(schema.MIGRATIONS) <= set(applied)
 
 
 def _migrate(path: Path, *, synchronous: str) -> None:
@@ -142,15 +143,13 @@ def _migrate(path: Path, *, synchronous: str) -> None:
     # Files are migrated once, and started with every time: what this imports takes longer than all else of a start.
     import sqlite_utils  # noqa: PLC0415
 
-    from store.sqlite.migrations import migrations  # noqa: PLC0415
-
     # Its user's alone; the WAL and what goes with it get the mode of the file.
     with suppress(OSError):  # SQLite says what is wrong
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.prepare(connection, synchronous=synchronous)
         connection.isolation_level = "DEFERRED"
-        migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
+        schema.migrations().apply(sqlite_utils.Database(connection, execute_plugins=False))
 
 
 def _check_version(path: Path, applied: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """
-The log's row in a Message VPN's file: what was published since it was written, what it is in a copy, and the file's
-mark as a copy (``store.copies``).
+The log's row in a Message VPN's file, and what was published since it was written.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from store import copies
-from store.copies import CopyMark, LogRow, MarkState
+from store.copies import LogRow
 from store.sqlite.schema import SIZE_ON_DISK
 
 MOST_UNSAVED: Final = 1_000
@@ -74,22 +72,3 @@ def write_log(connection: apsw.Connection, log: LogRow) -> None:
     """In the caller's transaction."""
     marks = ", ".join("?" * len(COLUMNS))
     connection.execute(f"insert or replace into log (only, {', '.join(COLUMNS)}) values (1, {marks})", log)
-
-
-def read_mark(connection: apsw.Connection) -> CopyMark | None:
-    """None for a store that has nothing to do with copies."""
-    if not connection.table_exists(None, copies.TABLE):
-        return None
-    for state, other in connection.execute(copies.READ):
-        return CopyMark(MarkState(state), other)
-    return None
-
-
-def write_mark(connection: apsw.Connection, found: CopyMark | None) -> None:
-    """Mark a file, or take its mark away; in the caller's transaction."""
-    if found is None:
-        connection.execute(copies.DROP)
-        return
-    connection.execute(copies.MAKE)
-    connection.execute(copies.CLEAR)
-    connection.execute(f"insert into {copies.TABLE} values (?, ?)", found)

@@ -1,5 +1,5 @@
 """
-Read-only readers: pages of the log and of routes, on a small pool of threads with a connection each.
+Readers of a file: pages of the log and of routes, and of searches, on a small pool of threads with a connection each.
 
 Every read is short: an open cursor would keep the WAL from being begun anew. A page is bounded in rows and in bytes,
 and in how much of the log it may scan for matches, so that no reader stalls another.
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, wraps
 from itertools import accumulate, repeat
 from pathlib import Path
@@ -21,11 +19,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import apsw
 
 from gateway.core.model import ID, Columns, Row
-from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
-from store.property_index import IndexedSpan, span_at
-from store.reading import drain, falling, named_topics, next_position, searched
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
+from store.property_index import IndexedSpan
+from store.reading import MOST_MERGED, SCAN_IDS, TOPIC_ROWS, PooledReader, named_topics, next_position
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
     CHECKED,
@@ -39,22 +36,13 @@ from store.sqlite.packed import (
     fetch_sound,
     sound_row,
 )
-from store.sqlite.search import PAGE_IDS, look_up, scan
+from store.sqlite.statements import marks
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCAN_IDS: Final = 50_000
-"""Ids a page may look at in search of matches: about 30 ms of a reader's time."""
-
-TOPIC_ROWS: Final = 10_000
-"""Messages of which a page has the topics alone: some milliseconds."""
-
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
-
-MOST_MERGED: Final = 32
-"""Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
 
 NO_ROUTE: Final = -1
 """No message is on it: merges are filled up with it."""
@@ -84,42 +72,15 @@ def _reads(
     return translated
 
 
-class SqliteReader:
+class SqliteReader(PooledReader):
     """Pages from one file."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        threads: int,
-        page_rows: int,
-        page_bytes: int,
-        largest_bytes: int,
-        indexed: Sequence[IndexedSpan] = (),
+        self, path: Path, options: StoreOptions, largest_bytes: int, indexed: Sequence[IndexedSpan] = ()
     ) -> None:
+        super().__init__(path.stem, options, largest_bytes, indexed)
         self._path = path
-        self._indexed = indexed
-        self._page_rows = page_rows
-        self._page_bytes = page_bytes
-        self.largest_bytes = largest_bytes
-        """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
-        self.damage: str | None = None
-        self.standby_damage: str | None = None
-        self._local = threading.local()
-        self._threads = threads
         self._open: list[apsw.Connection] = []
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {path.stem}")
-
-    def submit(self, read: Callable[[], T]) -> Future[T]:
-        return self._pool.submit(read)
-
-    def drain(self) -> None:
-        """See ``store.ports.Reader.drain``."""
-        drain(self._pool, self._threads)
-
-    def grow_largest(self, size_bytes: int) -> None:
-        """A content of this size is about to be there."""
-        self.largest_bytes = max(self.largest_bytes, size_bytes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -155,17 +116,7 @@ class SqliteReader:
 
     @_reads
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
-        """
-        Logged messages from ``position`` on, below ``end``.
-
-        Args:
-            patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
-                still match. None at all: every message.
-            held: With them all that endpoints alone hold, whatever its topic.
-
-        Raises:
-            LogTrimmed: The log begins behind ``position``.
-        """
+        """See ``store.ports.Reader``."""
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
         wanted = f"(held is not null or (1{condition}))" if held else f"held is null{condition}"
@@ -177,46 +128,15 @@ class SqliteReader:
             [position, stop, position, *values],
             self._page_rows,
         )
-        if not rows:
-            ((first_id,),) = self._connection.execute("select first_id from log")
-            if first_id > position:
-                raise LogTrimmed(position, first_id)
+        if not rows and (first_id := self._first_id()) > position:
+            raise LogTrimmed(position, first_id)
         return LogPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
-
-    @_reads
-    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
-        """
-        Look for a logged message from ``position`` on, below ``end``.
-
-        Args:
-            patterns: The topics that the search looks at, as for ``log_page``.
-        """
-        span, texts, end = span_at(self._indexed, search.keys, position, end)
-        if span is not None:
-            return look_up(self._connection, search, span, texts, position, end)
-        if search.needles:
-            is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
-            budget = None if is_small else self._page_bytes
-            return scan(self._connection, search, topic_condition(patterns), position, end, budget)
-        try:
-            page = self.log_page(position, end, patterns)
-        except LogTrimmed as trimmed:
-            # What is gone is no start; the search goes on with what is left.
-            return SearchPage(None, min(trimmed.first_id, end))
-        return searched(page, search)
 
     @_reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
     ) -> RoutedPage:
-        """
-        Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
-
-        Args:
-            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
-            end: One past the last id the caller was told of: the file may know more already.
-            limit: Fewer messages than a page holds.
-        """
+        """See ``store.ports.Reader``."""
         most = self._page_rows if limit is None else min(limit, self._page_rows)
         if not routes:
             return RoutedPage([], end)
@@ -236,6 +156,9 @@ class SqliteReader:
     @_reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
+        return self._messages(ids, "")
+
+    def _messages(self, ids: Sequence[int], condition: str) -> list[Row]:
         wanted = ids[: min(self._page_rows, 512)]
         if not wanted:
             return []
@@ -243,43 +166,15 @@ class SqliteReader:
         size = 1 << (len(wanted) - 1).bit_length()
         rows, _, _ = self._bounded(
             MESSAGE,
-            f"from message where id in ({','.join('?' * size)}) order by id",
+            f"from message where id in ({marks(size)}){condition} order by id",
             [*wanted, *repeat(wanted[-1], size - len(wanted))],
             self._page_rows,
         )
         return rows
 
     @_reads
-    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
-        """
-        Logged messages with ids below ``before``, down to ``first``, the newest first; contents are not read.
-
-        Args:
-            patterns: As for ``log_page``: topics that match none of them are mostly left out.
-
-        Raises:
-            LogTrimmed: The log has nothing below ``before`` any more.
-        """
-        condition, values = topic_condition(patterns)
-        stop = max(first, before - SCAN_IDS)
-        found: list[tuple[int, str]] = fetch(
-            self._connection,
-            {"id": INTEGER, "topic": TEXT},
-            f"from message where id >= ? and id < ? and held is null{condition} order by id desc limit ?",
-            [stop, before, *values, TOPIC_ROWS],
-        )
-        # After it: what was trimmed before it was read is below.
-        ((first_id,),) = self._connection.execute("select first_id from log")
-        return falling(found, before, stop, TOPIC_ROWS, first_id)
-
-    @_reads
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        """
-        Logged messages from ``position`` on, below ``end``, without their contents.
-
-        Args:
-            patterns: As for ``log_page``: topics that match none of them are mostly left out.
-        """
+        """See ``store.ports.Reader``."""
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
         found: list[tuple[int, str, int]] = fetch(
@@ -293,12 +188,7 @@ class SqliteReader:
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
-        """
-        (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
-
-        Args:
-            patterns: As for ``log_page``: topics that match none of them are mostly left out.
-        """
+        """See ``store.ports.Reader``."""
         condition, values = topic_condition(patterns)
         query = (
             "select topic, count(*), sum(length(content)) from message "
@@ -309,9 +199,7 @@ class SqliteReader:
 
     @_reads
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """
-        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
-        """
+        """See ``store.ports.Reader``."""
         return fetch(
             self._connection,
             {"message": RISING, "count": INTEGER},
@@ -379,22 +267,11 @@ class SqliteReader:
 
     @_reads
     def first_since(self, time_ms: int) -> int | None:
-        """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
-        probe = "select id, time from message where id >= ? order by id limit 1"
-        connection = self._connection
-        ((low, high),) = connection.execute("select min(id), (select max(id) from message) from message")
-        if low is None:
-            return None
-        high += 1
-        while low < high:
-            middle = (low + high) // 2
-            found: list[Any] = connection.execute(probe, (middle,)).fetchall()
-            ((message_id, arrived_ms),) = found or [(middle, time_ms)]
-            if arrived_ms >= time_ms:
-                high = middle
-            else:
-                low = message_id + 1
-        return self._number("select id from message where id >= ? and held is null order by id limit 1", low)
+        """See ``LogProbe``."""
+        (position,) = self.positions_since([time_ms])
+        return self._number(
+            "select id from message where id >= ? and held is null order by id limit 1", position
+        )
 
     @_reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
@@ -406,23 +283,70 @@ class SqliteReader:
     def time_of(self, message_id: int) -> int | None:
         return self._number("select time from message where id = ? and held is null", message_id)
 
-    @_reads
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        connection = self._connection
-        before = 1 << 62
-        while True:
-            rows: list[tuple[int, str]] = fetch(
-                connection,
-                {"id": INTEGER, "topic": TEXT},
-                "from message where id < ? and held is null order by id desc limit ?",
-                [before, self._page_rows],
+    search_page = _reads(PooledReader.search_page)
+    topics_below = _reads(PooledReader.topics_below)
+    last_matching = _reads(PooledReader.last_matching)
+
+    # --- what they are made of --------------------------------------------------------------------------------
+
+    def _check_has(self, stop: int) -> None:
+        """A caller was told of nothing that is not in the file."""
+
+    def _first_id(self) -> int:
+        ((first_id,),) = self._connection.execute("select first_id from log")
+        return int(first_id)
+
+    def _newest_topics(
+        self, before: int, stop: int, patterns: Sequence[str], limit: int
+    ) -> list[tuple[int, str]]:
+        condition, values = topic_condition(patterns)
+        return fetch(
+            self._connection,
+            {"id": INTEGER, "topic": TEXT},
+            f"from message where id >= ? and id < ? and held is null{condition} order by id desc limit ?",
+            [stop, before, *values, limit],
+        )
+
+    def _logged(self, ids: Sequence[int]) -> list[Row]:
+        return self._messages(ids, " and held is null")
+
+    def _indexed_ids(
+        self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
+    ) -> list[int]:
+        found: list[int] = []
+        for segment in segments:
+            found += self._ids(
+                "select message from property_value where segment = ? and number = ? "
+                f"and value in ({marks(len(texts))}) and message >= ? and message < ? order by message limit ?",
+                [segment, span.number, *texts, ids.start, ids.stop, limit - len(found)],
             )
-            for number, topic in rows:
-                if matches is None or matches(topic):
-                    return number
-            if len(rows) < self._page_rows:
-                return None
-            before, _ = rows[-1]
+            if len(found) == limit:
+                break
+        return found
+
+    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
+        # Lengths come from the row headers: long contents are not read for it.
+        last: int | None
+        (last,) = self._ids(
+            "select min(id) from (select id, sum(length(content)) over (order by id) as total from message"
+            " where id >= ? and id < ?) where total > ?",
+            (position, stop, size_bytes),
+        )
+        return last
+
+    def _needle_ids(
+        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
+    ) -> list[int]:
+        condition, values = topic_condition(patterns)
+        any_needle = " or ".join(["instr(content, ?) > 0"] * len(needles))
+        return self._ids(
+            f"select id from message where id >= ? and id < ? and held is null{condition} and ({any_needle})"
+            " order by id limit ?",
+            [ids.start, ids.stop, *values, *needles, limit],
+        )
+
+    def _ids(self, statement: str, values: Sequence[int | str | bytes]) -> list[Any]:
+        return [message_id for (message_id,) in self._connection.execute(statement, values)]
 
 
 _POSITIONS_SINCE: Final = """

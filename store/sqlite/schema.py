@@ -1,5 +1,5 @@
 """
-The tables of a Message VPN's file, and the settings of every connection. ``store.sqlite.migrations`` makes them.
+The tables of a Message VPN's file, the migrations that make them, and the settings of every connection.
 
 Shape, and why:
 
@@ -34,25 +34,28 @@ Shape, and why:
                 message is gone), the newest arrival time, from which time on nothing is missing, what the logged
                 messages take of the disk, the largest content, the id up to which an archive holds it, and the one up
                 to which every cursor counts what it has. Publishing alone does not change it: messages above its
-                ``last_id`` are given out, and count towards times and sizes, as well (``store.sqlite.log_tail``).
+                ``last_id`` are given out, and count towards times and sizes, as well (``store.sqlite.log_row``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from gateway.core import model
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    import apsw
+    from sqlite_utils import Database
+    from sqlite_utils.migrations import Migrations
 
 PAGE_BYTES: Final = model.PAGE_BYTES
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
 NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
 """First migrations of files that no release ever wrote: from before routes and cursors, and from before checksums."""
-
-KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
-"""Names of the migrations of this version, in their order. A file that has seen them needs no ``sqlite_utils``, which
-would take as long to import as all else of a start."""
 
 APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rewind' order by rowid"
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
@@ -78,20 +81,175 @@ LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)
 """SQL for the highest id ever given out: messages may be above what the log's row says."""
 
 
+MIGRATION_SET: Final = "rewind"
+
+MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
+    # The first schema.
+    "m001_routes_cursors_checksums": (
+        """
+        create table message (
+            id integer primary key,
+            time integer not null,
+            topic text not null,
+            bare integer not null,
+            route integer not null default 0,
+            held integer,
+            checksum integer not null,
+            content blob not null
+        )
+        """,
+        "create index message_route on message (route) where route <> 0",
+        "create index message_held on message (id) where held is not null",
+        "create table route (number integer primary key, priority integer, endpoints text not null)",
+        """
+        create table endpoint (
+            number integer primary key,
+            cursor integer not null,
+            name text not null unique,
+            kind text not null,
+            settings text not null,
+            replay text
+        )
+        """,
+        """
+        create table subscription (
+            endpoint integer not null,
+            pattern text not null,
+            primary key (endpoint, pattern)
+        ) without rowid
+        """,
+        """
+        create table cursor (
+            number integer not null,
+            part integer not null,
+            floor integer not null,
+            counted_id integer not null,
+            messages integer not null default 0,
+            size_bytes integer not null default 0,
+            primary key (number, part)
+        ) without rowid
+        """,
+        """
+        create table cursor_range (
+            number integer not null,
+            part integer not null,
+            first integer not null,
+            last integer not null,
+            primary key (number, part, first)
+        ) without rowid
+        """,
+        """
+        create table attempt (
+            cursor integer not null,
+            message integer not null,
+            count integer not null,
+            primary key (cursor, message)
+        ) without rowid
+        """,
+        """
+        create table reference (
+            cursor integer not null,
+            message integer not null,
+            primary key (cursor, message)
+        ) without rowid
+        """,
+        "create table garbage (cursor integer primary key, endpoint integer not null, up_to integer not null)",
+        """
+        create table log (
+            only integer primary key check (only = 1),
+            generation integer not null,
+            first_id integer not null,
+            last_id integer not null,
+            last_time integer not null,
+            floor_time integer not null,
+            size_bytes integer not null,
+            largest_bytes integer not null,
+            next_number integer not null,
+            archived_id integer not null default 0,
+            counted_id integer not null default 0
+        )
+        """,
+        """
+        create table point (
+            name text primary key,
+            position integer not null,
+            time integer not null,
+            made integer not null
+        ) without rowid
+        """,
+        """
+        create table indexed (
+            number integer primary key,
+            property text not null,
+            first_id integer not null,
+            end_id integer
+        )
+        """,
+        """
+        create table property_value (
+            segment integer not null,
+            number integer not null,
+            value text not null,
+            message integer not null,
+            primary key (segment, number, value, message)
+        ) without rowid
+        """,
+    ),
+    # Replays of the past, and jobs that go on after a stop.
+    "m002_replay_records": (
+        """
+        create table replay_record (
+            number integer primary key,
+            name text not null unique,
+            state text not null,
+            record text not null
+        )
+        """,
+    ),
+    # What rules of retention have taken out of the log, between messages that stay.
+    "m003_retention": (
+        """
+        create table retention (
+            rule text primary key,
+            below integer not null,
+            whole_time integer not null
+        ) without rowid
+        """,
+    ),
+}
+"""
+Statements by the migration's name, in their order.
+
+To change a table: add a migration at the end with a name that says why; never touch an old one; keep a file made by the
+version before under ``tests/store/files`` and let the test migrate it. A file that knows migrations we do not know was
+written by a later version and is refused.
+"""
+
+
+def migrations() -> Migrations:
+    """What makes the tables of this version, or brings those of an earlier one to it."""
+    # A file that has seen them all needs none of this, which takes as long to import as all else of a start.
+    from sqlite_utils.migrations import Migrations  # noqa: PLC0415
+
+    found = Migrations(MIGRATION_SET)
+
+    def add(name: str, statements: Sequence[str]) -> None:
+        @found(name=name)
+        def apply(db: Database) -> None:
+            for statement in statements:
+                db.execute(statement)
+
+    for name, statements in MIGRATIONS.items():
+        add(name, statements)
+    return found
+
+
 def unknown_migrations(applied: Iterable[str]) -> list[str]:
     """Those of the names that this version does not know."""
-    return sorted(set(applied).difference(KNOWN))
+    return sorted(set(applied).difference(MIGRATIONS))
 
 
-class Connection(Protocol):
-    """What both of Python's ways to SQLite have."""
-
-    def execute(self, sql: str, values: Any = (), /) -> Any: ...
-
-    def executemany(self, sql: str, values: Any, /) -> Any: ...
-
-
-def prepare(connection: Connection, *, synchronous: str) -> None:
+def prepare(connection: apsw.Connection | sqlite3.Connection, *, synchronous: str) -> None:
     """Settings of a writing connection."""
     for pragma in (
         f"page_size = {PAGE_BYTES}",
@@ -102,7 +260,7 @@ def prepare(connection: Connection, *, synchronous: str) -> None:
         # Checkpoints are the checkpointer's: inside a commit they would stall every publisher for its length.
         "wal_autocheckpoint = 0",
         # What a row leaves behind where it is moved, or changed, is zeroed, as far as that writes no page more: else an
-        # erased content could lie there still (``store.sqlite.erasing``).
+        # erased content could lie there still (``store.sqlite.trimming``).
         "secure_delete = fast",
         "cache_size = -8192",
         "temp_store = memory",

@@ -1,21 +1,24 @@
 """
-The port's ``Store`` in SQLite: one file in WAL mode for each Message VPN, in the data folder.
+The port's ``Store`` in SQLite: one file in WAL mode for each Message VPN, in the data folder; and what a gateway finds
+in it when it starts.
 
 What is asked of an engine is ``store.ports``; the file's shape is ``store.sqlite.schema``.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
 
 from store.errors import StoreError
 from store.ports import Durability, OnCommit, Recovered, StoreOptions
-from store.sqlite.database import engine, open_file
+from store.recovery import RecoveredStore, recovered
+from store.sqlite.cursors import SqliteShortTables
+from store.sqlite.database import connect_reader, engine, open_file
+from store.sqlite.log_row import read_log
 from store.sqlite.reader import SqliteReader
-from store.sqlite.recovery import recover
 from store.sqlite.writer import SqliteWriter
 
 
@@ -69,14 +72,7 @@ class SqliteStore:
             raise StoreError(
                 "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
             ) from error
-        self.reader = SqliteReader(
-            path,
-            threads=options.read_threads,
-            page_rows=options.page_rows,
-            page_bytes=options.page_bytes,
-            largest_bytes=self._found.largest_bytes,
-            indexed=self._found.indexed,
-        )
+        self.reader = SqliteReader(path, options, self._found.largest_bytes, self._found.indexed)
         self._writer: SqliteWriter | None = None
 
     @property
@@ -97,17 +93,8 @@ class SqliteStore:
     def start_writer(self, on_commit: OnCommit) -> SqliteWriter:
         """See ``store.ports.Store.start_writer``."""
         assert self._writer is None, "a file has one writer"
-        options = self._options
         self._writer = SqliteWriter(
-            self._path,
-            on_commit,
-            synchronous=options.synchronous,
-            garbage=self._found.garbage,
-            routes=[definition.number for definition, _ in self._found.routes],
-            indexed=self._found.indexed,
-            checkpoint_bytes=options.checkpoint_bytes,
-            wal_limit_bytes=options.wal_limit_bytes,
-            on_largest=self.reader.grow_largest,
+            self._path, on_commit, self._options, self._found, self.reader.grow_largest
         )
         self._close_opened()
         return self._writer
@@ -133,3 +120,17 @@ class SqliteStore:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def recover(path: Path) -> RecoveredStore:
+    """
+    The state that a crash or a stop left behind in a file, see ``store.recovery``.
+
+    Raises:
+        apsw.Error: The file cannot be read.
+    """
+    with closing(connect_reader(path)) as connection:
+        connection.execute("begin")
+        log = read_log(connection)
+        assert log is not None, "it was opened before"
+        return recovered(SqliteShortTables(connection), log)

@@ -4,48 +4,26 @@ Effects turned into rows: one transaction's worth, in few large statements (``st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import chain
-from typing import Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple
 
 import apsw
 
-from gateway.core.effects import (
-    AddReferences,
-    CountAttempts,
-    CountedUpTo,
-    DeleteEndpoint,
-    DeletePoint,
-    DeleteSubscription,
-    DropCursor,
-    DropReplayRecords,
-    Effect,
-    EraseMessages,
-    MoveCursor,
-    OpenCursor,
-    Publication,
-    SaveArchived,
-    SaveEndpoint,
-    SavePoint,
-    SaveReplay,
-    SaveReplayRecord,
-    SaveSubscription,
-    TrimLog,
-)
+from gateway.core.effects import AddReferences, CountAttempts, Effect, EraseMessages, Publication, TrimLog
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
-from store.cursors import SHORTEST_RUN
-from store.property_index import IndexedSpan, IndexEntry, index_entries
-from store.sqlite.cursors import CursorMoves, Garbage
+from store.cursors import SHORTEST_RUN, DroppedCursor
+from store.property_index import IndexedSpan, index_entries
+from store.sqlite.cursors import CursorMoves, SqliteShortTables
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
-from store.sqlite.statements import add_route, chunks
+from store.sqlite.statements import chunks
 from store.sqlite.trimming import erase, trim
+from store.transaction import NOTHING_KNOWN, LooksAtMessages, StoreTransaction
 
 FEW: Final = 8
 """Messages that are one statement, whatever their number: each has a prepared statement of its own."""
-
-NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
 
 @cache
@@ -150,72 +128,45 @@ def _insert_entries(count: int) -> str:
     return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
 
 
-class Transaction:
-    """Collects the effects of one commit, and applies them on ``connection`` inside an open transaction."""
+class Transaction(StoreTransaction):
+    """Applies the effects of one commit on ``connection``, inside an open transaction."""
 
     def __init__(
         self,
         connection: apsw.Connection,
         *,
         tail: LogTail,
-        garbage: Sequence[Garbage] = (),
+        garbage: Sequence[DroppedCursor] = (),
         routes: Collection[int] = NOTHING_KNOWN,
         indexed: Sequence[IndexedSpan] = (),
         has_held: bool = True,
     ) -> None:
         """
         Args:
-            tail: What was published before, and is not in the log's row.
-            garbage: Cursors that were dropped and are still to be worked off.
-            routes: Numbers of those that are known to be in the file.
-            indexed: Spans of the index that go on; nothing is made of messages where there is none.
-            has_held: There may be messages that the log does not hold.
+            tail: What was published before, and is not in the log's row. The rest: see ``StoreTransaction``.
         """
+        super().__init__(garbage=garbage, routes=routes, indexed=indexed, has_held=has_held)
         self._connection = connection
-        self._execute = connection.execute
-        self._indexed = indexed
-        self._entries: list[IndexEntry] = []
+        self._tables = SqliteShortTables(connection)
         self._mixed: list[Row] = []
         self._kind: tuple[int, str, int, int, int | None] | None = None
         self._alike: list[bytes] = []
         self._alike_from = 0
-        self._moves = CursorMoves(connection)
-        self._known_routes = routes
-        self._garbage = list(garbage)
-        self._dropped = {found.cursor for found in garbage}
+        self._moves: CursorMoves = CursorMoves(connection)
         self._uncounted, self._last_id, self._last_time, self._logged_bytes, _ = tail
         self._writes_log_row = False
         """It is changed anyhow."""
-        self.new_garbage: list[Garbage] = []
-        """Cursors that were dropped."""
-        self.new_routes: set[int] = set()
-        """Routes that are in the file from now on."""
         self.largest_bytes = tail.largest_bytes
         """Of the contents written, and of those in the tail."""
         self.tail = tail
         """What is not in the log's row when this is committed."""
-        self.has_held = has_held
-        """Rows were written, or may exist, that the log does not hold."""
-
-    def apply(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            # The two of the hot path first.
-            if isinstance(effect, Publication):
-                self._publish(effect)
-            elif isinstance(effect, MoveCursor):
-                # What a dropped cursor leaves is worked off by what it was when it was dropped.
-                if effect.cursor not in self._dropped:
-                    self._moves.add(effect)
-            else:
-                self._define(effect)
 
     def finish(self) -> None:
         """Write what was collected; the caller commits."""
-        self._write_messages()
-        self._moves.write(has_held=self.has_held)
+        self._flush()
         # In the order of the table: neighbours go on the same page.
         for entries in chunks(sorted(self._entries)):
-            self._execute(_insert_entries(len(entries)), list(chain.from_iterable(entries)))
+            self._connection.execute(_insert_entries(len(entries)), list(chain.from_iterable(entries)))
         self.tail = LogTail(
             self._uncounted, self._last_id, self._last_time, self._logged_bytes, self.largest_bytes
         )
@@ -225,13 +176,15 @@ class Transaction:
             self.tail.save(self._connection)
             self.tail = EMPTY
 
+    def _flush(self) -> None:
+        self._end_alike()
+        self._insert_mixed()
+        self._moves.write(has_held=self.has_held)
+
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _publish(self, publication: Publication) -> None:
-        for route in publication.routes:
-            if route.number not in self._known_routes and route.number not in self.new_routes:
-                add_route(self._connection, route)
-                self.new_routes.add(route.number)
+        self._add_routes(publication.routes)
         rows = publication.rows
         count = len(rows)
         first, time, topic, bare, route_number, held, _ = rows[0]
@@ -263,10 +216,6 @@ class Transaction:
             self.has_held = True
         self.largest_bytes = max(self.largest_bytes, *map(len, contents))
 
-    def _write_messages(self) -> None:
-        self._end_alike()
-        self._insert_mixed()
-
     def _end_alike(self) -> None:
         """Write the run of alike messages, or put it among the mixed ones where it is short."""
         contents = self._alike
@@ -284,7 +233,7 @@ class Transaction:
             for piece in chunks(contents):
                 head = head_of(position, time, topic, bare, route)
                 sums = content_sums(piece, self.largest_bytes)
-                self._execute(
+                self._connection.execute(
                     _insert_alike(len(piece)), [position, time, topic, bare, route, held, head, *piece, *sums]
                 )
                 position += len(piece)
@@ -293,85 +242,17 @@ class Transaction:
 
     def _insert_mixed(self) -> None:
         for piece in chunks(self._mixed):
-            self._execute(insert_messages(len(piece)), message_values(piece, self.largest_bytes))
+            self._connection.execute(insert_messages(len(piece)), message_values(piece, self.largest_bytes))
         self._mixed = []
 
     # --- everything else ------------------------------------------------------------------------------------------
 
-    def _define(self, effect: Effect) -> None:
-        execute = self._execute
-        match effect:
-            case (
-                OpenCursor() | DropCursor() | AddReferences() | CountAttempts() | TrimLog() | EraseMessages()
-            ):
-                # They look at cursors, at messages, or at what is held: what came before them first.
-                self._write_messages()
-                self._moves.write(has_held=self.has_held)
-                self._change_cursors(effect)
-            case CountedUpTo(message_id):
-                self._writes_log_row = True
-                execute("update log set counted_id = max(counted_id, ?)", (message_id,))
-            case SaveArchived(last_id):
-                # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is
-                # tried whether the store can be written (``Committer.try_store``).
-                self._writes_log_row = True
-                execute("update log set archived_id = -1 - archived_id")
-                execute("update log set archived_id = max(-1 - archived_id, ?)", (last_id,))
-            case SaveReplay(endpoint, replay):
-                execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
-            case SaveEndpoint(number, cursor, name, kind, settings, replay):
-                execute(
-                    "insert into endpoint (number, cursor, name, kind, settings, replay) values (?, ?, ?, ?, ?, ?) "
-                    "on conflict (number) do update set cursor = excluded.cursor, name = excluded.name, "
-                    "kind = excluded.kind, settings = excluded.settings, replay = excluded.replay",
-                    (number, cursor, name, kind, settings, replay),
-                )
-                self._use_number(max(number, cursor))
-            case DeleteEndpoint(number):
-                execute("delete from endpoint where number = ?", (number,))
-                execute("delete from subscription where endpoint = ?", (number,))
-            case SaveSubscription(endpoint, pattern):
-                execute("insert or ignore into subscription values (?, ?)", (endpoint, pattern))
-            case DeleteSubscription(endpoint, pattern):
-                execute("delete from subscription where endpoint = ? and pattern = ?", (endpoint, pattern))
-            case SavePoint(point):
-                execute(
-                    "insert or replace into point values (?, ?, ?, ?)",
-                    (point.name, point.position, point.time_ms, point.made_ms),
-                )
-                # Were an id below it given out again, its message would be missed by a replay from the point.
-                self._give_out(point.position - 1)
-            case DeletePoint(name):
-                execute("delete from point where name = ?", (name,))
-            case SaveReplayRecord(record):
-                execute(
-                    "insert into replay_record (number, name, state, record) values (?, ?, ?, ?) on conflict (number) "
-                    "do update set name = excluded.name, state = excluded.state, record = excluded.record",
-                    (record.number, record.name, record.state, record.to_json()),
-                )
-            case DropReplayRecords(numbers):
-                for number in numbers:
-                    execute("delete from replay_record where number = ?", (number,))
-            case Publication() | MoveCursor():  # pragma: no cover - apply() has taken them
-                raise AssertionError(effect)
-            case _:
-                assert_never(effect)
+    def _execute(self, sql: str, *values: Any) -> object:
+        return self._tables.ask(sql, *values)
 
-    def _change_cursors(
-        self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog | EraseMessages
-    ) -> None:
-        execute = self._execute
+    def _change_messages(self, effect: LooksAtMessages) -> None:
+        execute = self._connection.execute
         match effect:
-            case OpenCursor(number, parts, floor, given_out):
-                for part in parts:
-                    execute(
-                        "insert into cursor (number, part, floor, counted_id) values (?, ?, ?, ?)",
-                        (number, part, floor, floor),
-                    )
-                self._use_number(number)
-                self._give_out(max(floor, given_out))
-            case DropCursor():
-                self._drop_cursor(effect)
             case AddReferences(cursor, ids):
                 for piece in chunks(ids):
                     values = ",".join(f"(?1,?{2 + k})" for k in range(len(piece)))
@@ -388,35 +269,28 @@ class Transaction:
             case TrimLog():
                 self._writes_log_row = True
                 for found in self._garbage:
-                    found.leave_span(self._connection, effect.first, effect.stop, has_held=self.has_held)
+                    found.leave_span(self._tables, effect.first, effect.stop, has_held=self.has_held)
                 self.has_held = trim(self._connection, effect) or self.has_held
             case EraseMessages():
                 self._writes_log_row = True
                 erase(self._connection, effect)
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
 
-    def _drop_cursor(self, effect: DropCursor) -> None:
-        number = effect.number
-        if effect.endpoint:
-            self._execute(
-                "insert or ignore into garbage (cursor, endpoint, up_to) values (?, ?, ?)",
-                (number, effect.endpoint, effect.up_to),
-            )
-            found = Garbage(number, effect.endpoint, effect.up_to)
-            self._garbage.append(found)
-            self._dropped.add(number)
-            self.new_garbage.append(found)
-            return
-        for table, column in (
-            ("cursor", "number"), ("cursor_range", "number"), ("attempt", "cursor"), ("reference", "cursor")
-        ):  # fmt: skip
-            self._execute(f"delete from {table} where {column} = ?", (number,))
-
     def _use_number(self, number: int) -> None:
-        self._writes_log_row = True
-        self._execute("update log set next_number = max(next_number, ?)", (number + 1,))
+        self._change_log("next_number = max(next_number, ?)", number + 1)
 
     def _give_out(self, message_id: int) -> None:
-        """Ids up to this one are given out: none is used again."""
+        self._change_log("last_id = max(last_id, ?)", message_id)
+
+    def _count_up_to(self, message_id: int) -> None:
+        self._change_log("counted_id = max(counted_id, ?)", message_id)
+
+    def _archive_up_to(self, message_id: int) -> None:
+        # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is tried
+        # whether the store can be written (``Committer.try_store``).
+        self._change_log("archived_id = -1 - archived_id")
+        self._change_log("archived_id = max(-1 - archived_id, ?)", message_id)
+
+    def _change_log(self, change: str, *values: int) -> None:
         self._writes_log_row = True
-        self._execute("update log set last_id = max(last_id, ?)", (message_id,))
+        self._connection.execute(f"update log set {change}", values)

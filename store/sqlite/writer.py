@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,15 +18,16 @@ from typing import Final
 import apsw
 
 from gateway.core.effects import Effect
+from store.cursors import DroppedCursor
 from store.errors import WriteFailed
-from store.group_commit import GARBAGE_EVERY, NUDGE, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
-from store.ports import Batch, OnCommit
-from store.property_index import IndexedSpan
+from store.group_commit import NUDGE, SWEEP_SECONDS, GroupCommit
+from store.ports import Batch, OnCommit, StoreOptions
+from store.recovery import RecoveredStore
 from store.sqlite.checkpointer import Checkpointer
-from store.sqlite.cursors import Garbage
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_writer
 from store.sqlite.log_row import EMPTY, LogTail, read_tail
-from store.sqlite.statements import Routes
+from store.sqlite.statements import marks
 from store.sqlite.transaction import Transaction, few_messages
 from store.sqlite.trimming import is_in_the_wal
 
@@ -69,41 +69,18 @@ class SqliteWriter(GroupCommit):
         self,
         path: Path,
         on_commit: OnCommit,
-        *,
-        synchronous: str = "FULL",
-        garbage: Sequence[Garbage] = (),
-        routes: Iterable[int] = (),
-        indexed: Sequence[IndexedSpan] = (),
-        checkpoint_bytes: int,
-        wal_limit_bytes: int = -1,
+        options: StoreOptions,
+        found: RecoveredStore,
         on_largest: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """
-        Args:
-            on_commit: See ``GroupCommit``.
-            garbage: Dropped cursors that are still to be worked off.
-            routes: Numbers of those that are in the file.
-            indexed: Spans of the index; those that go on get what is logged from now on.
-            checkpoint_bytes: Written bytes after which a checkpoint is made beside.
-            wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
-            on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
-        """
-        super().__init__(on_commit)
-        self._path = path
-        self._on_largest = on_largest
-        self._synchronous = synchronous
-        self._garbage = deque(garbage)
-        self._routes = Routes(routes)
-        self._indexed = [span for span in indexed if span.end_id is None]
-        self._checkpointer = Checkpointer(path, checkpoint_bytes)
-        self._connection = connect_writer(path, synchronous=synchronous)
+        """See ``GroupCommit``."""
+        super().__init__(on_commit, found, on_largest)
+        self._checkpointer = Checkpointer(path, options.checkpoint_bytes)
+        self._connection = connect_writer(path, synchronous=options.synchronous)
+        self._tables = SqliteShortTables(self._connection)
         self._execute = self._connection.cursor().execute
         """Of what is done on the loop's thread, all that it is done with is there already."""
-        self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
-        ((has_held,),) = self._connection.execute(
-            "select exists (select 1 from message where held is not null)"
-        )
-        self._has_held = bool(has_held)
+        self._connection.execute(f"pragma journal_size_limit = {options.wal_limit_bytes}")
         self._tail = read_tail(self._connection)
         self._lock = threading.Lock()
         """Held while something is written, by whichever thread."""
@@ -178,11 +155,8 @@ class SqliteWriter(GroupCommit):
                 if batches:
                     self._commit(batches)
                     commits += 1
-                # When nothing else waits; under load at every few commits, so that it ends there, too.
-                if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
-                    self._collect_garbage()
-                if self._routes.is_due and not closing and (not batches or commits % SWEEP_EVERY == 0):
-                    self._sweep_routes()
+                if not closing:
+                    self._clean_up(commits, is_idle=not batches)
                 self._checkpointer.restart_wal(self._connection)
             # Their receipts hold on to links, which may be long gone before the next batch comes.
             del batches
@@ -318,25 +292,26 @@ class SqliteWriter(GroupCommit):
             with suppress(apsw.Error):
                 self._connection.execute("rollback")
 
-    def _collect_garbage(self) -> None:
-        """A piece of what a dropped cursor left."""
-        found = self._garbage[0]
+    def _work_off(self, found: DroppedCursor) -> bool | None:
+        """See ``GroupCommit``."""
         try:
             self._connection.execute("begin immediate")
-            is_through = found.collect(self._connection, tail=self._tail, has_held=self._has_held)
+            self._tail.save(self._connection)
+            is_through = found.work_off(self._tables, has_held=self._has_held)
             self._connection.execute("commit")
         except apsw.Error:
             self._roll_back()
-            # It stays in the garbage table: the next start, or the next pass, tries again.
-            self._garbage.rotate(-1)
             time.sleep(RETRY_SECONDS)
-            return
+            return None
         self._tail = EMPTY
-        if is_through:
-            self._garbage.popleft()
         self._checkpointer.written(GARBAGE_BYTES)
+        return is_through
 
     def _sweep_routes(self) -> None:
-        """Drop some of the routes that no message names."""
+        """See ``GroupCommit``."""
         with suppress(apsw.Error):
-            self._routes.sweep(self._connection)
+            unnamed = self._routes.look(self._tables)
+            if unnamed:
+                self._connection.execute(
+                    f"delete from route where number in ({marks(len(unnamed))})", unnamed
+                )

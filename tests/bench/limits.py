@@ -16,9 +16,9 @@ from typing import Final, Self
 import sqlite_utils
 from psycopg import Connection, connect
 
-from store.postgresql.copy_rows import copied
+from store.postgresql.packed import copied
 from store.postgresql.schema import MESSAGE_COLUMNS
-from store.sqlite.migrations import migrations
+from store.sqlite.schema import migrations
 
 BODY = bytes(280)
 """A stored message of the generator: its sections with a body of 256 octets."""
@@ -36,7 +36,7 @@ LOOPBACK_CHUNK = 65536
 
 def database(path: Path) -> sqlite3.Connection:
     """A new file with the gateway's tables, synced at every commit."""
-    migrations.apply(sqlite_utils.Database(path))
+    migrations().apply(sqlite_utils.Database(path))
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.config import ReplayLog, Vpn
 from gateway.core.model import CONTENT, WHOLE
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from tests.bench import neighbours
 from tests.bench.__main__ import measure
 from tests.bench.crowds import LINKS, subscribe, waiting_readers

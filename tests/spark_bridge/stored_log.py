@@ -19,7 +19,7 @@ from amqp_ext.codec import Described, Symbol, encode
 from gateway.core.effects import EraseMessages, Publication, SaveArchived, TrimLog, TrimTopics
 from gateway.core.erasing import erased_row
 from gateway.core.model import Row
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from tests.store.effects import publication
 from tests.store.vpn_file import MADE_MS, commit, new_file, writing_to
 

@@ -15,12 +15,14 @@ import apsw
 
 from gateway.core.effects import Effect
 from gateway.core.model import RouteDefinition
+from store.cursors import dropped_cursors
+from store.ports import StoreOptions
 from store.property_index import IndexedSpan
-from store.sqlite.cursors import recover_garbage
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.log_row import read_tail
 from store.sqlite.packed import MESSAGE
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
 from tests.store.state import LogRow, Tables, state_from
 from tests.support.naive_store import NaiveStore, State
@@ -30,6 +32,11 @@ COLUMNS = ", ".join(MESSAGE)
 
 MADE_MS = 1_700_000_000_000
 """When the files of these tests were made."""
+
+
+def bounds(rows: int = 1_000, page_bytes: int = 1 << 22, threads: int = 1) -> StoreOptions:
+    """Of a reader's pages."""
+    return StoreOptions(page_rows=rows, page_bytes=page_bytes, read_threads=threads, checkpoint_bytes=0)
 
 
 def empty_model() -> NaiveStore:
@@ -106,7 +113,7 @@ def commit(
     transaction = Transaction(
         connection,
         tail=read_tail(connection),
-        garbage=recover_garbage(connection),
+        garbage=dropped_cursors(SqliteShortTables(connection)),
         indexed=indexed,
         has_held=has_held,
     )
@@ -119,10 +126,12 @@ def commit(
 def collect_garbage(path: Path, *, pieces: int | None = None) -> bool:
     """Work off what dropped cursors left, in so many pieces at most; whether nothing is left."""
     with closing(writing_to(path)) as connection:
-        left = recover_garbage(connection)
+        tables = SqliteShortTables(connection)
+        left = dropped_cursors(tables)
         while left and pieces != 0:
             connection.execute("begin immediate")
-            if left[0].collect(connection, tail=read_tail(connection), has_held=True):
+            read_tail(connection).save(connection)
+            if left[0].work_off(tables, has_held=True):
                 left.pop(0)
             connection.execute("commit")
             pieces = None if pieces is None else pieces - 1

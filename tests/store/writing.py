@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
 from store.errors import WriteFailed
-from store.ports import Batch
-from store.sqlite.cursors import Garbage
+from store.ports import Batch, StoreOptions
+from store.sqlite.store import recover
 from store.sqlite.writer import SqliteWriter
 
 PATIENCE_SECONDS = 60.0
@@ -74,8 +74,6 @@ class Writing:
 def writing(
     path: Path,
     *,
-    garbage: Sequence[Garbage] = (),
-    routes: Sequence[int] = (),
     checkpoint_bytes: int = 1 << 24,
     wal_limit_bytes: int = -1,
     synchronous: str = "OFF",
@@ -83,15 +81,15 @@ def writing(
 ) -> Iterator[Writing]:
     """A writer on a file, closed at the end; not synced unless the test asks for it."""
     found = Writing(on_told)
-    found.writer = SqliteWriter(
-        path,
-        found.on_commit,
-        synchronous=synchronous,
-        garbage=garbage,
-        routes=routes,
+    options = StoreOptions(
+        page_rows=0,
+        page_bytes=0,
+        read_threads=1,
         checkpoint_bytes=checkpoint_bytes,
         wal_limit_bytes=wal_limit_bytes,
+        synchronous=synchronous,
     )
+    found.writer = SqliteWriter(path, found.on_commit, options, recover(path))
     try:
         yield found
     finally:

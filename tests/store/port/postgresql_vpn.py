@@ -13,20 +13,22 @@ import psycopg
 
 from gateway.core.effects import Effect
 from gateway.core.model import Row
+from store import reading
+from store.cursors import dropped_cursors
 from store.errors import StoreHeld
 from store.ports import StoreOptions
-from store.postgresql import check, reader, search
-from store.postgresql.cursors import recover_garbage
+from store.postgresql import check, reader
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Database, schema_name
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import FENCE, migrate
 from store.postgresql.statements import Connection, Statement, carry_out
 from store.postgresql.store import PostgresStore, PostgresStores
-from store.postgresql.transaction import Transaction, indexed_spans, update_spans
+from store.postgresql.transaction import Transaction
 from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
 from tests.store.port.vpns import applied
-from tests.store.vpn_file import MADE_MS
+from tests.store.vpn_file import MADE_MS, bounds
 from tests.support.naive_store import NaiveStore
 from tests.support.postgresql import Server, eventually
 
@@ -83,7 +85,7 @@ class PostgresTables:
     """A schema of its own, without a writer."""
 
     reader_module = reader
-    search_module = search
+    search_module = reading
     promises = (*check.PROMISES, Promise(WRONG_PRIORITY, ""))
 
     def __init__(self, server: Server) -> None:
@@ -120,11 +122,12 @@ class PostgresTables:
 
     def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
         """See ``StoredVpn``."""
+        tables = PostgresShortTables(self._connection)
         if index is not None:
-            update_spans(self._connection, index)
-            self._spans = indexed_spans(self._connection)
+            tables.update_spans(index)
+            self._spans = tables.indexed_spans()
         transaction = Transaction(
-            garbage=recover_garbage(self._connection),
+            garbage=dropped_cursors(tables),
             indexed=[span for span in self._spans if span.end_id is None],
         )
         transaction.apply(effects)
@@ -156,13 +159,7 @@ class PostgresTables:
             server: A standby to be read from.
         """
         found = PostgresReader(
-            partial(self._connect, server),
-            self._schema,
-            threads=1,
-            page_rows=rows,
-            page_bytes=page_bytes,
-            largest_bytes=largest_bytes,
-            indexed=self._spans,
+            partial(self._connect, server), self._schema, bounds(rows, page_bytes), largest_bytes, self._spans
         )
         self._readers.append(found)
         return found

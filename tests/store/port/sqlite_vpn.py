@@ -8,13 +8,14 @@ from pathlib import Path
 
 from gateway.core.effects import Effect
 from gateway.core.model import Row
+from store import reading
 from store.promises import Promise
 from store.property_index import IndexedSpan
-from store.sqlite import check, reader, search
+from store.sqlite import check, reader
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.reader import SqliteReader
-from store.sqlite.statements import indexed_spans, update_spans
 from tests.store.port.vpns import applied
-from tests.store.vpn_file import COLUMNS, commit, execute, query, writing_to
+from tests.store.vpn_file import COLUMNS, bounds, commit, execute, query, writing_to
 from tests.support.naive_store import NaiveStore
 
 
@@ -22,7 +23,7 @@ class SqliteFile:
     """A file of its own, without a writer."""
 
     reader_module = reader
-    search_module = search
+    search_module = reading
     promises: tuple[Promise, ...] = check.PROMISES
 
     def __init__(self, path: Path) -> None:
@@ -46,8 +47,8 @@ class SqliteFile:
         """See ``StoredVpn``."""
         with closing(writing_to(self._path)) as connection:
             if index is not None:
-                update_spans(connection, index)
-            self._spans = indexed_spans(connection)
+                SqliteShortTables(connection).update_spans(index)
+            self._spans = SqliteShortTables(connection).indexed_spans()
             commit(connection, effects, indexed=[span for span in self._spans if span.end_id is None])
 
     def stored(self) -> list[Row]:
@@ -62,14 +63,7 @@ class SqliteFile:
         largest_bytes: int = 64,
     ) -> SqliteReader:
         """See ``StoredVpn``."""
-        found = SqliteReader(
-            self._path,
-            threads=1,
-            page_rows=rows,
-            page_bytes=page_bytes,
-            largest_bytes=largest_bytes,
-            indexed=self._spans,
-        )
+        found = SqliteReader(self._path, bounds(rows, page_bytes), largest_bytes, self._spans)
         self._readers.append(found)
         return found
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import Effect
 from gateway.core.model import HELD, ID, TIME_MS, TOPIC
+from store import reading
 from store.errors import LogTrimmed
 from store.ports import Reader
 from store.postgresql import reader as postgresql_reader
@@ -205,6 +206,7 @@ def newest_first(
 def pages_of_topics(limit: int) -> Iterator[None]:
     """Pages of so many."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "TOPIC_ROWS", limit)
         patch.setattr(sqlite_reader, "TOPIC_ROWS", limit)
         patch.setattr(postgresql_reader, "TOPIC_ROWS", limit)
         yield

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.core.model import Row
 from store.checksum import is_sound
-from store.postgresql.copy_rows import checksums, copied
 from store.postgresql.database import stored_text
+from store.postgresql.packed import checksums, copied
 
 _rows = st.lists(
     st.tuples(

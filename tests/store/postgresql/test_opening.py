@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from store.errors import StoreError, StoreTooNew
-from store.postgresql import schema, takeover
+from store.postgresql import takeover
 from store.postgresql.database import NAME_BYTES, Database, lock_key, schema_name
-from store.postgresql.schema import MIGRATIONS
 from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
@@ -28,11 +27,6 @@ def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None
     with pytest.raises(StoreTooNew, match="m999_more"):
         vpn.stores().open(vpn.name, MADE_MS, OPTIONS)
     assert asked.execute(b"select * from log").fetchall() == before
-
-
-def test_every_migration_is_known() -> None:
-    """By its name, in their order."""
-    assert tuple(MIGRATIONS) == schema.KNOWN
 
 
 def test_a_server_that_is_not_there() -> None:

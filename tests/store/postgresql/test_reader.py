@@ -16,7 +16,7 @@ from gateway.core.log import RetentionMark
 from gateway.core.model import ID
 from store.errors import ReadFailed, TakenOut
 from store.postgresql import reader as reader_module
-from store.postgresql.connection import ReadConnection
+from store.postgresql.database import ReadConnection
 from store.postgresql.reader import PostgresReader
 from tests.store.effects import publication, queue, route
 from tests.store.port.postgresql_vpn import PostgresTables

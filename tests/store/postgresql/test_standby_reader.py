@@ -10,7 +10,7 @@ import pytest
 from gateway.core.model import CONTENT, ID
 from store.checksum import HEAD_BITS, content_sum, head_of
 from store.postgresql import standby as standby_module
-from store.postgresql.connection import ReadConnection
+from store.postgresql.database import ReadConnection
 from store.postgresql.standby import StandbyReader
 from tests.store.effects import publication
 from tests.store.postgresql.vpn import Gateway, PostgresVpn

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from store.checksum import HEAD_BITS, content_sum, head_of
-from store.garbage import PIECE_ROWS
+from store.cursors import PIECE_ROWS
 from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check

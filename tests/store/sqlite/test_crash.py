@@ -17,7 +17,7 @@ from gateway.core.effects import AddReferences, Effect, SettleInTransaction
 from gateway.core.model import WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from tests.store.effects import BY_PRIORITY, publication, purge, queue, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to
@@ -204,7 +204,7 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
 ) -> None:
     """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
-    monkeypatch.setattr("store.garbage.PIECE_ROWS", 3)
+    monkeypatch.setattr("store.cursors.PIECE_ROWS", 3)
     path, model = fresh(), empty_model()
     with closing(writing_to(path)) as connection:
         for effects in (

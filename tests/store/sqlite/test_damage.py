@@ -15,14 +15,14 @@ from gateway.core.replay.search import Search
 from store.cursors import apply_priorities
 from store.errors import DamagedMessage, ReadFailed
 from store.sqlite.check import check
-from store.sqlite.cursors import SqliteQueueTables
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, connect_writer
 from store.sqlite.packed import MESSAGE, fetch_sound
 from store.sqlite.reader import FEW_ROWS, SqliteReader
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, query, writing_to
+from tests.store.vpn_file import MADE_MS, bounds, commit, query, writing_to
 
 TOPICS = ("first", "second", "third")
 CONTENTS = (b"content of the first", b"content of the second", b"content of the third")
@@ -60,7 +60,7 @@ def open_reader() -> Iterator[Callable[..., SqliteReader]]:
     readers: list[SqliteReader] = []
 
     def make(path: Path, rows: int = 1_000) -> SqliteReader:
-        readers.append(SqliteReader(path, threads=1, page_rows=rows, page_bytes=1 << 22, largest_bytes=64))
+        readers.append(SqliteReader(path, bounds(rows), 64))
         return readers[-1]
 
     yield make
@@ -239,7 +239,7 @@ def test_a_message_that_changes_its_route_stays_what_it_is(three: Path) -> None:
     with closing(connect_writer(three, synchronous="OFF")) as connection, connection:
         connection.execute("update message set content = cast(replace(content, 'second', 'Second') as blob)")
         before = [number for (number,) in connection.execute("select route from message order by id")]
-        apply_priorities(SqliteQueueTables(connection), {"q": True})
+        apply_priorities(SqliteShortTables(connection), {"q": True})
         after = [number for (number,) in connection.execute("select route from message order by id")]
     assert before != after
     assert [sentence.partition(":")[0] for sentence in check(three)] == [

@@ -12,7 +12,7 @@ import pytest
 
 from store.errors import StoreError
 from store.sqlite.database import connect_reader, open_file
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from tests.store.sqlite.test_transaction import QUEUE
 from tests.store.vpn_file import MADE_MS, commit, state_of, writing_to
 

@@ -12,8 +12,8 @@ from gateway.core.effects import Effect
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, read_tail
-from store.sqlite.recovery import recover
 from store.sqlite.schema import PAGE_BYTES
+from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
 from tests.store.effects import deletion, publication, purge, queue, route, settled, trimming
 from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from gateway.core.model import CONTENT, HELD, TOPIC, Point, RouteDefinition, Row
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.property_index import IndexedSpan
-from store.sqlite import reader, transaction
+from store.reading import PooledReader
+from store.recovery import RecoveredStore
+from store.sqlite import transaction
 from store.sqlite.database import open_file
 from store.sqlite.reader import SqliteReader
-from store.sqlite.recovery import RecoveredFile, recover
+from store.sqlite.store import recover
 from store.sqlite.writer import SqliteWriter
 from tests.store.searches import result, search_of
-from tests.store.vpn_file import query
+from tests.store.vpn_file import bounds, query
 from tests.support.messages import HELD_ROUTE, row, trade
 
 MADE_MS = 1_000
@@ -40,9 +43,8 @@ class File:
         writer = SqliteWriter(
             self.path,
             lambda batches, error: failures.append(error) if error else None,
-            synchronous="NORMAL",
-            indexed=recover(self.path).indexed,
-            checkpoint_bytes=1 << 20,
+            replace(bounds(), synchronous="NORMAL", checkpoint_bytes=1 << 20),
+            recover(self.path),
         )
         for effect in effects:
             writer.submit(Batch([effect], 0))
@@ -52,7 +54,7 @@ class File:
     def publish(self, rows: Sequence[Row], index: Sequence[str] = ()) -> None:
         self.run([publication([one]) for one in rows], index)
 
-    def recover(self) -> RecoveredFile:
+    def recover(self) -> RecoveredStore:
         return recover(self.path)
 
     def count(self, table: str) -> int:
@@ -60,13 +62,10 @@ class File:
         return int(found)
 
     @contextmanager
-    def reader(self, **bounds: int) -> Iterator[SqliteReader]:
+    def reader(self, rows: int = 100, page_bytes: int = 1 << 20, threads: int = 1) -> Iterator[SqliteReader]:
         found = self.recover()
         opened = SqliteReader(
-            self.path,
-            **{"threads": 1, "page_rows": 100, "page_bytes": 1 << 20, **bounds},
-            largest_bytes=found.largest_bytes,
-            indexed=found.indexed,
+            self.path, bounds(rows, page_bytes, threads), found.largest_bytes, found.indexed
         )
         try:
             yield opened
@@ -152,9 +151,9 @@ def test_an_indexed_message_is_found_without_reading_the_log(
 ) -> None:
     """Within a span one page looks the message up; no other way of searching is taken."""
     file.publish([row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
-    monkeypatch.delattr(reader, "scan")
+    monkeypatch.delattr(PooledReader, "_scan")
     monkeypatch.delattr(SqliteReader, "log_page")
-    with file.reader(page_rows=10) as opened:
+    with file.reader(rows=10) as opened:
         assert result(opened, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)
         assert result(opened, search_of("match:tradeId = 'T-0'"), (">",), 1, 400) == (None, 1)
 

@@ -14,7 +14,7 @@ from gateway.core.effects import Effect
 from gateway.core.model import ROUTE, WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
-from store.sqlite.recovery import recover
+from store.sqlite.store import recover
 from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, commit, empty_model, query, state_of, writing_to

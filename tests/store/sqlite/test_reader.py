@@ -14,14 +14,11 @@ from hypothesis import strategies as st
 from amqp_ext.topics import TopicPattern
 from gateway.core.effects import Effect
 from store.errors import ReadFailed
-from store.sqlite.reader import (
-    SqliteReader,
-    topic_condition,
-)
+from store.sqlite.reader import SqliteReader, topic_condition
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
 from tests.store.topics import topic_patterns, topics_near
-from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
+from tests.store.vpn_file import MADE_MS, bounds, commit, empty_model, writing_to
 from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
@@ -48,7 +45,7 @@ def open_reader() -> Iterator[Callable[..., SqliteReader]]:
         path: Path, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int | None = None
     ) -> SqliteReader:
         largest = largest_bytes if largest_bytes is not None else 64
-        reader = SqliteReader(path, threads=1, page_rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+        reader = SqliteReader(path, bounds(rows, page_bytes), largest)
         readers.append(reader)
         return reader
 

@@ -13,16 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from gateway.core.effects import CountedUpTo, Effect, SavePoint
 from gateway.core.model import WHOLE, Point
 from store.ports import Recovered
+from store.recovery import RecoveredStore, recovered
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader
-from store.sqlite.recovery import RecoveredFile, _read, recover
+from store.sqlite.log_row import read_log
 from store.sqlite.schema import PAGE_BYTES
+from store.sqlite.store import recover
 from tests.store.effects import counted, publication, queue, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, commit, empty_model, query, writing_to
 from tests.support.naive_store import NaiveStore
 
 
-def expected(model: NaiveStore, found: RecoveredFile) -> RecoveredFile:
+def expected(model: NaiveStore, found: RecoveredStore) -> RecoveredStore:
     """The same as the naive store says it."""
     known = model.recover(found.log.generation)
     if found.garbage:
@@ -88,7 +91,9 @@ def test_no_content_is_read_for_it(path: Path) -> None:
         commit(connection, [publication(1, [bytes(1 << 20)] * 20, endpoints=(1,), time_ms=MADE_MS)])
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
-        _read(connection)
+        log = read_log(connection)
+        assert log is not None
+        recovered(SqliteShortTables(connection), log)
         misses, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
     assert misses * PAGE_BYTES < 1 << 19
 

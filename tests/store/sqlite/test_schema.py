@@ -13,16 +13,15 @@ import sqlite_utils
 from store.errors import StoreError, StoreTooNew
 from store.sqlite.check import check
 from store.sqlite.database import connect_writer, open_file
-from store.sqlite.migrations import migrations
-from store.sqlite.recovery import recover
-from store.sqlite.schema import KNOWN, PAGE_BYTES, unknown_migrations
+from store.sqlite.schema import MIGRATIONS, PAGE_BYTES, migrations, unknown_migrations
+from store.sqlite.store import recover
 from tests.store.effects import publication, queue
 from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to
 
 FILES = Path(__file__).parent.parent / "files"
 """Files as versions from before routes and cursors left them."""
 
-NAMES = [migration.name for migration in migrations.pending(sqlite_utils.Database(memory=True))]
+NAMES = [migration.name for migration in migrations().pending(sqlite_utils.Database(memory=True))]
 
 
 def tables(path: Path) -> list[tuple[str, str]]:
@@ -35,7 +34,7 @@ def test_migrations_are_numbered_one_by_one() -> None:
     """m001, m002 …, in the order they are applied, each with a name that says what it is for."""
     assert [name[:5] for name in NAMES] == [f"m{number:03}_" for number in range(1, len(NAMES) + 1)]
     assert all(len(name) > 5 for name in NAMES)
-    assert list(KNOWN) == NAMES
+    assert list(MIGRATIONS) == NAMES
 
 
 @pytest.mark.parametrize("name", ["m001_messages_references_log", "m002_points_and_indexed_properties",
@@ -105,8 +104,7 @@ def test_a_migration_of_somebody_else_is_no_later_version(path: Path) -> None:
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     """Half a migration is none: the next start finds what there was before, and can try again."""
     before = tables(path)
-    later = type(migrations)(migrations.name)
-    later._migrations = [*migrations._migrations]
+    later = migrations()
 
     @later()
     def m999_fails(db: sqlite_utils.Database) -> None:

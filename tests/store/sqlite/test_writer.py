@@ -15,14 +15,13 @@ import pytest
 
 from gateway.core.effects import MoveCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition
+from store.cursors import PIECE_ROWS
 from store.errors import WriteFailed
-from store.garbage import PIECE_ROWS
 from store.group_commit import GROUP_BYTES
 from store.ports import MANY_SETTLED, SMALL_MOVES, Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
-from store.sqlite.recovery import recover
 from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import deletion, publication, purge, queue, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
@@ -466,7 +465,7 @@ def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
         w.commit(*deletion(model, 1))
         w.writer.submit(None)  # type: ignore[arg-type]  # the end, before any piece is collected
     assert count_of(path, "message") == 3 * PIECE_ROWS
-    with writing(path, garbage=recover(path).garbage) as w:
+    with writing(path) as w:
         wait_until(lambda: not w.writer._garbage)
     assert ids(path) == []
     assert count_of(path, "cursor") == 0

@@ -14,13 +14,13 @@ import pytest
 
 from gateway.core.effects import SaveArchived, SavePoint
 from gateway.core.model import Point
-from store.copies import SKIP_IDS, CopyMark, MarkState
+from store.copies import SKIP_IDS, CopyMark, MarkState, write_mark
 from store.errors import StoreError
 from store.sqlite import copies
 from store.sqlite.check import check
 from store.sqlite.copies import back_up
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import open_file
-from store.sqlite.log_row import write_mark
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
@@ -207,7 +207,7 @@ def test_a_backup_put_in_place_by_hand_is_another_log_each_time(
 def test_what_is_no_store_is_not_opened(path: Path, state: MarkState, sentence: str) -> None:
     """A copy that is not whole, and a store that goes on elsewhere; nothing of it is changed."""
     with closing(writing_to(path)) as connection:
-        write_mark(connection, CopyMark(state, "there"))
+        write_mark(SqliteShortTables(connection), CopyMark(state, "there"))
     before = generation_of(path)
     for _ in range(2):
         with pytest.raises(StoreError, match=sentence):
@@ -224,7 +224,7 @@ def test_what_is_no_store_is_not_backed_up(
 ) -> None:
     """Whoever does so every night shall know that it goes on elsewhere."""
     with closing(writing_to(path)) as connection:
-        write_mark(connection, CopyMark(state, "there"))
+        write_mark(SqliteShortTables(connection), CopyMark(state, "there"))
     with pytest.raises(StoreError, match=rf"{sentence}.*Back that one up"):
         back_up(path, tmp_path / "b")
     assert list(tmp_path.glob("b*")) == []

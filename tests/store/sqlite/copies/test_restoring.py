@@ -9,13 +9,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store.copies import CopyMark, MarkState
+from store.copies import CopyMark, MarkState, read_mark, write_mark
 from store.errors import StoreError
 from store.sqlite import copies
 from store.sqlite.check import check
 from store.sqlite.copies import back_up, restore
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader
-from store.sqlite.log_row import read_mark, write_mark
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
@@ -74,7 +74,7 @@ def test_it_is_another_log_from_the_backups_end_on(backup: Path, folder: Path) -
         assert state_of(place).messages == state_of(backup).messages
         generations.add(found.log.generation)
         with closing(connect_reader(place)) as connection:
-            assert read_mark(connection) is None
+            assert read_mark(SqliteShortTables(connection)) is None
     assert len(generations) == 3
     assert backup.read_bytes() == before
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_restored_changes_nothing(backup: Path, store: Path, tmp_
     with pytest.raises(StoreError, match=r"message 7 is not what was written.*Nothing was changed"):
         restore(backup, store, replace=True)
     with closing(writing_to(backup)) as connection:
-        write_mark(connection, CopyMark(MarkState.UNFINISHED, "there"))
+        write_mark(SqliteShortTables(connection), CopyMark(MarkState.UNFINISHED, "there"))
     with pytest.raises(StoreError, match="an unfinished copy of there"):
         restore(backup, store, replace=True)
     assert state_of(store) == before
@@ -168,10 +168,10 @@ def test_what_cannot_be_restored_changes_nothing(backup: Path, store: Path, tmp_
 def test_a_store_that_goes_on_elsewhere_can_be_restored_as_another_log(store: Path, tmp_path: Path) -> None:
     """What was moved away is a copy like any other."""
     with closing(writing_to(store)) as connection:
-        write_mark(connection, CopyMark(MarkState.MOVED, "there"))
+        write_mark(SqliteShortTables(connection), CopyMark(MarkState.MOVED, "there"))
     place = tmp_path / "other.db"
     found = restore(store, place)
     assert found.before.last_id == 2 * COUNT
     assert generation_of(place) != generation_of(store)
     with closing(connect_reader(place)) as connection:
-        assert read_mark(connection) is None
+        assert read_mark(SqliteShortTables(connection)) is None

@@ -1,0 +1,217 @@
+"""
+Effects turned into statements: what the transactions of every engine have in common.
+
+An engine has statements of its own for what comes with every message: publications, moves of cursors, trimming. How
+endpoints, subscriptions, points, replays and the short rows of cursors are written is said here once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, TypeAlias, assert_never
+
+from gateway.core.effects import (
+    AddReferences,
+    CountAttempts,
+    CountedUpTo,
+    DeleteEndpoint,
+    DeletePoint,
+    DeleteSubscription,
+    DropCursor,
+    DropReplayRecords,
+    Effect,
+    EraseMessages,
+    MoveCursor,
+    OpenCursor,
+    Publication,
+    SaveArchived,
+    SaveEndpoint,
+    SavePoint,
+    SaveReplay,
+    SaveReplayRecord,
+    SaveSubscription,
+    TrimLog,
+)
+from gateway.core.model import RouteDefinition
+from store.cursors import DroppedCursor, GatheredMoves
+from store.property_index import IndexedSpan, IndexEntry
+from store.tables import INSERT_ROUTE
+
+NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
+
+LooksAtMessages: TypeAlias = AddReferences | CountAttempts | TrimLog | EraseMessages
+"""Effects that look at messages, or at what is held: what came before them is written first."""
+
+
+class StoreTransaction(ABC):
+    """Collects the effects of one commit."""
+
+    _moves: GatheredMoves
+
+    def __init__(
+        self,
+        *,
+        garbage: Sequence[DroppedCursor] = (),
+        routes: Collection[int] = NOTHING_KNOWN,
+        indexed: Sequence[IndexedSpan] = (),
+        has_held: bool = True,
+    ) -> None:
+        """
+        Args:
+            garbage: Cursors that were dropped and are still to be worked off.
+            routes: Numbers of those that are known to be stored.
+            indexed: Spans of the index that go on; nothing is made of messages where there is none.
+            has_held: There may be messages that the log does not hold.
+        """
+        self._indexed = indexed
+        self._entries: list[IndexEntry] = []
+        self._known_routes = routes
+        self._garbage = list(garbage)
+        self._dropped = {found.cursor for found in garbage}
+        self.new_garbage: list[DroppedCursor] = []
+        """Cursors that were dropped."""
+        self.new_routes: set[int] = set()
+        """Routes that are stored from now on."""
+        self.has_held = has_held
+        """Rows were written, or may exist, that the log does not hold."""
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        """
+        Raises:
+            UnicodeEncodeError: A text is no text.
+        """
+        for effect in effects:
+            # The two of the hot path first.
+            if isinstance(effect, Publication):
+                self._publish(effect)
+            elif isinstance(effect, MoveCursor):
+                # What a dropped cursor leaves is worked off by what it was when it was dropped.
+                if effect.cursor not in self._dropped:
+                    self._moves.add(effect)
+            else:
+                self._define(effect)
+
+    def _add_routes(self, routes: Iterable[RouteDefinition]) -> None:
+        """Write those that may not be there."""
+        for route in routes:
+            if route.number not in self._known_routes and route.number not in self.new_routes:
+                self._execute(INSERT_ROUTE, route.number, route.priority, route.endpoints)
+                self.new_routes.add(route.number)
+
+    def _define(self, effect: Effect) -> None:
+        execute = self._execute
+        match effect:
+            case OpenCursor(number, parts, floor, given_out):
+                self._flush()
+                for part in parts:
+                    execute(
+                        "insert into cursor (number, part, floor, counted_id) values (?, ?, ?, ?)",
+                        number, part, floor, floor,
+                    )  # fmt: skip
+                self._use_number(number)
+                self._give_out(max(floor, given_out))
+            case DropCursor():
+                self._flush()
+                self._drop_cursor(effect)
+            case AddReferences() | CountAttempts() | TrimLog() | EraseMessages():
+                self._flush()
+                self._change_messages(effect)
+            case CountedUpTo(message_id):
+                self._count_up_to(message_id)
+            case SaveArchived(last_id):
+                self._archive_up_to(last_id)
+            case SaveReplay(endpoint, replay):
+                execute("update endpoint set replay = ? where number = ?", replay, endpoint)
+            case SaveEndpoint(number, cursor, name, kind, settings, replay):
+                execute(
+                    "insert into endpoint (number, cursor, name, kind, settings, replay) values (?, ?, ?, ?, ?, ?) "
+                    "on conflict (number) do update set cursor = excluded.cursor, name = excluded.name, "
+                    "kind = excluded.kind, settings = excluded.settings, replay = excluded.replay",
+                    number, cursor, name, kind, settings, replay,
+                )  # fmt: skip
+                self._use_number(max(number, cursor))
+            case DeleteEndpoint(number):
+                execute("delete from endpoint where number = ?", number)
+                execute("delete from subscription where endpoint = ?", number)
+            case SaveSubscription(endpoint, pattern):
+                execute(
+                    "insert into subscription (endpoint, pattern) values (?, ?) on conflict do nothing",
+                    endpoint, pattern,
+                )  # fmt: skip
+            case DeleteSubscription(endpoint, pattern):
+                execute("delete from subscription where endpoint = ? and pattern = ?", endpoint, pattern)
+            case SavePoint(point):
+                execute(
+                    "insert into point (name, position, time, made) values (?, ?, ?, ?) on conflict (name) "
+                    "do update set position = excluded.position, time = excluded.time, made = excluded.made",
+                    point.name, point.position, point.time_ms, point.made_ms,
+                )  # fmt: skip
+                # Were an id below it given out again, its message would be missed by a replay from the point.
+                self._give_out(point.position - 1)
+            case DeletePoint(name):
+                execute("delete from point where name = ?", name)
+            case SaveReplayRecord(record):
+                execute(
+                    "insert into replay_record (number, name, state, record) values (?, ?, ?, ?) on conflict (number) "
+                    "do update set name = excluded.name, state = excluded.state, record = excluded.record",
+                    record.number, record.name, record.state, record.to_json(),
+                )  # fmt: skip
+            case DropReplayRecords(numbers):
+                for number in numbers:
+                    execute("delete from replay_record where number = ?", number)
+            case Publication() | MoveCursor():  # pragma: no cover - apply() has taken them
+                raise AssertionError(effect)
+            case _:
+                assert_never(effect)
+
+    def _drop_cursor(self, effect: DropCursor) -> None:
+        number = effect.number
+        if effect.endpoint:
+            self._execute(
+                "insert into garbage (cursor, endpoint, up_to) values (?, ?, ?) on conflict do nothing",
+                number, effect.endpoint, effect.up_to,
+            )  # fmt: skip
+            found = DroppedCursor(number, effect.endpoint, effect.up_to)
+            self._garbage.append(found)
+            self._dropped.add(number)
+            self.new_garbage.append(found)
+            return
+        for table, column in (
+            ("cursor", "number"), ("cursor_range", "number"), ("attempt", "cursor"), ("reference", "cursor")
+        ):  # fmt: skip
+            self._execute(f"delete from {table} where {column} = ?", number)
+
+    # --- what an engine does of it ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _publish(self, publication: Publication) -> None:
+        """Take up messages."""
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Write the messages and the moves of cursors that were taken up: what comes looks at them."""
+
+    @abstractmethod
+    def _execute(self, sql: str, *values: Any) -> object:
+        """One statement, as ``ShortTables.ask`` takes it; what it gives is not looked at."""
+
+    @abstractmethod
+    def _change_messages(self, effect: LooksAtMessages) -> None:
+        """What came before is written."""
+
+    @abstractmethod
+    def _use_number(self, number: int) -> None:
+        """Of an endpoint, or of a cursor: it is given out."""
+
+    @abstractmethod
+    def _give_out(self, message_id: int) -> None:
+        """Ids up to this one are given out: none is used again."""
+
+    @abstractmethod
+    def _count_up_to(self, message_id: int) -> None:
+        """Every cursor counts what it has up to this id."""
+
+    @abstractmethod
+    def _archive_up_to(self, message_id: int) -> None:
+        """The archive holds the log up to this id."""
