@@ -1,10 +1,9 @@
 """
 How ranges of ids are shared among Spark's workers, for batches and for streams.
 
-The process that Spark runs this package in: what it has imported is no garbage.
-
 Spark's daemon forks a worker for each kind of work, keeps it for the next query, and collects garbage in it after each
-task: every object of every module is looked at, 15 ms with those that are imported here, four times a query.
+task: every object of every module is looked at, 15 ms with those that are imported here, four times a query. So a
+worker is told that what it has imported is no garbage (``settle``).
 """
 
 from __future__ import annotations

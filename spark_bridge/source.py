@@ -1,17 +1,13 @@
 """
-The schema of a DataFrame, as Spark spells it, and the check of one that the user brings.
+What Spark calls: the data source ``rewind``, its batch reader, its partitions, its schema.
 
-Spark 4 has no column pruning for Python sources, so a user who wants few columns names them with
-``.schema("offset bigint, body binary")``; only those are then decoded. Any order, any subset; every column is
-nullable.
+Spark makes the source in one Python process, plans in another and reads in a third, with pickling between them. So
+everything kept on these objects is plain values; connections live inside one call.
 
-What Spark calls: the data source ``rewind``, its batch reader, its partitions.
-
-Spark makes the source in one Python process, plans in another and reads in a third, with pickling between
-them. So everything kept on these objects is plain values; connections live inside one call.
-
-A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, which Spark calls once per
-``load()``, or in ``reader()`` when the user brought a schema and Spark does not ask for ours.
+A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, which Spark calls once per ``load()``, or
+in ``reader()`` when the user brought a schema and Spark does not ask for ours. Spark 4 has no column pruning for Python
+sources, so a user who wants few columns names them with ``.schema("offset bigint, body binary")``; only those are then
+decoded. Any order, any subset; every column is nullable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """
-The options of an address: what is behind its first ``?``, ``key=value`` joined by ``&``.
-
-Values are percent-decoded, and a ``+`` stays a ``+``.
-
-What an AMQP source or target address means: which node, and the options of the attach.
+What an address of an AMQP source or target means: which node, the options of the attach, and the names of queues.
 
 ========================================  ===================================================================
 ``orders``, ``queue://orders``            the queue
@@ -26,11 +22,9 @@ queue that is a stream, as the option ``kind=stream`` does.
 
 Null and dynamic addresses have no text to read: they never come here.
 
-Source: Solace documentation, "AMQP Topic and Queue Addressing".
+Sending to a queue by its name publishes to a topic of its own: ``queue_topic`` says to which.
 
-Names of queues, and the topics that sending to a queue by its name publishes to.
-
-Source: Solace documentation, "Configuring Queues".
+Source: Solace documentation, "AMQP Topic and Queue Addressing" and "Configuring Queues".
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """
-What a walk over a peer's frames finds that somebody has to act on.
-
 A walk over the frames of one connection's peer, before its engine has them (AMQP 1.0 sections 2.3 to 2.7).
 
-An engine may take in silence what the specification forbids, or close the connection for what ends a session. The walk
-knows which channels have sessions and which handles have links, and finds that. What it finds is cut out; all else is
-handed on as it came, but for descriptors by symbol, which an engine may not know, and for credit past the largest.
+An engine may take in silence what the specification forbids, or close the connection for what ends a session. The
+walk knows which channels have sessions and which handles have links, and finds that: a ``Finding`` is for somebody to
+act on. What it finds is cut out; all else is handed on as it came, but for descriptors by symbol, which an engine may
+not know, and for credit past the largest.
 
 Invariants: the work is bounded by the octets that come, and what is held by the largest frame and by the handles that
 the peer has in use. What cannot be read as frames is handed on, for the engine to say what is wrong with it.

@@ -1,5 +1,6 @@
 """
-What the gateway puts in front of a message on its way out: header and message annotations, spliced, never re-encoded.
+What the gateway puts in front of a message on its way out: header and message annotations, spliced, never re-encoded;
+in front of copies of logged messages; and in the place of a message whose content was erased.
 
 The bare message follows bit for bit. Only where a message brought annotations of its own, or failed before, is its
 front taken apart; all others get a template filled in. One ``Splicer`` serves one kind of link of one log.
@@ -17,7 +18,7 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 ``x-opt-replay-name``      string     the replay that brings it; in place of what the message came with
 =========================  =========  =============================================================================
 
-Copies of logged messages, as a replay publishes them again: the bare message bit for bit, and annotations in front.
+Annotations of copies, which a replay publishes with the bare message bit for bit:
 
 ============================  ======  =====================================================
 ``x-opt-replay-name``         string  the replay that published the copy
@@ -28,7 +29,7 @@ Copies of logged messages, as a replay publishes them again: the bare message bi
 A copy of a copy names the later replay, and the message that it all began with: by that, whoever handles messages
 knows them again.
 
-What stands in the place of a message whose content was erased: its header, two annotations, and no body.
+Annotations of an erased message, which has its header and no body:
 
 ======================  =========  =============================================================
 ``x-opt-erased-time``   timestamp  when it was erased

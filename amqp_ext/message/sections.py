@@ -1,15 +1,4 @@
 """
-What asking one message a question may cost: a count of steps, of some 100 ns each.
-
-A message and a selector come from two strangers, and each of them alone looks harmless: what counts is the product. It
-is counted in steps and not in time, so that a log read twice gives the same twice.
-
-Where the sections of an encoded message begin and end.
-
-What is in the sections of an encoded message, each decoded when it is asked for.
-
-A message that selectors and filters ask questions of.
-
 An encoded message cut into its sections, without decoding more than asked for (AMQP 1.0 section 3.2).
 
 A message is a row of described values:
@@ -20,9 +9,13 @@ A message is a row of described values:
 All but the body may be absent. We also take properties without a body: proton sends that for a body None.
 
 The first three may change at every hop. From properties to the end of the body is the bare message, which
-nobody may touch. Invariant: everything here only reads. Offsets are found by jumping from size to size
-(``boundaries``), and values are built only in the functions named after them (``contents``), or by ``view`` when they
-are asked for. Whatever the bytes, all of them answer or raise ``MalformedMessage``. Others import this package alone.
+nobody may touch. Invariant: everything here only reads. Offsets are found by jumping from size to size, and values are
+built only in the functions named after them, or by a ``MessageView`` when selectors and filters ask for them. Whatever
+the bytes, all of them answer or raise ``MalformedMessage``.
+
+What a question to one message may cost is counted (``Work``), in steps of some 100 ns: a message and a selector come
+from two strangers, and each of them alone looks harmless. It is counted in steps and not in time, so that a log read
+twice gives the same twice.
 """
 
 from __future__ import annotations

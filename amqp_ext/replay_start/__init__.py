@@ -1,11 +1,11 @@
 """
 Where a replay starts, as a client asks for it, brought to one value.
 
-=============================  ===========================================
+=============================  ================================================
 our own filter                 ``filter_value.from_rewind_filter``
-address option, JMS selector   ``options.from_options``, ``text.parse_text``
+address option, JMS selector   ``filter_value.from_options``, ``text.parse_text``
 the vendors' filters           in the vendors' folders
-=============================  ===========================================
+=============================  ================================================
 
 Others import this package; who reads a form of his own takes what he needs from its modules.
 """

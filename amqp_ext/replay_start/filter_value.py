@@ -1,13 +1,11 @@
 """
-The value of the filter ``rewind:replay-start``: a map, or a short form.
+The forms of a replay start that carry more than its text: the value of the filter ``rewind:replay-start`` (a map, or a
+short form), and the options of an address (``orders?replay-start=beginning&until=now``).
 
-What may be said beside a start: where the replay ends, what happens if the log does not reach that far, and how fast.
-
+Both have modifiers beside the start: where the replay ends, what happens if the log does not reach that far, how fast.
 Texts of an end (``until``): ``now``, a date, ``#123``, ``rmid1:…``. A range may be given by its end alone: ``until``
 without a start reads from the beginning. The other modifiers say nothing about a place, and without a start or
 ``until`` they are refused.
-
-The options of an address that ask for a replay: ``orders?replay-start=beginning&until=now``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """
-Dates as people write them: RFC 3339 date-times with a zone.
-
-A replay start as a value: where a replay starts, where it ends, and how it runs.
+A replay start as a value: where a replay starts, where it ends, and how it runs; and its fields, each checked, with the
+sentence for whoever sent another.
 
 Invariant: what is made by the readers of this package is complete and within bounds, or ``ReplayStartError`` was
 raised; nothing is guessed or left out. Whether the log has such a place, only the log can say. Nor is there a clock
-here: ``10m`` stays ten minutes, and a date may lie in the future.
-
-Fields of a replay start, checked: what each may be, with the sentence for the one who sent another.
+here: ``10m`` stays ten minutes, and a date may lie in the future. Dates are RFC 3339 date-times with a zone.
 """
 
 from __future__ import annotations

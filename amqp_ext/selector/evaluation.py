@@ -1,20 +1,15 @@
 """
-The values of selectors: their kinds, how they compare, how they add up (Jakarta Messaging 3.1 section 3.8.1).
+The meaning of selectors: a tree becomes one function, which is called once for each message.
 
-Values are those the AMQP codec gives: int and its subclasses are exact numbers, float approximate ones; None
-is NULL. Invariant: nothing here raises on two values of any types. What has no answer (division by zero, an
-exact result beyond 64 bits, anything with NULL) is None.
+A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not depend on the
+message is computed once. What takes longer the longer a value is asks the message first whether that may be spent on
+it, and is unknown where it may not (Jakarta Messaging 3.1 section 3.8.1.2 with its tables 3-4 to 3-6, repeated beside
+the code that obeys them).
 
-The meaning of selectors: tree in, one function out, called once for each message.
-
-A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not
-depend on the message is computed once. What takes longer the longer a value is asks the message first whether that may
-be spent on it, and is unknown where it may not. Values are those the AMQP codec gives; None is NULL and, as the value
-of a condition, unknown (Jakarta Messaging 3.1 section 3.8.1.2 with its tables 3-4 to 3-6, repeated beside the code
-that obeys them).
-
-Invariant: evaluation raises nothing, whatever values the message holds. What has no answer (a missing
-property, a sum of texts, division by zero, an exact result beyond 64 bits) is NULL, and NULL does not match.
+Values are those that the AMQP codec gives: int and its subclasses are exact numbers, float approximate ones; None is
+NULL and, as the value of a condition, unknown (section 3.8.1). Invariant: evaluation raises nothing, whatever values
+the message holds. What has no answer (a missing property, a sum of texts, division by zero, an exact result beyond 64
+bits, anything with NULL) is NULL, and NULL does not match.
 """
 
 from __future__ import annotations

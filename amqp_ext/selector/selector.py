@@ -2,19 +2,15 @@
 Message selectors: which messages a consumer wants, in SQL-like words.
 
     lexer -> parser -> evaluation      text -> tokens -> tree -> function
-             ast       values          the tree's shapes; comparing and adding values
              fields    like            what a name reads; the LIKE matcher
-    terms                              a selector taken apart at its top level
 
 A selector is compiled when a link attaches and then asked once a message:
 
     wanted = compile_selector("colour = 'red' AND JMSPriority > 5")
     wanted.matches(message)
 
-A selector taken apart: the terms that it joins with AND at its top level.
-
-A JMS client cannot send filters of ours, so a selector may also carry a replay start as one of them:
-``extract_equal`` takes such a term out.
+A JMS client cannot send filters of ours, so a selector may also carry a replay start, as one of the terms that it joins
+with AND at its top level: ``extract_equal`` takes such a term out.
 """
 
 from __future__ import annotations

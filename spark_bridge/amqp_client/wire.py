@@ -1,19 +1,16 @@
 """
-The address of a broker, and who logs in there.
-
-The client half of a SASL exchange over a blocking socket: ANONYMOUS and PLAIN (AMQP 1.0, 5.3).
-
-It runs before proton's engine sees the connection, because proton built without Cyrus offers no PLAIN.
-Invariant: when ``authenticate`` returns, the peer has answered "ok" and the next byte belongs to AMQP itself.
-
 A lean blocking AMQP 1.0 client over proton's C engine: one connection, one session, raw message bytes.
 
-proton's Python objects cost 60-80 microseconds a message; the C engine called directly costs one or two. So
-what happens once a link is readable, and what happens once a message is one tight loop in
-``links.py``. A message is its encoded bytes here; nothing is decoded.
+proton's Python objects cost 60-80 microseconds a message; the C engine called directly costs one or two. So what
+happens once a link is readable, and what happens once a message is one tight loop in ``links.py``. A message is its
+encoded bytes here; nothing is decoded.
 
-Invariants: ``Wire.pump`` is the only place that touches the socket, and it never waits longer than the
-time-out without the peer moving; no C pointer is used after ``Wire.close``.
+The client half of SASL (ANONYMOUS and PLAIN; AMQP 1.0, 5.3) runs before proton's engine sees the connection, because
+proton built without Cyrus offers no PLAIN.
+
+Invariants: ``Wire.pump`` is the only place that touches the socket, and it never waits longer than the time-out
+without the peer moving; no C pointer is used after ``Wire.close``; when ``authenticate`` returns, the peer has
+answered "ok" and the next byte belongs to AMQP itself.
 """
 
 from __future__ import annotations

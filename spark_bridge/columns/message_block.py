@@ -1,15 +1,14 @@
 """
-Encoded messages in one block of octets, as they came out of a file or off a link: where each begins and ends.
-
-Many messages read side by side: they lie in one block of octets, and are walked a section and an item at a time.
+Many messages read side by side: they lie in one block of octets (``EncodedMessages``), as they came out of a file or
+off a link, and are walked a section and an item at a time.
 
 A message read by itself costs Python tens of microseconds. Here numpy takes each step for all messages of a page at
 once, whatever the lengths of their texts, and Arrow copies texts and bodies out of the block: less than one
 microsecond a message. What is read so are messages in the spelling and of the shape that nearly all senders use; the
 first one of another kind ends it with ``Unusual``, which names them all, and those are for ``single_message``.
 
-Most logs are of one sender's messages, or of few: what all messages of a page have alike (the code of an item, the keys
-of a map, the front) is found out by one comparison and then read once.
+Most logs are of one sender's messages, or of few: what all messages of a page have alike (the code of an item, the
+keys of a map, the front) is found out by one comparison and then read once.
 
 Invariant: what is read here is what ``single_message`` reads from the same message. Whatever the bytes, nothing is
 read outside the block, and a value that is not wholly inside its message makes it unusual.

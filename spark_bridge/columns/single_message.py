@@ -1,17 +1,14 @@
 """
-Messages in their usual spelling, read in line: five to ten times faster than the general decoder.
-
-A Spark worker decodes every message it reads, so here a microsecond counts. Nearly all senders write
-descriptors as ``00 53 nn`` and use the short forms of strings, symbols, binaries and integers; those are
-read here, and everything else is handed to ``amqp_ext``. Invariant: on a well-formed message the answers
-are those of ``amqp_ext.message.sections.split`` and ``amqp_ext.codec.decode``, but for one thing: a symbol comes as
-plain ``str``.
-
 One message to a row: the decoder of every kind of message, however it is spelled.
 
 Usual messages are read by ``message_block``, many at a time; what is unusual comes here. A message whose bare part
 cannot be decoded still gives a row: the columns concerned are null, and ``systemProperties`` says why under
 ``rewind:undecodable``; one bad publisher must not make the log unreadable.
+
+A Spark worker decodes every such message, so here a microsecond counts. Nearly all senders write descriptors as
+``00 53 nn`` and use the short forms of strings, symbols, binaries and integers; those are read in line, five to ten
+times faster than by ``amqp_ext``, which has all else. Invariant: on a well-formed message the answers are those of
+``amqp_ext.message.sections.split`` and ``amqp_ext.codec.decode``, but for one thing: a symbol comes as plain ``str``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Bounded reads of the replay log: learn what there is (``survey``), then read exactly that (``LogLink``).
+A log over AMQP, the place of a broker's url: learn what there is (``survey``), then read exactly that (``LogLink``).
 
 A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker
 tells in its answer which ids the log holds, and where the asked start lies; a bounded reader is detached,
@@ -8,8 +8,6 @@ without an error, after its last message.
 Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (trimmed,
 log made anew, connection lost, a peer that ignores the bounds) never looks like a short log. A lost connection
 alone is no loss of data: the rest of the range (``rest``) can be read over another one.
-
-A log over AMQP: the place of a broker's url.
 """
 
 from __future__ import annotations

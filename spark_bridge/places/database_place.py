@@ -1,11 +1,5 @@
 """
-A page of messages that PostgreSQL packs into one row, a value for each column, and Arrow takes as it is.
-
-One row a message, as COPY sends them, is one call of the driver a message: with rows of 300 bytes this process is busy
-for 1.1 us a row before they are taken apart, and with a packed page for 0.3 with all that. The server needs 0.9 us for
-packing them where COPY takes it 0.75. ADBC's driver, which takes COPY's rows apart in C++: 0.6 here, 0.7 there.
-
-The log read straight from a gateway's tables in PostgreSQL: same rows as over AMQP, and no gateway needed.
+The log read straight from a gateway's tables in PostgreSQL, whether its gateway runs or not: same rows as over AMQP.
 
 Everything is read-only, and in short statements of a page each: nothing keeps a server from vacuuming, or a standby
 from going on. Pages are Arrow batches from the start, and have only the columns that were asked for.
@@ -24,7 +18,10 @@ Invariants:
   once a second: the bound follows by then.
 - A standby that has not yet replayed what was planned is waited for, and nothing is passed over.
 
-A log straight from PostgreSQL: the place of a Message VPN whose store is there, whether its gateway runs or not.
+Pages come packed: a page of messages in one row, a value for each column, which Arrow takes as it is. One row a
+message, as COPY sends them, is one call of the driver a message: with rows of 300 bytes this process is busy for 1.1
+us a row before they are taken apart, and with a packed page for 0.3 with all that. The server needs 0.9 us for
+packing them where COPY takes it 0.75. ADBC's driver, which takes COPY's rows apart in C++: 0.6 here, 0.7 there.
 """
 
 from __future__ import annotations

@@ -1,26 +1,25 @@
 """
-A gateway's SQLite file, asked read-only through ADBC's driver, which answers in Arrow: no row becomes a Python object.
-
-The driver brings an SQLite of its own. Two copies of SQLite in one process must never have the same file open at once:
-when one closes it, the kernel drops the other's locks. So whatever the Spark bridge asks a gateway's file, is asked
-through this driver alone.
-
-Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being begun anew.
-
-What the driver offers as DB-API is left alone: importing that imports pandas where it is installed, half a second of
-each of Spark's workers.
-
-The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
+The log read straight from a gateway's SQLite file on this host, whether its gateway runs or not: same rows as over
+AMQP.
 
 Everything is read-only and in short keyset pages, as an open statement would keep the gateway's WAL from being
 begun anew. A page looks at a bounded number of ids for the same reason. Pages are Arrow batches from the start, and
 have only the columns that were asked for.
 
-Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it,
-in the generation that was planned, is asked in the same statement that reads it. What rules of retention have taken out
-between others since then is asked behind it.
+Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to
+it, in the generation that was planned, is asked in the same statement that reads it. What rules of retention have
+taken out between others since then is asked behind it.
 
-A log straight from a gateway's file: the place of a data folder on this host, whether its gateway runs or not.
+The file is asked through ADBC's driver, which answers in Arrow: no row becomes a Python object.
+
+The driver brings an SQLite of its own. Two copies of SQLite in one process must never have the same file open at
+once: when one closes it, the kernel drops the other's locks. So whatever the Spark bridge asks a gateway's file, is
+asked through this driver alone.
+
+Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being begun anew.
+
+What the driver offers as DB-API is left alone: importing that imports pandas where it is installed, half a second of
+each of Spark's workers.
 """
 
 from __future__ import annotations

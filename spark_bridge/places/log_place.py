@@ -1,9 +1,6 @@
 """
-Where else than at a broker a log may lie: a gateway's data folder on this host, PostgreSQL, or an archive.
-
-What is read of one log: topics, start and end, and what to do about what is lost.
-
-What every place of a replay log has in common: it tells what it holds, plans a read, and reads ranges of ids.
+What every place of a replay log has in common: it tells what it holds, plans a read of what was selected (topics, start
+and end, what to do about what is lost), and reads ranges of ids.
 
 A place is a plain value, which Spark pickles into its workers: connections live inside one call, but for ``watch``.
 Invariant: a range of ids, once planned, has the same rows whenever it is read, or the read raises DataLoss (where the

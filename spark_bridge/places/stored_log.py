@@ -1,14 +1,11 @@
 """
-What a selection means for a gateway's own log, which is asked where it is kept: the ids it starts and ends at.
+What the places that ask a gateway's own log where it is kept have in common, whichever engine keeps it: the ids that
+a selection starts and ends at (``LogIndex`` says what has to be known for that), and rows for Spark out of stored
+pages.
 
-How the log is asked is its engine's: ``LogIndex`` says what it has to know.
-
-Rows for Spark out of a log's pages as they are stored, whichever engine keeps them.
-
-A page of stored messages beside their checksums (``store.checksum``): all at once, as rows stay in Arrow.
-
-The sums of a page's contents, one after the other, are those of the contents joined: so their bytes are gone over
-once, in the buffer where they are, and no content becomes an object of Python.
+Stored messages are held against their checksums (``store.checksum``), a page at once. The sums of a page's contents,
+one after the other, are those of the contents joined: so their bytes are gone over once, in the buffer where they
+are, and no content becomes an object of Python.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """
-From the log to the archive: segments of the ids that are not in it yet, in order, once or on and on.
+From the log to the archive: segments of the ids that are not in it yet, in order, once or on and on; and compaction,
+which makes of many small files one for each day (UTC), by the time of their first message, and files without what was
+erased.
 
 A segment is written beside its name, synced, renamed, and only then named in the manifest; only then is the gateway
 told that so much may be trimmed. A crash between any two of these steps leaves a file that no entry names, or a
 gateway that knows too little; the next run removes the one and tells the other again.
 
-Many small files to one for each day (UTC), by the time of their first message; and files without what was erased.
-
-The new file is published first; one entry of the manifest then exchanges it for those it replaces, and they are removed
-last. So a reader finds each id once at any moment, a crash leaves only files that no entry names, and the next run
-removes those. A job that reads the folder without the manifest sees ids twice while this runs.
+In a compaction the new file is published first; one entry of the manifest then exchanges it for those it replaces,
+and they are removed last. So a reader finds each id once at any moment, a crash leaves only files that no entry
+names, and the next run removes those. A job that reads the folder without the manifest sees ids twice while this
+runs.
 """
 
 from __future__ import annotations

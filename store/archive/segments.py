@@ -1,16 +1,16 @@
 """
-One file of an archive: plain Parquet with the data source's columns, and two more that make it lossless.
+The files of an archive, written and read: plain Parquet with the data source's columns, and two more that make it
+lossless.
 
-``envelope`` is the message without its body, and ``bodyAt`` where the body belongs in it:
-``envelope[:bodyAt] + body + envelope[bodyAt:]`` is the message bit for bit. Where the body does not stand in it in one
-piece (several data sections, no body, a message that cannot be decoded), ``bodyAt`` is null and the envelope is the
-whole message. Archived from a data folder that is the message as the publisher sent it; archived from a url, as a log
-reader gets it, with the gateway's annotations.
+``envelope`` is the message without its body, and ``bodyAt`` where the body belongs in it: ``envelope[:bodyAt] + body
++ envelope[bodyAt:]`` is the message bit for bit. Where the body does not stand in it in one piece (several data
+sections, no body, a message that cannot be decoded), ``bodyAt`` is null and the envelope is the whole message.
+Archived from a data folder that is the message as the publisher sent it; archived from a url, as a log reader gets
+it, with the gateway's annotations.
 
-The files of an archive read piece by piece: a piece is a row group, some ten megabytes of messages at most.
-
-Open files and decoded row groups that were used last are kept, so that whoever reads on, and whoever reads the same
-place, does not wait for them again. What is kept is bounded: in files, and in bytes, beside what is being read.
+Files are read a piece at a time, a row group, some ten megabytes of messages at most. Open files and decoded row
+groups that were used last are kept, so that whoever reads on, and whoever reads the same place, does not wait for
+them again. What is kept is bounded: in files, and in bytes, beside what is being read.
 """
 
 from __future__ import annotations

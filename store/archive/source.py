@@ -1,7 +1,6 @@
 """
-A range of message ids of a replay log: what is asked for, planned, read and archived.
-
-The replay log that is archived, as the archiver asks it: a gateway over AMQP, or a gateway's file.
+The replay log that is archived, as the archiver asks it: a gateway over AMQP, or a gateway's file; and ranges of its
+ids.
 """
 
 from __future__ import annotations
