@@ -40,7 +40,7 @@ from gateway.config import (
     authority,
     reconcile,
 )
-from gateway.engines import ChosenStores, engine_of, files_in
+from gateway.engines import ChosenStores, engine_of, files_in, with_extra
 from gateway.ledger import Ledger
 from gateway.logging import log_keys
 from gateway.logging.lines import configure as configure_logging
@@ -83,15 +83,8 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
     for name in ARCHIVE_NEEDS:
         if sys.modules.get(name) is None:
             sys.modules.pop(name, None)
-    try:
+    with with_extra("archive", "cannot read the archive", place):
         from store.archived_log import ArchivedLog  # noqa: PLC0415 - it comes with an extra
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            "cannot read the archive",
-            place,
-            f"it needs {error.name}, which is not installed",
-            "Install it with: pip install 'rewind-gateway[archive]'",
-        ) from None
     return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
 
 
@@ -105,15 +98,8 @@ def open_telemetry(settings: Telemetry | None) -> SpanExport | None:
     if settings is None:
         return None
     cannot = "cannot send spans"
-    try:
+    with with_extra("telemetry", cannot, settings.endpoint):
         from gateway.otlp import OtlpExport, read_headers  # noqa: PLC0415 - it comes with an extra
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            cannot,
-            settings.endpoint,
-            f"it needs {error.name}, which is not installed",
-            "Install it with: pip install 'rewind-gateway[telemetry]'",
-        ) from None
     try:
         headers = read_headers(settings.headers_file)
     except (OSError, ValueError) as error:

@@ -7,7 +7,8 @@ a Message VPN names it, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +24,33 @@ def files_in(folder: Path) -> Stores:
     return SqliteStores(folder)
 
 
-def _postgresql(settings: VpnStore) -> FollowableStores:
+@contextmanager
+def with_extra(extra: str, cannot: str, place: str) -> Iterator[None]:
+    """
+    Say what to install where a library is missing that comes with an extra of the package.
+
+    Args:
+        cannot: What cannot be done without it.
+        place: With what: a URL, a folder.
+
+    Raises:
+        StoreError: It is missing, or cannot be loaded.
+    """
     try:
-        from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
+        yield
     except ImportError as error:
+        is_missing = isinstance(error, ModuleNotFoundError)
         raise StoreError(
-            "cannot use", masked(settings.url), error, "Install the extra: pip install 'rewind[postgresql]'"
-        ) from error
+            cannot,
+            place,
+            f"it needs {error.name}, which is not installed" if is_missing else str(error),
+            f"Install it with: pip install 'rewind-gateway[{extra}]'",
+        ) from None
+
+
+def _postgresql(settings: VpnStore) -> FollowableStores:
+    with with_extra("postgresql", "cannot use", masked(settings.url)):
+        from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
     return PostgresStores(
         settings.url,
         password_file=settings.password_file,

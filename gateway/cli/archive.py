@@ -6,24 +6,14 @@ Here are the verbs and their options; the work is in ``gateway.cli.archiving``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.options import needing
 
-
-@contextmanager
-def _with_the_extra() -> Iterator[None]:
-    """Say what to install where the archive's libraries are missing: they come with an extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"an archive needs {error.name}: pip install 'rewind-gateway[spark]', or pyarrow and numpy alone"
-        ) from None
+_EXTRA: Final = "an archive", "pip install 'rewind-gateway[spark]', or pyarrow and numpy alone"
 
 
 @click.group("archive", invoke_without_command=True)
@@ -74,7 +64,7 @@ def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -
         return
     if to is None:
         raise click.UsageError("Missing option '--to': the folder or URI of the archive.")
-    with _with_the_extra():
+    with needing(*_EXTRA):
         from gateway.cli.archiving import archive_log  # noqa: PLC0415 - as the module says
     archive_log(api, source, to, follow=follow, **asked)
 
@@ -85,6 +75,6 @@ def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a new file.")
 def compact(to: str, is_all: bool, as_json: bool) -> None:
     """Make one file of each day's segments; on a folder, an archiver may be at work meanwhile."""
-    with _with_the_extra():
+    with needing(*_EXTRA):
         from gateway.cli.archiving import compact_archive  # noqa: PLC0415 - as the module says
     compact_archive(to, is_all=is_all, as_json=as_json)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -236,3 +237,12 @@ def first_line(file: Path, what: str) -> str:
 def _asked(user: str) -> str:
     # Once for all the requests of a verb.
     return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+@contextmanager
+def needing(what: str, how: str) -> Iterator[None]:
+    """Say ``how`` to install what is missing where ``what`` needs a library that comes with an extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{what} needs {error.name}: {how}") from None

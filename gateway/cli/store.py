@@ -18,12 +18,15 @@ from typing import Final
 
 import click
 
+from gateway.cli.options import needing
 from gateway.cli.words import MEGABYTE, counted, number, size
 from store.copies import Copied, Copying, LogRow, StoreTables, renew
 from store.data_folder import DataFolder
 from store.errors import StoreError
 
 PROGRESS_SECONDS: Final = 2.0
+
+_POSTGRESQL: Final = "a store in PostgreSQL", "pip install 'rewind-gateway[postgresql]'"
 
 NICE: Final = 10
 """How far a backup stands back behind a gateway that wants the processor."""
@@ -87,7 +90,7 @@ def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
         from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without
 
         return check(Path(place))
-    with _the_extra():
+    with needing(*_POSTGRESQL):
         from store.postgresql.check import check_vpn  # noqa: PLC0415 - it needs an extra
         from store.postgresql.database import Database  # noqa: PLC0415
     with _told_to_the_user():
@@ -265,7 +268,7 @@ def _opened(
     """
     name = vpn or other_vpn or "default"
     if "://" in place:
-        with _the_extra():
+        with needing(*_POSTGRESQL):
             from store.postgresql.copies import PostgresTables  # noqa: PLC0415 - it needs an extra
             from store.postgresql.database import Database  # noqa: PLC0415
         found = PostgresTables(Database(place, password_file), name, is_target=is_target)
@@ -296,17 +299,6 @@ def _held(data: Path) -> Iterator[None]:
         yield
     finally:
         folder.release()
-
-
-@contextmanager
-def _the_extra() -> Iterator[None]:
-    """Say what to install where PostgreSQL's library is missing: it comes with an extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"a store in PostgreSQL needs {error.name}: pip install 'rewind-gateway[postgresql]'"
-        ) from None
 
 
 @contextmanager

@@ -251,7 +251,8 @@ def _number(name: str, value: float, now_ms: float | None) -> str:
 
 def heading_of(name: str) -> str:
     """What a column is called: its word, or else the attribute's name parted into words."""
-    return _HEADINGS.get(name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower().split(" ")
+    return _HEADINGS.get(name) or " ".join(_WORDS.get(word, word) for word in parts)
 
 
 def style_of(value: Any) -> str:
@@ -265,79 +266,43 @@ _LABELS: Final = {
     # A Message VPN.
     "storeEngine": "store",
     "storeProblem": "problem with the store",
-    "storeDurability": "durable on",
     "storeConfirmedAge": "age of the newest commit",
     "msgReplayInitializingCount": "replays initializing",
     "msgReplayActiveCount": "replays under way",
     "msgReplayPendingCompleteCount": "replays pending acknowledgement",
     "msgReplayFailedCount": "replays failed",
     "publishedMsgCount": "messages published",
-    "publishedBytes": "size of messages published",
     "settledMsgCount": "messages settled",
     "pendingBytes": "not stored yet",
-    "directDroppedMsgCount": "direct messages dropped",
-    "createQueuesEnabled": "clients may create queues",
-    "maxTopicBytes": "maximum topic size",
-    "maxTopicLevels": "maximum topic levels",
     # An endpoint.
-    "ingressEnabled": "accepts messages",
-    "egressEnabled": "delivers messages",
-    "maxMsgSpoolUsage": "maximum size",
-    "maxMsgCount": "maximum messages",
-    "maxMsgSize": "maximum message size",
-    "maxTtl": "maximum time to live",
-    "maxBindCount": "maximum consumers",
-    "maxDeliveredUnackedMsgsPerFlow": "maximum unacknowledged per consumer",
-    "respectMsgPriorityEnabled": "priorities",
-    "maxRedeliveryCount": "maximum redeliveries",
+    "maxMsgSpoolUsage": "max size",
+    "maxBindCount": "max consumers",
     "topicSubscriptionCount": "subscriptions",
     "replayStartCount": "replays started",
     "replaySuccessCount": "replays completed",
     "replayFailureCount": "replays failed",
     "replayedTxMsgCount": "messages replayed",
     "replayedAckedMsgCount": "replayed and acknowledged",
-    "lastReplayStartTime": "last replay started",
-    "lastReplayCompleteTime": "last replay completed",
-    "lastReplayFailureTime": "last replay failed",
-    "lastReplayFailureReason": "reason of the failure",
     "lastReplayedMsgTxTime": "last message replayed",
     "replayRemaining": "ids to replay",
     "replayOutstandingMsgCount": "messages not acknowledged",
     "replayEtaMs": "time left",
-    "replayBlockedBySelector": "blocked by a selector",
     # The record of a replay.
-    "replayNumber": "number",
-    "sourceQueueName": "source queue",
-    "replayTarget": "target gateway",
-    "limit": "maximum messages, 0 for all",
-    "endMsgId": "up to message",
+    "limit": "max messages, 0 for all",
     "msgRate": "messages a second",
     "positionMsgId": "next message",
-    "readMsgCount": "messages looked at",
-    "sentMsgCount": "messages sent",
-    "sentByteCount": "size of messages sent",
     # The log, and what a replay would bring.
-    "replayLogName": "replay log",
     "maxSpoolUsage": "quota",
     "usagePercent": "quota used",
-    "topicFilterEnabled": "topic filter on",
-    "keepUntilArchivedEnabled": "kept until archived",
     "archivedMsgId": "archived up to",
-    "archiveFirstMsgId": "archive's first message",
-    "archiveLastMsgId": "archive's last message",
-    "oldestMsgTimeMs": "oldest message",
-    "newestMsgTimeMs": "newest message",
-    "firstMsgId": "first message",
-    "firstMsgTimeMs": "first message from",
-    "lastMsgTimeMs": "last message from",
     "droppedMsgCount": "messages dropped",
     "lossMsgCount": "of these lost for good",
     "lossMsgSpoolUsage": "size of messages lost",
     "keptMsgCount": "messages kept",
     "keptMsgSpoolUsage": "size of messages kept",
     "detachedClientCount": "clients detached",
-    "detachedClients": "detached clients",
 }
+"""Where the attribute's own name, parted into words, is not clear enough."""
 
 _WORDS: Final = {
     "msg": "message",
@@ -352,11 +317,8 @@ _UNIT: Final = re.compile(r"(?<=.)( time)?( ms)?$")
 
 
 def label_of(name: str) -> str:
-    """What an attribute's line is called: its label, or a column's heading, or the name parted into words."""
-    label = _LABELS.get(name)
-    if label is not None:
-        return label
-    return " ".join(_WORDS.get(word, word) for word in _UNIT.sub("", heading_of(name)).split(" "))
+    """What an attribute's line is called: its label, or a column's heading without the unit."""
+    return _LABELS.get(name) or _UNIT.sub("", heading_of(name))
 
 
 _ALWAYS: Final = frozenset(

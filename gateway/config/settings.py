@@ -260,17 +260,17 @@ class Tls:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocket:
-    """AMQP over WebSocket on a listener, for browsers and for clients behind proxies; under `tls` it is wss. Any
-    path will do."""
+    """AMQP over WebSocket on a listener, for browsers and for clients behind proxies; with `tls` it is wss. Any
+    path is accepted."""
 
     origins: tuple[WebOrigin, ...] = ()
-    """Web pages whose scripts may connect, as browsers name them. None, because a page from anywhere could
-    else use a gateway that is open to this machine. Clients that are no browsers need not be named."""
+    """Web pages whose scripts may connect, as browsers name them. None, because otherwise a page from anywhere
+    could use a gateway that is open to this machine. Clients other than browsers need not be named."""
 
     max_message_bytes: Bytes = 17 * 2**20
-    """Largest WebSocket message, in bytes; 64 KiB before its client has opened. Clients put into one what they have
-    to send at that moment, a message of `limits.max_message_bytes` among it; it is held in memory until it is
-    whole."""
+    """Largest WebSocket message, in bytes; 64 KiB until its client has opened. Clients put everything that they
+    have to send into one, possibly with a message of `limits.max_message_bytes`; it is held in memory until it is
+    complete."""
 
 
 @table
@@ -285,28 +285,29 @@ class Listener:
     """Port to bind; 0 takes a free one. 5672 is AMQP's, 5671 AMQP over TLS."""
 
     tls: Tls | None = None
-    """Present: the listener speaks TLS and nothing else."""
+    """If present, the listener accepts only TLS."""
 
     websocket: WebSocket | None = None
-    """Present: the listener speaks AMQP over WebSocket and nothing else."""
+    """If present, the listener accepts only AMQP over WebSocket."""
 
     sasl: tuple[Mechanism, ...] = ()
-    """SASL mechanisms offered, best first. None named: without users ANONYMOUS; with users the SCRAMs, PLAIN
+    """SASL mechanisms offered, best first. If none is named: without users ANONYMOUS; with users the SCRAMs, PLAIN
     under TLS or on loopback, EXTERNAL with a `client_ca`."""
 
     link_stealing: LinkStealing = "session"
-    """Within what a link's name that is attached again takes the older link's place, which is detached as stolen:
-    its session, its connection, or all connections of its user with one container-id, which is what AMQP 1.0 (2.6.1)
-    says. A session, because clients give one name to several links: Proton's Container names a link by container-id
-    and address, so that two connections of one program that receive from one queue would go on stealing it."""
+    """Where a link with the name of an older link replaces it, so that the older one is detached as stolen: within
+    its session, its connection, or all connections of its user with one container-id, as AMQP 1.0 (2.6.1) says. A
+    session, because clients give one name to several links: Proton's Container names a link by container-id and
+    address, so that two connections of one program that receive from one queue would steal it from each other for
+    ever."""
 
     rabbitmq_mode: bool = False
-    """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on, and to have its
-    `/management`. Off, because it is not true."""
+    """Whether the gateway claims to be RabbitMQ 4, which RabbitMQ's own clients require, and has its `/management`.
+    Off, because the claim is not true."""
 
     event_hubs_mode: bool = False
     """Whether clients of Azure Event Hubs are served: `$cbs`, `$management`, batches, consumer groups, and
-    queues made on first use are streams. Off, because others would wonder at the streams."""
+    queues made on first use are streams. Off, because other clients do not expect streams."""
 
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
@@ -320,22 +321,21 @@ class AdminListener:
     """The address of administration, metrics and health checks over HTTP."""
 
     host: Host = "127.0.0.1"
-    """Address or name to bind. Loopback, because who administers can delete."""
+    """Address or name to bind. Loopback, because administrators can delete."""
 
     port: Port = 8672
     """Port to bind; 0 takes a free one."""
 
     tls: Tls | None = None
-    """Present: the address speaks HTTPS and nothing else."""
+    """If present, the address accepts only HTTPS."""
 
     hosts: tuple[Host, ...] = ()
-    """Names it may be called by, beside `host`, `localhost` and addresses: what `Host` says in a request. None,
-    because a name that leads here by somebody else's doing lets his web page ask as if it were the
-    administration's own."""
+    """Host names that requests may use (`Host`), beside `host`, `localhost` and addresses. None, because a web page
+    whose host name somebody points to this address could otherwise send requests as if it were the administration's
+    own page."""
 
     console: bool = True
-    """Whether `/` is the console, a page for people. What it shows is asked for with the rights of whoever signs
-    in, so that it opens nothing that is not open without it."""
+    """Whether `/` is the console, a web page for people. It has the rights of whoever signs in, and no others."""
 
     def url(self, port: int) -> str:
         """The address administrators use, with the port that was bound."""
@@ -345,17 +345,16 @@ class AdminListener:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Someone who may connect, known by a password, by certificates, or by either. A user without any of the
-    lists below may do everything in these Message VPNs but administer; as soon as there is one, what is not
-    listed is not permitted. `[user.anonymous]` stands for clients without a name, where a listener's `sasl`
-    has ANONYMOUS."""
+    """Someone who may connect, with a password, certificates, or both. A user without any of the lists below may do
+    everything in these Message VPNs except administer; with at least one list, only what is listed is permitted.
+    `[user.anonymous]` stands for clients without a name, where a listener's `sasl` has ANONYMOUS."""
 
     password: PasswordHash | None = None
-    """The password's hash, as `rewind hash-password` prints it. A hash, so that this file gives no password
-    away."""
+    """The password's hash, as `rewind hash-password` prints it. A hash, so that this file does not reveal the
+    password."""
 
     password_file: Path | None = None
-    """A file that holds the hash, in place of `password`, for where secrets are mounted as files."""
+    """A file that holds the hash, in place of `password`, where secrets are mounted as files."""
 
     token: TokenHash | None = None
     """The hash of a bearer token for the administration, as `rewind new-token` prints it, for programs. AMQP
@@ -365,40 +364,40 @@ class User:
     """A file that holds the token's hash, in place of `token`."""
 
     sas_key_file: Path | None = None
-    """A file that holds the key which Event Hubs' clients make the user's shared access signatures with, on
-    listeners with `event_hubs_mode`; the key's name is the user's. A file of its own, because a signature can
-    be checked with the key in clear alone."""
+    """A file that holds the key with which Event Hubs' clients make the user's shared access signatures, on
+    listeners with `event_hubs_mode`; the key's name is the user's. A separate file, because checking a signature
+    takes the key itself, not a hash."""
 
     certificate_names: tuple[CommonName, ...] = ()
-    """Common names of client certificates that are this user, for SASL EXTERNAL and the administration."""
+    """Common names of client certificates that identify this user, for SASL EXTERNAL and the administration."""
 
     vpns: tuple[VpnName, ...] = ("default",)
     """Message VPNs the user may enter. Only `default`, so that a new Message VPN is closed until it is
     named."""
 
     publish: tuple[PublishRule, ...] | None = None
-    """Queues and topics the user may send to, with the wildcards of subscriptions, `!` before an exception,
-    which wins wherever it stands."""
+    """Queues and topics the user may send to, with the wildcards of subscriptions, `!` before an exception, which
+    always wins."""
 
     consume: tuple[ConsumeRule, ...] | None = None
-    """Queues, topics and topics of the replay log the user may receive from. What is subscribed to must be
-    permitted as a whole."""
+    """Queues, topics and topics of the replay log the user may receive from. A subscription must be permitted as a
+    whole."""
 
     browse: tuple[BrowseRule, ...] | None = None
-    """Queues the user may look at without taking; those of `consume` may be looked at, too."""
+    """Queues the user may browse; those of `consume` may be browsed, too."""
 
     replay: tuple[ReplayRule, ...] | None = None
-    """Queues and topics of subscriptions the user may rewind, where `consume` permits them, too. Without
-    this list `consume` is enough."""
+    """Queues and topics of subscriptions the user may rewind, if `consume` also permits them. Without this list
+    `consume` is enough."""
 
     administer: tuple[AdministerRule, ...] | None = None
-    """Queues, topic endpoints by their topic, and topics of the replay log the user may administer. Never
-    permitted by silence, because who administers can delete."""
+    """Queues, topic endpoints by their topic, and topics of the replay log the user may administer. Never permitted
+    without this list, because administrators can delete."""
 
     global_access: GlobalAccess = "none"
     """What the user may do to the gateway as a whole: `read-only` lists all Message VPNs and reads the metrics;
     `read-write` makes and deletes Message VPNs and has the configuration read again, too. Never permitted by
-    silence, nor by a rule for one Message VPN."""
+    default, nor by a rule for one Message VPN."""
 
     def permissions(self) -> dict[str, tuple[str, ...]]:
         """The lists that are there, by their keys."""
@@ -421,19 +420,18 @@ class Logging:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
     """Spans of messages, for an OpenTelemetry collector. Needs the extra `telemetry`. Without this table nothing is
-    traced, and nothing of it costs."""
+    traced, at no cost."""
 
     endpoint: CollectorUrl
     """URL of the collector, which takes OTLP over HTTP."""
 
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share, 0 to 1, of the messages without a trace context that are traced. Where a publisher says by
-    `traceparent` whether a message is sampled, that holds. At most 1,000 messages a second are traced in a Message
-    VPN."""
+    """Share, 0 to 1, of the messages without a trace context that are traced. If a publisher's `traceparent` says
+    whether a message is sampled, that decides. At most 1,000 messages a second are traced in a Message VPN."""
 
     headers_file: Path | None = None
-    """File of HTTP headers for the collector, a line each: `Name: value`. Read at the start. A file, for there may be
-    a key in it."""
+    """File of HTTP headers for the collector, one a line: `Name: value`. Read at the start. A file, as one may be a
+    key."""
 
     service_name: ServiceName = "rewind"
     """What backends call this gateway (`service.name`)."""
@@ -447,28 +445,28 @@ def default_vpns() -> dict[str, Vpn]:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a gateway. Sizes in megabytes are of 1,048,576 bytes; paths are relative to where it is
+    """All settings of a gateway. A megabyte is 1,048,576 bytes; paths are relative to the folder where it is
     started."""
 
     data: Path = Path("rewind-data")
-    """Folder of the data, one file per Message VPN. Made if it is not there; one gateway at a time may use
-    it."""
+    """Folder of the data, with one file per Message VPN. Created if it does not exist; one gateway at a time may
+    use it."""
 
     allow_anonymous_beyond_loopback: bool = False
-    """Whether clients without a name may come from other machines. Off: an open gateway on a network is
-    seldom meant."""
+    """Whether clients without a name may connect from other machines. Off, because an open gateway on a network is
+    seldom intended."""
 
     listeners: Annotated[tuple[Listener, ...], Field(alias="listener")] = (Listener(),)
-    """Where AMQP clients are accepted."""
+    """Where AMQP clients connect."""
 
     admin: AdminListener = field(default_factory=AdminListener)
-    """Where administrators are."""
+    """Where administrators connect."""
 
     users: Annotated[dict[UserName, User], Field(alias="user")] = field(default_factory=dict)
     """Users by name. With none, everyone on this machine may do everything."""
 
     vpns: Annotated[dict[VpnName, Vpn], Field(alias="vpn")] = field(default_factory=default_vpns)
-    """Message VPNs by name; `default` is there even if it is not named."""
+    """Message VPNs by name; `default` always exists."""
 
     limits: Limits = field(default_factory=Limits)
     """Bounds."""

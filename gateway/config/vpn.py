@@ -139,38 +139,39 @@ Advertised = Annotated[str, AfterValidator(_advertised)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VpnStore:
     """A Message VPN whose messages are in PostgreSQL (15 or later) in place of a file in the data folder. Several
-    gateways may name the same one: one of them is active, the others wait for it. Needs the extra
-    `rewind[postgresql]`."""
+    gateways may name the same database: one of them is active, the others wait to take over. Needs the extra
+    `rewind-gateway[postgresql]`."""
 
     url: StoreUrl
-    """The database, as libpq writes it; with several hosts and `target_session_attrs=read-write` whichever is the
-    primary. The Message VPN has a schema of its own in it, `rewind_NAME`. A password in here is shown nowhere."""
+    """The database, as libpq writes it; with several hosts and `target_session_attrs=read-write` the current
+    primary. The Message VPN has a schema of its own in it, `rewind_NAME`. A password in the URL is shown nowhere."""
 
     password_file: Path | None = None
-    """A file that holds the password, in place of one in `url`, for where secrets are mounted as files. Read at each
+    """A file that holds the password, in place of one in `url`, where secrets are mounted as files. Read at each
     connect."""
 
     read_url: StoreUrl | None = None
-    """The same database on a hot standby, where history is read then: replays cost the primary nothing. What the
-    standby has not replayed, or does not give, is read from the primary. None reads where it writes."""
+    """The same database on a hot standby, for reading history: replays then cost the primary nothing. Messages that the
+    standby does not have yet are read from the primary. Without it, history is read from the primary."""
 
     standby_reads: bool = False
-    """Whether this gateway, while another one is active, serves readers of the log and of streams from the standby at
-    `read_url`. They get what the active gateway has told of, a second or two later at most where the standby keeps up.
-    Whoever wants anything else is sent to the active gateway, as without it."""
+    """Whether this gateway, while another one is active, serves readers of the log and of streams from the standby
+    at `read_url`. They get the messages that the active gateway has confirmed, at most a second or two later if the
+    standby keeps up. All other clients are sent to the active gateway."""
 
     require_standby: bool = False
-    """Whether messages are refused while a commit would be on one machine only, as no synchronous standby answers.
-    Off takes them and raises an alarm, so that the loss of a standby stops nobody."""
+    """Whether messages are refused while no synchronous standby answers, so that a commit would be on one machine
+    only. Off accepts them and raises an alarm, so that the loss of a standby stops nobody."""
 
     lease_seconds: Annotated[int, Field(ge=2, le=3_600)] = 5
-    """Seconds since the newest commit after which nothing more is delivered until one succeeds: another gateway may
-    have taken over. One that waits takes over a second later from one that was stopped. The writer commits each second,
-    so less than 2 would stop deliveries for nothing; more makes others wait longer. The same for all gateways."""
+    """Seconds since the newest commit after which nothing is delivered until a commit succeeds: another gateway may
+    have taken over. A waiting gateway takes over from a hung one shortly after this time. The writer commits each
+    second, so less than 2 would stop deliveries for nothing; more makes a takeover slower. Must be the same on all
+    gateways."""
 
     advertise: Advertised | None = None
-    """HOST:PORT that clients of gateways which wait are sent to while this one is active. The first listener's, if
-    none is named: of one that is bound to every address, this machine's name."""
+    """HOST:PORT to which waiting gateways send clients while this one is active. By default the first listener's;
+    if that is bound to every address, this machine's name."""
 
 
 def _peer_url(text: str) -> str:
@@ -205,41 +206,42 @@ TargetLabel = Annotated[str, AfterValidator(_label)]
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """Another gateway, or any AMQP 1.0 broker, that `rewind replay copy --at LABEL` may publish copies to. Named here
-    alone: nobody who may ask for a copy makes the gateway connect anywhere else."""
+    """Another gateway, or any AMQP 1.0 broker, to which `rewind replay copy --at LABEL` may publish copies. Only the
+    configuration can name one, so that users who may copy cannot make the gateway connect anywhere else."""
 
     url: PeerUrl
-    """`amqp://HOST:PORT` or, with TLS, `amqps://HOST:PORT`; 5672 and 5671 where no port is named. A password goes over
-    `amqp://` in clear."""
+    """`amqp://HOST:PORT` or, with TLS, `amqps://HOST:PORT`; by default port 5672 or 5671. `amqp://` sends the password
+    in clear."""
 
     vpn: VpnName | None = None
-    """The Message VPN there. None leaves that to the peer."""
+    """The Message VPN there. Without it the peer decides."""
 
     user: Annotated[str, Field(min_length=1)] | None = None
-    """As whom copies are published there, by SASL PLAIN. None comes without a name."""
+    """The user who publishes the copies there, by SASL PLAIN. Without it the gateway connects anonymously."""
 
     password_file: Path | None = None
     """A file that holds the password. Read at each connect, and shown nowhere."""
 
     tls_ca: Path | None = None
-    """Authorities, in PEM, that the peer's certificate has to come from. None trusts those of this machine."""
+    """Authorities, in PEM, that must have signed the peer's certificate. Without it, those that this machine trusts."""
 
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """A rule of retention, for some topics of the replay log. Of the rules that match a topic the first one holds; what
-    none matches is under the log's own bounds alone. What leaves the log is delivered where it lies on a queue."""
+    """A retention rule for some topics of the replay log. The first rule that matches a topic applies; topics
+    without a rule have the log's own limits only. Messages that leave the log are still delivered from the queues
+    that have them."""
 
     topics: Annotated[tuple[TopicFilter, ...], Field(min_length=1)]
     """Topic subscriptions, `!` before an exception."""
 
     max_age_hours: Quota = 0
-    """Hours after which a message of theirs is trimmed, looked at once a minute. 0 is no bound but the others."""
+    """Hours after which their messages are trimmed, checked once a minute. 0 sets no limit."""
 
     quota_mb: Quota = 0
-    """Megabytes of the disk that theirs may take; the oldest are trimmed behind, and no publisher waits for it. 0 is
-    no bound but the others."""
+    """Megabytes of the disk that their messages may take; the oldest are trimmed soon after, and no publisher waits
+    for that. 0 sets no limit."""
 
 
 @table
@@ -255,37 +257,37 @@ class ReplayLog:
     """Whether messages are added to it. Off keeps what it has, to be replayed, and takes nothing new."""
 
     read: bool = True
-    """Whether it can be replayed and read. Off, it is filled all the same, for a time when it can."""
+    """Whether it can be replayed and read. Off, it still takes messages, to be read later."""
 
     quota_mb: Quota = 0
-    """Megabytes the log may take of the disk: each message counts with its share of the file's pages. 0 is no
-    bound but the disk. The oldest messages are trimmed near it; those still on a queue are delivered all the same, and
-    count no longer."""
+    """Megabytes the log may take of the disk: each message counts with its share of the file's pages. 0 sets no
+    limit but the disk's. From 90 % on the oldest messages are trimmed; those still on a queue are delivered, but no
+    longer count."""
 
     wait_for_room_seconds: Quota = 10
-    """Seconds for which a publisher waits at the quota while trimming makes no room at all; then it is refused. 10,
+    """Seconds that a publisher waits at the quota while trimming makes no room at all; then its message is refused. 10,
     because a burst ends sooner and a client's own timeout comes later. 0 refuses at once."""
 
     max_age_hours: Quota = 0
-    """Hours after which a message is trimmed, looked at once a minute. 0 is no bound but the quota."""
+    """Hours after which a message is trimmed, checked once a minute. 0 sets no limit but the quota."""
 
     topics: tuple[TopicFilter, ...] = ()
-    """Topic subscriptions the log takes, `!` before an exception; none takes every topic. A log for some
-    topics only lasts longer on the same disk."""
+    """Topic subscriptions that the log takes, `!` before an exception; empty takes every topic. A log of some topics
+    reaches further back on the same disk."""
 
     keep_until_archived: bool = False
-    """Whether nothing is trimmed, by quota, age or an administrator, before `rewind archive` has it. A log that
-    is full then takes nothing new, and publishers are told. Off, because it needs an archiver that keeps up."""
+    """Whether messages are trimmed, by quota, age or an administrator, only after `rewind archive` has them. A log
+    that is full then refuses new messages. Off, because it needs an archiver that keeps up."""
 
     filtered: bool = True
-    """Whether `topics` are heeded, where there are any. Off keeps the list for later, and takes every topic."""
+    """Whether `topics` is applied. Off keeps the list for later, and takes every topic."""
 
     promote_direct: bool = False
     """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
     for keeping."""
 
     retention: Annotated[tuple[Retention, ...], Field(max_length=100)] = ()
-    """Rules for some topics. At most 100, as each is looked at for a topic that was not seen lately."""
+    """Rules for some topics. At most 100, as each is checked for a topic that was not seen lately."""
 
     replay_temporary: bool = True
     """Whether temporary endpoints can be replayed. On, because a short-lived reader is a common use; Solace
@@ -296,20 +298,20 @@ class ReplayLog:
     subcode 147."""
 
     index: tuple[PropertyName, ...] = ()
-    """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or
-    an application property's name. None, because each takes about 15 us of every message; a start by another
-    reads the log from its beginning, and so it does for messages from before the property was named here."""
+    """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or an
+    application property's name. None, because each takes about 15 us of every message; a start by any other
+    property reads the log from its beginning, and so does a search for messages older than this setting."""
 
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedLog:
-    """The archive of a Message VPN's replay log, which `rewind archive` keeps. What was trimmed from the log is read
-    from there, by log readers, streams and replays, as if it were in the log still. Needs the extra `archive`."""
+    """The archive of a Message VPN's replay log, which `rewind archive` writes. Log readers, streams and replays
+    read trimmed messages from there, as if they were still in the log. Needs the extra `archive`."""
 
     place: Annotated[ArchivePlace, Field(alias="from")]
-    """A folder, or a URI that pyarrow's file systems take, such as `s3://bucket/folder?region=eu-west-1`; what
-    `rewind archive` has as `--to`. Keys of a bucket belong in the environment, not here."""
+    """A folder, or a URI that pyarrow's file systems take, such as `s3://bucket/folder?region=eu-west-1`: the `--to` of
+    `rewind archive`. Keys of a bucket belong in the environment, not here."""
 
 
 @table
@@ -323,7 +325,7 @@ class Queue:
     number of readers, each from its own start; nothing is ever removed by reading it."""
 
     subscriptions: tuple[TopicFilter, ...] = ()
-    """Topics the queue attracts, besides what is sent to it by name; `!` before an exception."""
+    """Topics that the queue attracts, besides messages sent to it by name; `!` before an exception."""
 
     @property
     def settings(self) -> EndpointSettings:
@@ -351,29 +353,29 @@ class Vpn:
     """Most levels in a topic. 128, as Solace has it; matching walks them one by one."""
 
     max_endpoints: Count = 20_000
-    """Queues, streams and topic endpoints, temporary ones among them. Each costs some kilobytes of memory, and clients
-    make them; what the configuration names is made all the same."""
+    """Queues, streams and topic endpoints, including temporary ones. Each costs some kilobytes of memory, and
+    clients can make them; those that the configuration names are always made."""
 
     max_subscriptions_per_user: Count = 2_000
-    """Durable subscriptions of one user. What is published for them is kept whether the user comes back or not."""
+    """Durable subscriptions of one user. Messages are kept for them whether the user comes back or not."""
 
     subscription_expiry_hours: Quota = 0
-    """Hours after which a topic endpoint that nobody receives from is deleted, with what lies there; at the earliest so
-    long after a start. 0 keeps it for ever, as messages that wait for somebody are not ours to throw away."""
+    """Hours after which a topic endpoint without a consumer is deleted, with its messages; counted anew from each
+    start. 0 keeps it for ever, as messages that wait for a consumer are not ours to delete."""
 
     replay_log: ReplayLog = field(default_factory=ReplayLog)
-    """What is kept for replay."""
+    """Its replay log."""
 
     store: VpnStore | None = None
-    """Where messages are kept, if not in a file of the data folder."""
+    """Where messages are stored, if not in a file of the data folder."""
 
     archive: ArchivedLog | None = None
-    """Where replays read on before the log begins."""
+    """Where replays read messages that the log no longer has."""
 
     replay_targets: Annotated[
         dict[TargetLabel, ReplayTarget], Field(alias="replay_target", max_length=100)
     ] = field(default_factory=dict)
-    """Where copies of history may go beside this Message VPN, by label. At most 100."""
+    """Other places for copies of history, by label. At most 100."""
 
     queues: Annotated[dict[QueueName, Queue], Field(alias="queue")] = field(default_factory=dict)
     """Queues by name."""

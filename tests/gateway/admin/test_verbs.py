@@ -68,15 +68,15 @@ def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
 def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
     """State, depth, consumers, oldest message and replay; what is zero, unset or a default is behind `--all`."""
     rewind("queue", "create", "q", "--set", "maxBindCount=2")
-    assert _labels(rewind("queue", "show", "q")) == ["queue", "messages", "consumers", "maximum consumers"]
+    assert _labels(rewind("queue", "show", "q")) == ["queue", "messages", "consumers", "max consumers"]
     client.sender("q").send_all([data(0), data(1)])
     first = ["queue", "messages", "size", "oldest message", "consumers"]
-    assert _labels(rewind("queue", "show", "q")) == [*first, "maximum consumers"]
+    assert _labels(rewind("queue", "show", "q")) == [*first, "max consumers"]
     rewind("replay", "start", "q", "--yes")
     shown = rewind("queue", "show", "q")
     assert _labels(shown)[:6] == [*first, "replay"]
     assert "replays failed" not in shown
-    assert re.search(r"^maximum consumers +2$", shown, re.MULTILINE)
+    assert re.search(r"^max consumers +2$", shown, re.MULTILINE)
     state = rewind("status")
     assert _labels(state)[:6] == [
         "message VPN", "state", "replay log usage", "oldest logged message", "clients", "endpoints",

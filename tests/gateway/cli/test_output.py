@@ -112,11 +112,12 @@ def test_a_heading_is_words() -> None:
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("maxBindCount", "maximum consumers"),
+        ("maxBindCount", "max consumers"),
         ("spooledMsgCount", "messages"),
         ("wholeFromTimeMs", "whole from"),
         ("deadMsgQueue", "dead message queue"),
         ("somethingNewMs", "something new"),
+        ("maxMsgSize", "max message size"),
     ],
 )
 def test_a_line_of_an_object_is_called_in_words(
