@@ -324,7 +324,7 @@ class SignIn:
         self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_open(scope["path"]):
+        if not self._is_open(scope["path"]):
             request = Request(scope)
             try:
                 scope[_CALLER] = await _caller_of(self._users, request)

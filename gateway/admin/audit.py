@@ -63,9 +63,6 @@ class AuditLog:
         self._lines = PeerLines(time.monotonic, lines.BURST, lines.PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         asked = asked_of(scope)
         is_client = scope["path"].startswith(CLIENTS_ROOT)
         is_kept = not is_client and scope["path"] != SIGN_IN

@@ -378,7 +378,7 @@ class HttpConnection(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         seconds = {_Phase.HEAD: HEAD_S, _Phase.REST: REST_S}.get(phase)
-        self._timer = self.loop.call_later(seconds, self._end) if seconds is not None else None
+        self._timer = self.loop.call_later(seconds, self.transport.close) if seconds is not None else None
 
     def _now(self) -> _Phase:
         if self.conn.their_state is h11.IDLE:
@@ -387,6 +387,3 @@ class HttpConnection(H11Protocol):
             )  # the cycle is None until the first one
             return _Phase.HEAD if has_begun else _Phase.IDLE
         return _Phase.REST if self.cycle and self.cycle.response_complete else _Phase.REQUEST
-
-    def _end(self) -> None:
-        self.transport.close()

@@ -15,9 +15,9 @@ Source: Prometheus, "Exposition formats": the lines of one metric stand together
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from math import inf, nan
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
@@ -127,41 +127,36 @@ def _escaped(label: str) -> str:
 TURN: Final = 50
 """Endpoints looked at in one turn of the loop: under a millisecond."""
 
-_VPN: Final = ["vpn"]
-
 _ACTIVE: Final = "1 where this gateway has the Message VPN's store, 0 where it waits for another."
 
 
 class _Families:
-    """One scrape's numbers; a collector that gives them out."""
+    """One scrape's numbers, each with its labels; a collector that gives them out."""
 
     def __init__(self) -> None:
-        self._found: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-        self._histograms: dict[str, HistogramMetricFamily] = {}
+        self._found: dict[str, Any] = {}
 
-    def gauge(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
+    def gauge(self, name: str, text: str, value: float, **labels: str) -> None:
         """Add a number that goes up and down."""
-        family = self._found.get(name)
-        if family is None:
-            family = self._found[name] = GaugeMetricFamily(name, text, labels=labels)
-        family.add_metric(values, value)
+        self._family(GaugeMetricFamily, name, text, labels).add_metric([*labels.values()], value)
 
-    def counter(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
+    def counter(self, name: str, text: str, value: float, **labels: str) -> None:
         """Add a number that only rises; its name ends in ``_total`` by itself."""
+        self._family(CounterMetricFamily, name, text, labels).add_metric([*labels.values()], value)
+
+    def histogram(self, name: str, text: str, seen: Histogram, **labels: str) -> None:
+        """Add how often a number lay in which range."""
+        family = self._family(HistogramMetricFamily, name, text, labels)
+        family.add_metric([*labels.values()], seen.cumulative(), seen.total)
+
+    def _family(self, kind: Callable[..., Metric], name: str, text: str, labels: Iterable[str]) -> Any:
         family = self._found.get(name)
         if family is None:
-            family = self._found[name] = CounterMetricFamily(name, text, labels=labels)
-        family.add_metric(values, value)
-
-    def histogram(self, name: str, text: str, labels: list[str], values: list[str], seen: Histogram) -> None:
-        """Add how often a number lay in which range."""
-        family = self._histograms.get(name)
-        if family is None:
-            family = self._histograms[name] = HistogramMetricFamily(name, text, labels=labels)
-        family.add_metric(values, seen.cumulative(), seen.total)
+            family = self._found[name] = kind(name, text, labels=[*labels])
+        return family
 
     def collect(self) -> Iterable[Metric]:
-        return [*self._found.values(), *self._histograms.values()]
+        return [*self._found.values()]
 
 
 def metrics_routes() -> list[LazyRoute]:
@@ -178,19 +173,13 @@ def metrics_routes() -> list[LazyRoute]:
     async def metrics(request: Request) -> Response:
         lag.watch()
         families = _Families()
-        families.histogram("rewind_loop_lag_seconds", "How late the event loop was.", [], [], lag.seconds)
+        families.histogram("rewind_loop_lag_seconds", "How late the event loop was.", lag.seconds)
         for condition, count in REFUSALS.items():
-            families.counter(
-                "rewind_refusals", "Refusals by AMQP condition.", ["condition"], [condition], count
-            )
-        families.counter(
-            "rewind_log_lines_dropped", "Log lines that nobody took in time.", [], [], COUNTS.dropped
-        )
+            families.counter("rewind_refusals", "Refusals by AMQP condition.", count, condition=condition)
+        families.counter("rewind_log_lines_dropped", "Log lines that nobody took in time.", COUNTS.dropped)
         families.counter(
             "rewind_log_lines_held_back",
             "Log lines that one connection, or one address, had too many of.",
-            [],
-            [],
             COUNTS.held_back,
         )
         resources = resources_of(request)
@@ -207,9 +196,8 @@ def metrics_routes() -> list[LazyRoute]:
                 families.gauge(
                     "rewind_log_oldest_message_timestamp_seconds",
                     "When the oldest message of the log arrived, since the epoch.",
-                    _VPN,
-                    [name],
                     oldest_ms / 1_000,
+                    vpn=name,
                 )
             states = dict.fromkeys(ReplayState, 0)
             for number, endpoint in enumerate(list(broker.endpoints.values())):
@@ -219,11 +207,7 @@ def metrics_routes() -> list[LazyRoute]:
                 series.add(name, endpoint, broker.log.next_id)
             for state, count in states.items():
                 families.gauge(
-                    "rewind_replays",
-                    "Endpoints by state of replay.",
-                    ["vpn", "state"],
-                    [name, state.value],
-                    count,
+                    "rewind_replays", "Endpoints by state of replay.", count, vpn=name, state=state.value
                 )
 
         def render() -> bytes:
@@ -248,38 +232,30 @@ def metrics_routes() -> list[LazyRoute]:
 def _add_peers(families: _Families, resources: Resources) -> None:
     ledger = resources.gateway.ledger
     for name in resources.waiting:
-        families.gauge("rewind_vpn_active", _ACTIVE, _VPN, [name], 0)
+        families.gauge("rewind_vpn_active", _ACTIVE, 0, vpn=name)
     for kind, size_bytes in ledger.held.items():
-        families.gauge(
-            "rewind_held_bytes", "What clients make the gateway hold.", ["kind"], [kind], size_bytes
-        )
-    families.gauge(
-        "rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", [], [], ledger.limit_bytes
-    )
+        families.gauge("rewind_held_bytes", "What clients make the gateway hold.", size_bytes, kind=kind)
+    families.gauge("rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", ledger.limit_bytes)
     families.gauge(
         "rewind_wire_loops_info",
         "What runs once a message on the wire, native or python and why; always 1.",
-        ["loops"],
-        [resources.gateway.wire_loops],
         1,
+        loops=resources.gateway.wire_loops,
     )
     for limit, count in resources.gateway.refused_connections.items():
         families.counter(
-            "rewind_refused_connections", "Connections refused, by the limit.", ["limit"], [limit], count
+            "rewind_refused_connections", "Connections refused, by the limit.", count, limit=limit
         )
     for outcome, count in resources.gateway.span_counts.items():
         families.counter(
             "rewind_telemetry_spans",
             "Spans by what became of them: exported, dropped for want of room, failed at the collector.",
-            ["outcome"],
-            [outcome],
             count,
+            outcome=outcome,
         )
     families.counter(
         "rewind_relieved_connections",
         "Connections closed as those that held the most, while publishers waited for room.",
-        [],
-        [],
         ledger.closed_connections,
     )
 
@@ -295,7 +271,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         (
             "rewind_direct_dropped_messages",
             "Direct messages that nobody took.",
-            vpn.counters.direct_dropped_messages,
+            counters.direct_dropped_messages,
         ),
         (
             "rewind_dead_discarded_messages",
@@ -313,7 +289,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ),
         ("rewind_archive_read_failures", "Reads that the archive, or a file of it, failed.", reads.failures),
     ):
-        families.counter(metric, text, _VPN, [name], value)
+        families.counter(metric, text, value, vpn=name)
     for metric, text, seen in (
         ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.committer.commit_seconds),
         ("rewind_commit_messages", "Messages published in one transaction.", counters.commit_messages),
@@ -323,7 +299,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             reads.seconds,
         ),
     ):
-        families.histogram(metric, text, _VPN, [name], seen)
+        families.histogram(metric, text, seen, vpn=name)
     for metric, text, value in (
         ("rewind_vpn_active", _ACTIVE, 1),
         ("rewind_store_up", "1 unless the last write failed.", int(vpn.committer.problem is None)),
@@ -354,14 +330,14 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
         ("rewind_log_readers", "Log and stream readers.", len(vpn.readers.log_feeds)),
     ):
-        families.gauge(metric, text, _VPN, [name], value)
+        families.gauge(metric, text, value, vpn=name)
     _add_sizing(families, vpn)
     families.gauge(
         "rewind_store_info",
         "What keeps the data, with its version; always 1.",
-        ["vpn", "engine"],
-        [name, vpn.engine],
         1,
+        vpn=name,
+        engine=vpn.engine,
     )
 
 
@@ -395,4 +371,4 @@ def _add_sizing(families: _Families, vpn: MessageVpn) -> None:
             else plan.disk_full_in_ms / 1_000,
         ),
     ):
-        families.gauge(metric, text, _VPN, [vpn.name], value)
+        families.gauge(metric, text, value, vpn=vpn.name)

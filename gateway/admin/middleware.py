@@ -1,5 +1,6 @@
 """
-What each request passes before its operation is looked for: by which name it calls, and how large its body is.
+What each request passes before its operation is looked for: by which name it calls, and how large its body is. Requests
+are all of HTTP: the server has neither WebSockets nor ASGI's lifespan.
 
 A page from anywhere can have a browser send requests to this machine. Where its name was made to lead here (DNS
 rebinding), the browser takes the answers for the page's own; but it says in ``Host`` by which name it called, and in
@@ -41,11 +42,10 @@ class CalledBy:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            refused = _refusal(scope, self._settings())
-            if refused is not None:
-                await told(Request(scope), refused)(scope, receive, send)
-                return
+        refused = _refusal(scope, self._settings())
+        if refused is not None:
+            await told(Request(scope), refused)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
 
@@ -110,7 +110,7 @@ class BoundedBodies:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == STREAMED:
+        if scope["path"] == STREAMED:
             await self._app(scope, receive, send)
             return
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -171,7 +171,7 @@ class BoundedSignIns:
         self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != SESSION or scope["method"] != "POST":
+        if scope["path"] != SESSION or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
         client = scope.get("client")
@@ -238,9 +238,8 @@ class EncodedPaths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(ROOT):
-            raw: bytes = scope.get("raw_path") or b""
-            path = raw.partition(b"?")[0].decode("ascii", "replace")
-            if path.startswith(ROOT):
-                scope = {**scope, "path": path}
+        raw: bytes = scope.get("raw_path") or b""
+        path = raw.partition(b"?")[0].decode("ascii", "replace")
+        if scope["path"].startswith(ROOT) and path.startswith(ROOT):
+            scope = {**scope, "path": path}
         await self._app(scope, receive, send)

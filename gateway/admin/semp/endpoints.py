@@ -21,8 +21,6 @@ from gateway.admin.semp.envelope import Answer, Body, InVpn, Pattern, answer, do
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
-    QUEUES,
-    TOPIC_ENDPOINTS,
     Name,
     check_log,
     logged_id,
@@ -42,6 +40,7 @@ from gateway.core.endpoint.settings import (
     SettingType,
     Unit,
 )
+from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ConsumerLink
 from store.errors import ReadFailed
 
@@ -314,11 +313,21 @@ class Collection(NamedTuple):
     right: rights.Right
     """To administer one of them."""
 
+    def find(self, request: Request, vpn: str, name: str) -> tuple[Administration, Endpoint]:
+        """
+        The endpoint that a request is about, and its Message VPN.
 
-COLLECTIONS: Final = (
-    Collection("queues", QUEUES, rights.QUEUE),
-    Collection("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
-)
+        Raises:
+            SempError: NOT_FOUND, there is no such Message VPN.
+            Refused: NOT_FOUND, it has no endpoint of this name and these kinds.
+        """
+        administration = vpn_of(request, vpn)
+        return administration, administration.find(name, *self.kinds)
+
+
+QUEUES: Final = Collection("queues", (EndpointKind.QUEUE, EndpointKind.STREAM), rights.QUEUE)
+TOPIC_ENDPOINTS: Final = Collection("topicEndpoints", (EndpointKind.TOPIC_ENDPOINT,), rights.TOPIC_ENDPOINT)
+COLLECTIONS: Final = (QUEUES, TOPIC_ENDPOINTS)
 
 CHANGE: Final = "Change what is named; what lies on it stays"
 
@@ -415,8 +424,7 @@ async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpo
 
 @_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, summary=CHANGE, responses=one(QUEUE))
 async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
-    administration = vpn_of(request, vpn)
-    endpoint = administration.find(name, *QUEUES)
+    administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.change(endpoint, body.settings(endpoint.settings))
     return answer(request, configured(endpoint, vpn))
 
@@ -425,8 +433,7 @@ async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBo
     "/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, summary=CHANGE, responses=one(TOPIC_ENDPOINT)
 )
 async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: TopicEndpointBody) -> Answer:
-    administration = vpn_of(request, vpn)
-    endpoint = administration.find(name, *TOPIC_ENDPOINTS)
+    administration, endpoint = TOPIC_ENDPOINTS.find(request, vpn, name)
     if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
         await administration.change_topic(endpoint, body.topic)
     await administration.change(endpoint, body.settings(endpoint.settings))
@@ -440,8 +447,8 @@ async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: T
     responses=listed(SUBSCRIPTION),
 )
 async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-    topics = vpn_of(request, vpn).find(name, *QUEUES).subscriptions
-    return await paging.answer(request, topics, lambda topic: _subscription(vpn, name, topic))
+    _, endpoint = QUEUES.find(request, vpn, name)
+    return await paging.answer(request, endpoint.subscriptions, lambda topic: _subscription(vpn, name, topic))
 
 
 @_CONFIG.post(
@@ -451,8 +458,8 @@ async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) 
     responses=one(SUBSCRIPTION),
 )
 async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
-    administration = vpn_of(request, vpn)
-    await administration.subscribe(administration.find(name, *QUEUES), body.subscriptionTopic)
+    administration, endpoint = QUEUES.find(request, vpn, name)
+    await administration.subscribe(endpoint, body.subscriptionTopic)
     return answer(request, _subscription(vpn, name, body.subscriptionTopic))
 
 
@@ -463,8 +470,8 @@ async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscripti
     responses=done,
 )
 async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
-    administration = vpn_of(request, vpn)
-    await administration.unsubscribe(administration.find(name, *QUEUES), topic)
+    administration, endpoint = QUEUES.find(request, vpn, name)
+    await administration.unsubscribe(endpoint, topic)
     return answer(request)
 
 
@@ -474,7 +481,7 @@ def _subscription(vpn: str, queue: str, topic: str) -> dict[str, Any]:
 
 def _add_configured(collection: Collection, shown: type) -> None:
     """List, show and delete the endpoints of a collection, as they are configured."""
-    path, kinds, right = f"/{collection.name}", collection.kinds, collection.right
+    path, right = f"/{collection.name}", collection.right
 
     @_CONFIG.get(path, rights.WHOLE_VPN, summary=f"All {collection.name}", responses=listed(shown))
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
@@ -485,32 +492,33 @@ def _add_configured(collection: Collection, shown: type) -> None:
             return None if endpoint is None else configured(endpoint, vpn)
 
         async with resources_of(request).listing.page():
-            return await paging.answer(request, _names(broker, kinds), show)
+            return await paging.answer(request, _names(broker, collection), show)
 
     @_CONFIG.get(path + "/{name}", right, summary=f"One of the {collection.name}", responses=one(shown))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        return answer(request, paging.shown(configured(vpn_of(request, vpn).find(name, *kinds), vpn)))
+        _, endpoint = collection.find(request, vpn, name)
+        return answer(request, paging.shown(configured(endpoint, vpn)))
 
     @_CONFIG.delete(path + "/{name}", right, summary="Delete it with what lies on it", responses=done)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
-        administration = vpn_of(request, vpn)
-        await administration.delete(administration.find(name, *kinds))
+        administration, endpoint = collection.find(request, vpn, name)
+        await administration.delete(endpoint)
         return answer(request)
 
 
-def _names(broker: Broker, kinds: tuple[EndpointKind, ...]) -> list[str]:
-    return [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+def _names(broker: Broker, collection: Collection) -> list[str]:
+    return [name for name, endpoint in broker.endpoints.items() if endpoint.kind in collection.kinds]
 
 
 def _add_monitored(collection: Collection) -> None:
     """What goes on at the endpoints of a collection: their state, consumers and depth."""
-    path, kinds, right = f"/{collection.name}", collection.kinds, collection.right
+    path, kind, right = f"/{collection.name}", collection.kinds[0], collection.right
 
     @_MONITOR.get(
         path,
         rights.WHOLE_VPN,
         summary=f"All {collection.name}, with their replays",
-        responses=listed(MONITORED[kinds[0]]),
+        responses=listed(MONITORED[kind]),
     )
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
@@ -523,12 +531,12 @@ def _add_monitored(collection: Collection) -> None:
             return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())
 
         async with resources_of(request).listing.page():
-            return await paging.answer(request, _names(broker, kinds), show)
+            return await paging.answer(request, _names(broker, collection), show)
 
-    @_MONITOR.get(path + "/{name}", right, summary="One of them", responses=one(MONITORED_ALONE[kinds[0]]))
+    @_MONITOR.get(path + "/{name}", right, summary="One of them", responses=one(MONITORED_ALONE[kind]))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        running, endpoint = administration.vpn, administration.find(name, *kinds)
+        administration, endpoint = collection.find(request, vpn, name)
+        running = administration.vpn
         oldest_ms: int | None = None
         # The rest is known all the same, also while the store is out of reach.
         with suppress(ReadFailed, TimeoutError):
@@ -538,10 +546,11 @@ def _add_monitored(collection: Collection) -> None:
         return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
 
     @_MONITOR.get(
-        path + "/{name}/txFlows", right, summary="Consumers bound to it", responses=listed(FLOWS[kinds[0]])
+        path + "/{name}/txFlows", right, summary="Consumers bound to it", responses=listed(FLOWS[kind])
     )
     async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        found = _flows(vpn_of(request, vpn).find(name, *kinds), vpn)
+        _, endpoint = collection.find(request, vpn, name)
+        found = _flows(endpoint, vpn)
         return await paging.answer(request, found, found.get)
 
     @_MONITOR.get(
@@ -551,8 +560,8 @@ def _add_monitored(collection: Collection) -> None:
         responses=one(DEPTHS),
     )
     async def depths(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint, found = administration.find(name, *kinds), administration.vpn.depths
+        administration, endpoint = collection.find(request, vpn, name)
+        found = administration.vpn.depths
         shown: _Depths = {
             "msgVpnName": vpn,
             "intervalMs": found.interval_ms,
@@ -619,14 +628,14 @@ def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
 
 def _add_actions(collection: Collection) -> None:
     """Purge an endpoint, or copy a message to it."""
-    path, kinds, right = f"/{collection.name}/{{name}}", collection.kinds, collection.right
+    path, right = f"/{collection.name}/{{name}}", collection.right
 
     @_ACTION.put(
         f"{path}/deleteMsgs", right, summary="Drop what lies on it; the log keeps it", responses=one(PURGED)
     )
     async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
-        administration = vpn_of(request, vpn)
-        count = await administration.purge(administration.find(name, *kinds))
+        administration, endpoint = collection.find(request, vpn, name)
+        count = await administration.purge(endpoint)
         return answer(request, {"deletedMsgCount": count})
 
     @_ACTION.put(
@@ -639,9 +648,9 @@ def _add_actions(collection: Collection) -> None:
         body: CopyMessage,
         administrator: Annotated[Administrator, Depends(administrator_of)],
     ) -> Answer:
-        administration = vpn_of(request, vpn)
+        vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)
-        endpoint = administration.find(name, *kinds)
+        administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
         matches = endpoint.topics.matches
 

@@ -40,7 +40,7 @@ from gateway.admin.semp.envelope import (
     resource,
 )
 from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.resources import Name, log_of, vpn_of, while_waiting
+from gateway.admin.semp.resources import Name, log_of, while_waiting
 from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
@@ -477,7 +477,7 @@ ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
 
 
 def _add_messages(collection: Collection) -> None:
-    path, kinds, right = f"/{collection.name}/{{name}}/msgs", collection.kinds, collection.right
+    path, right = f"/{collection.name}/{{name}}/msgs", collection.right
 
     @_MONITOR.get(
         path,
@@ -486,8 +486,8 @@ def _add_messages(collection: Collection) -> None:
         responses=listed(ENDPOINT_MESSAGE),
     )
     async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint, running = administration.find(name, *kinds), administration.vpn
+        administration, endpoint = collection.find(request, vpn, name)
+        running = administration.vpn
         if paging.where:
             raise SempError("INVALID_PARAMETER", "What lies on an endpoint is not chosen from by `where`.")
         position, _ = place_of(paging.after) or (1, 0)
@@ -512,8 +512,7 @@ def _add_messages(collection: Collection) -> None:
     async def one_message(
         request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
     ) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = administration.find(name, *kinds)
+        administration, endpoint = collection.find(request, vpn, name)
         row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
         if row is None:
             raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")

@@ -15,13 +15,12 @@ from amqp_ext.replay_start.filter_value import with_modifiers
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
-from gateway.admin.semp.endpoints import COLLECTIONS, Collection
+from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
 from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, done, listed, one, resource
 from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
-    QUEUES,
     Name,
     check_log,
     log_of,
@@ -244,14 +243,13 @@ PREVIEW: Final = resource("ReplayPreview", _Preview)
 
 
 def _add_replays(collection: Collection) -> None:
-    path, kinds, right = f"/{collection.name}/{{name}}", collection.kinds, collection.right
+    path, right = f"/{collection.name}/{{name}}", collection.right
 
     @_ACTION.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
     async def start_replay(
         request: Request, vpn: Name, name: Name, body: GuardedReplay, administrator: _Asking
     ) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = administration.find(name, *kinds)
+        administration, endpoint = collection.find(request, vpn, name)
         resolved = await administration.start_replay(
             endpoint,
             body.place(),
@@ -278,8 +276,7 @@ def _add_replays(collection: Collection) -> None:
         responses=one(PREVIEW),
     )
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = administration.find(name, *kinds)
+        administration, endpoint = collection.find(request, vpn, name)
         preview = await while_waiting(
             request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
         )
@@ -289,9 +286,9 @@ def _add_replays(collection: Collection) -> None:
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
-        administration = vpn_of(request, vpn)
+        administration, endpoint = collection.find(request, vpn, name)
         force = body is not None and body.forceComplete
-        await administration.cancel_replay(administration.find(name, *kinds), force_complete=force)
+        await administration.cancel_replay(endpoint, force_complete=force)
         return answer(request)
 
 
@@ -471,10 +468,8 @@ async def dead(
         Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
     ] = "both",
 ) -> Answer:
-    administration = vpn_of(request, vpn)
-    running = administration.vpn
-    endpoint = administration.find(name, *QUEUES)
-    groups = await while_waiting(request, count_dead(running.listing, endpoint, by))
+    administration, endpoint = QUEUES.find(request, vpn, name)
+    groups = await while_waiting(request, count_dead(administration.vpn.listing, endpoint, by))
     found = {
         f"{reason}\n{origin}": {
             "msgVpnName": vpn,

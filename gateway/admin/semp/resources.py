@@ -16,7 +16,6 @@ from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.paging import ListingPace
-from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.role import WaitingVpn
@@ -25,9 +24,6 @@ T = TypeVar("T")
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""
-
-QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
-TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
 
 MAX_ID: Final = 2**63 - 1
 

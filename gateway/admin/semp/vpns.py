@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_type_hints
 
 from fastapi import Request
 from pydantic import Field
@@ -308,7 +308,7 @@ def _active(vpn: MessageVpn, clients: int, wire_loops: str) -> _State:
 
 def _waiting(vpn: WaitingVpn, wire_loops: str) -> _State:
     """Nothing is known here of what is in it."""
-    return {
+    known = {
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
         "state": "standby",
@@ -318,19 +318,8 @@ def _waiting(vpn: WaitingVpn, wire_loops: str) -> _State:
         "storeDurability": None,
         "storeConfirmedAge": None,
         "wireLoops": wire_loops,
-        "clientCount": 0,
-        "endpointCount": 0,
-        "msgReplayInitializingCount": 0,
-        "msgReplayActiveCount": 0,
-        "msgReplayPendingCompleteCount": 0,
-        "msgReplayFailedCount": 0,
-        "lastMsgId": 0,
-        "publishedMsgCount": 0,
-        "publishedBytes": 0,
-        "settledMsgCount": 0,
-        "pendingBytes": 0,
-        "directDroppedMsgCount": 0,
     }
+    return cast("_State", {**dict.fromkeys(get_type_hints(_State), 0), **known})
 
 
 def _alarm(alarm: Alarm, vpn: str) -> _Alarm:

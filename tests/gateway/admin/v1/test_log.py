@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -60,6 +60,13 @@ def raw(api: Api, path: str, *headers: str) -> Iterator[socket.socket]:
     with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
         sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", f"Host: {url.netloc}", *headers, "", ""]).encode())
         yield sock
+
+
+def begun(stack: ExitStack, api: Api) -> socket.socket:
+    """A reader whose events have begun."""
+    sock = stack.enter_context(raw(api, "/v1/log", f"Accept: {TYPE}"))
+    wait_for_head(sock)
+    return sock
 
 
 def wait_for_head(sock: socket.socket) -> None:
@@ -284,9 +291,8 @@ def test_readers_are_counted_and_ended_as_other_clients_are(
     monkeypatch.setattr(http_clients, "MOST_CLIENTS_PER_USER", 2)
     gateway = start()
     api = administer(gateway)
-    with raw(api, "/v1/log", f"Accept: {TYPE}") as one, raw(api, "/v1/log", f"Accept: {TYPE}") as two:
-        wait_for_head(one)
-        wait_for_head(two)
+    with ExitStack() as stack:
+        one, _ = (begun(stack, api) for _ in range(2))  # one after the other, so that the first is `one`
         shown = api.done("GET", "monitor", "/clients")
         assert [found["clientUsername"] for found in shown] == ["anonymous"] * 2
         third = api.http.get("/v1/log")
