@@ -1,4 +1,7 @@
-"""Flows that ask for our state, in raw frames (AMQP 1.0 sections 2.6.7 and 2.7.4)."""
+"""
+Flows that ask for our state, and credit that a consumer takes back, in raw frames (AMQP 1.0 sections 2.6.7 and
+2.7.4).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.frames import FLOW, OPEN, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
 from tests.support.messages import body_of, data
 from tests.support.peer import Peer
+from tests.support.running import RunningGateway
 
 
 def flow(*link: Any, drain: bool | None = None, echo: bool | None = None, properties: Any = None) -> bytes:
@@ -156,3 +160,22 @@ def test_a_flow_that_makes_no_sense_harms_nobody_else(opened: Opened, sent: byte
     peer.send(sent)
     nothing_more(other)
     assert OPEN not in {kept.code for kept in other._kept}
+
+
+@pytest.mark.parametrize("drain", [True, None])
+def test_a_peer_that_gave_less_than_was_sent_is_told_what_was_sent(
+    gateway: RunningGateway, drain: bool | None
+) -> None:
+    """fe2o3-amqp drains by what it has looked at, which may be less than has come: no credit is left, and none owed."""
+    host, _, port = gateway.address.rpartition(":")
+    with Peer.opened((host, int(port))) as peer:
+        peer.attach_sender("queue://orders")
+        for _ in range(2):
+            peer.publish(b"one")
+        own = peer.attach_receiver("queue://orders", credit=2).field(1)
+        peer.skip_to(TRANSFER)
+        peer.skip_to(TRANSFER)
+        seen = [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW), UInt(1), UInt(1), UInt(0), None, drain, True]
+        peer.send(frame(FLOW, seen))
+        said = peer.expect(FLOW)
+        assert (said.field(4), said.field(5), said.field(6)) == (own, 2, 0)

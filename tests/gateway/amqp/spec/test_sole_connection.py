@@ -27,6 +27,7 @@ DETECTION = Symbol("sole-connection-detection-policy")
 FAILED = Symbol("amqp:connection-establishment-failed")
 REFUSE, CLOSE_EXISTING = UInt(0), UInt(1)
 NOT_SAID = object()
+DISPLACING = [(None, CLOSE_EXISTING), (CLOSE_EXISTING, CLOSE_EXISTING)]
 
 
 class Connecting:
@@ -92,42 +93,33 @@ def was_displaced(peer: ScriptedPeer) -> bool:
     return closed.field(0).value[2][Symbol("sole-connection-enforcement")] is True
 
 
-@pytest.mark.parametrize("policy", [NOT_SAID, REFUSE, CLOSE_EXISTING])
+@pytest.mark.parametrize("policy", [None, NOT_SAID, REFUSE, CLOSE_EXISTING])
 def test_it_is_offered_to_who_asks(connect: Connect, policy: Any) -> None:
-    """With the detection policy, which is strong."""
+    """With the detection policy, which is strong. Who does not ask is not alone: two connections of one are usual."""
     peer, opened = connect(policy)
-    assert SOLE in opened.field(7)
-    assert opened.field(9)[DETECTION] == 0
+    is_asked = policy is not None
+    assert (SOLE in opened.field(7)) is is_asked
+    assert opened.field(9, {}).get(DETECTION) == (0 if is_asked else None)
+    if not is_asked:
+        assert is_open(connect()[0])
     assert is_open(peer)
 
 
-def test_it_is_not_offered_to_who_does_not_ask(connect: Connect) -> None:
-    """Nor kept: two connections of one container are usual."""
-    (first, opened), (second, _) = connect(), connect()
-    assert SOLE not in opened.field(7)
-    assert DETECTION not in opened.field(9, {})
-    assert is_open(first)
-    assert is_open(second)
-
-
-@pytest.mark.parametrize("older", [None, NOT_SAID, REFUSE])
-@pytest.mark.parametrize("newer", [NOT_SAID, REFUSE])
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [*((older, newer) for older in (None, NOT_SAID, REFUSE) for newer in (NOT_SAID, REFUSE)), *DISPLACING],
+)
 @pytest.mark.parametrize("listener", [0, 1])
-def test_refuse_connection(connect: Connect, older: Any, newer: Any, listener: int) -> None:
-    """The newer one is refused, also where it is the only one that asks, and whichever listener it comes by."""
+def test_the_policies(connect: Connect, older: Any, newer: Any, listener: int) -> None:
+    """The newer one is refused, or the older one is closed, also where it asks for nothing, whatever the listener."""
     first, _ = connect(older)
-    assert was_refused(*connect(newer, listener=listener))
-    assert is_open(first)
-
-
-@pytest.mark.parametrize("older", [None, CLOSE_EXISTING])
-@pytest.mark.parametrize("listener", [0, 1])
-def test_close_existing(connect: Connect, older: Any, listener: int) -> None:
-    """The older one is closed."""
-    first, _ = connect(older)
-    second, _ = connect(CLOSE_EXISTING, listener=listener)
-    assert was_displaced(first)
-    assert is_open(second)
+    second, opened = connect(newer, listener=listener)
+    if (older, newer) in DISPLACING:
+        assert was_displaced(first)
+        assert is_open(second)
+    else:
+        assert was_refused(second, opened)
+        assert is_open(first)
 
 
 def test_the_older_one_s_policy_is_in_force(connect: Connect) -> None:
@@ -152,28 +144,24 @@ def test_none_is_closed_for_one_that_is_refused(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING])
-@pytest.mark.parametrize("other", ["bob", None])
-def test_another_user_s_container_id_is_another(connect: Connect, policy: Any, other: str | None) -> None:
-    """Nobody closes or keeps out a connection of a user whom he is not, by its container-id: he has one of his own."""
-    first, _ = connect(policy, user="ann")
-    second, _ = connect(policy, user=other)
-    assert is_open(first)
-    assert is_open(second)
-
-
-def test_another_container_id_is_another(connect: Connect) -> None:
-    """Of the same user, too."""
-    first, _ = connect(REFUSE)
-    second, _ = connect(REFUSE, container="other")
-    assert is_open(first)
-    assert is_open(second)
-
-
-def test_who_has_no_container_id_is_not_alone(connect: Connect) -> None:
-    """An empty one is many people's: the capability is not offered."""
-    first, opened = connect(REFUSE, container="")
-    second, _ = connect(REFUSE, container="")
-    assert SOLE not in (opened.field(7) or ())
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"user": "ann"}, {"user": "bob"}),
+        ({"user": "ann"}, {"user": None}),
+        ({}, {"container": "other"}),
+        ({"container": ""}, {"container": ""}),
+    ],
+    ids=["another user", "anonymous", "another container", "no container"],
+)
+def test_others_stay(connect: Connect, policy: Any, one: dict[str, Any], other: dict[str, Any]) -> None:
+    """
+    Nobody closes or keeps out a connection of a user whom he is not, by its container-id: he has one of his own. An
+    empty one is many people's: the capability is not offered.
+    """
+    first, opened = connect(policy, **one)
+    second, _ = connect(policy, **other)
+    assert (SOLE in (opened.field(7) or ())) is (one.get("container") != "")
     assert is_open(first)
     assert is_open(second)
 
