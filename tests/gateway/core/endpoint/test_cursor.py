@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -62,60 +63,27 @@ def test_a_cursor_is_done_with_its_floor_and_its_ranges_in_whatever_order_they_c
     assert restored.ranges == added.ranges
 
 
-@given(floor=st.integers(0, LAST), given_spans=many_spans, first=ids, length=st.integers(0, 15))
-def test_gaps_are_the_runs_of_ids_that_are_not_done(
-    floor: int, given_spans: list[tuple[int, int]], first: int, length: int
+@pytest.mark.parametrize(
+    ("floor", "ranges"), [(3, [(6, 8), (10, 10), (14, 20)]), (0, []), (0, [(2, 24)]), (20, [(22, 22)])]
+)
+def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each(
+    floor: int, ranges: list[tuple[int, int]]
 ) -> None:
-    cursor = Cursor(floor, given_spans)
-    last = first + length
-    gaps = list(cursor.gaps(first, last))
-    assert ids_of(gaps) == {i for i in range(first, last + 1) if not cursor.is_done(i)}
-    assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(gaps))
-    assert all(begin <= end for begin, end in gaps)
-
-
-@given(floor=st.integers(0, LAST), given_spans=many_spans, message=st.integers(0, LAST + 5))
-def test_the_next_open_id_is_the_first_that_is_not_done(
-    floor: int, given_spans: list[tuple[int, int]], message: int
-) -> None:
-    cursor = Cursor(floor, given_spans)
-    assert cursor.next_open(message) == next(
-        i for i in range(message, 2 * LAST) if i > cursor.floor and not cursor.is_done(i)
-    )
-
-
-@given(given_spans=many_spans, message=st.integers(0, LAST + 5), shortest=st.integers(1, 10))
-def test_the_next_range_is_the_first_one_behind_an_id_that_is_long_enough(
-    given_spans: list[tuple[int, int]], message: int, shortest: int
-) -> None:
-    cursor = Cursor(0, given_spans)
-    long_enough = [first for first, last in cursor.ranges if first > message and last - first + 1 >= shortest]
-    assert cursor.next_range(message, shortest) == min(long_enough, default=None)
-
-
-def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each() -> None:
     """At the edges of every range, and between them."""
-    cursor = Cursor(3, [(6, 8), (10, 10), (14, 20)])
-    done = {1, 2, 3, 6, 7, 8, 10, *range(14, 21)}
+    cursor = Cursor(floor, ranges)
+    done = {*range(1, floor + 1), *ids_of(ranges)}
     assert done_ids(cursor) == done
-    for first in range(1, 25):
-        assert cursor.next_open(first) == next(i for i in range(first, 30) if i not in done)
+    for first in range(1, 27):
+        assert cursor.next_open(first) == next(i for i in range(first, 40) if i not in done)
         assert cursor.has_done_after(first) == any(i >= first for i in done)
-        for last in range(first, 25):
+        for last in range(first, 27):
             gaps = list(cursor.gaps(first, last))
             assert ids_of(gaps) == set(range(first, last + 1)) - done
+            assert all(begin <= end for begin, end in gaps)
             assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(gaps))
         for shortest in (1, 2, 3, 4, 7, 8):
-            found = [begin for begin, end in cursor.ranges if begin > first and end - begin + 1 >= shortest]
+            found = [begin for begin, end in ranges if begin > first and end - begin + 1 >= shortest]
             assert cursor.next_range(first, shortest) == min(found, default=None)
-
-
-@given(floor=st.integers(0, LAST), given_spans=many_spans, message=st.integers(1, LAST + 5))
-def test_whether_anything_is_done_from_an_id_on(
-    floor: int, given_spans: list[tuple[int, int]], message: int
-) -> None:
-    cursor = Cursor(floor, given_spans)
-    assert cursor.has_done_after(message) == any(cursor.is_done(i) for i in range(message, LAST + 10))
 
 
 @given(opened=st.sets(ids), asked=st.sets(ids, min_size=1), data=st.data())
@@ -151,30 +119,6 @@ def test_what_is_done_already_changes_nothing() -> None:
 
 
 # --- what is written ------------------------------------------------------------------------------------------------
-
-
-def test_a_stuck_message_leaves_one_range_behind_it() -> None:
-    cursor = Cursor(0)
-    cursor.load(range(1, 1001))
-    for i in range(2, 1000):
-        cursor.settle([i])
-    assert (cursor.floor, cursor.ranges) == (0, [(2, 999)])
-    assert cursor.change() == CursorChange(None, {2: 999})
-    cursor.settle([1])
-    assert (cursor.floor, cursor.ranges) == (999, [])
-    assert cursor.change() == CursorChange(999, {2: None})
-    assert cursor.change() == CursorChange(None, {}), "it is written once"
-
-
-def test_a_range_reaches_from_one_open_message_to_the_next() -> None:
-    cursor = Cursor(0)
-    cursor.load([10, 20, 30, 40])
-    cursor.settle([20, 30])
-    assert cursor.ranges == [(11, 39)]
-    cursor.settle([40])
-    assert cursor.ranges == [(11, 40)], "behind the last one nothing is known"
-    cursor.settle([10])
-    assert cursor.floor == 40
 
 
 def test_ranges_that_a_transaction_left_touching_are_one_after_a_start_and_are_written_so() -> None:

@@ -11,9 +11,10 @@ from tests.gateway.core.machines.world import Sizes
 
 
 @pytest.fixture
-def machine() -> Iterator[EndpointMachine]:
-    """One whose rules are called by hand; everything it has checks of is checked in the end."""
+def machine(request: pytest.FixtureRequest) -> Iterator[EndpointMachine]:
+    """One whose rules are called by hand (see ``sized``); everything it has checks of is checked in the end."""
+    sizes, history = getattr(request, "param", (Sizes(), 0))
     machine = EndpointMachine()
-    machine.start(sizes=Sizes())
+    machine.start(sizes=sizes, history=history)
     yield machine
     machine.teardown()

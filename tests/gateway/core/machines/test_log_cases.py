@@ -1,5 +1,5 @@
 """
-What the machine of the log found of rules of retention, told one by one.
+What the machine of the log found, told one by one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ A_AND_B = (RetentionRule(("b/x",), quota_bytes=100), RetentionRule(("a/>",), quo
 
 
 @pytest.fixture
-def machine() -> Iterator[LogMachine]:
+def machine(request: pytest.FixtureRequest) -> Iterator[LogMachine]:
     """One without rules whose steps are called by hand; everything it has checks of is checked in the end."""
     machine = LogMachine()
-    machine.start(sizes=Sizes())
+    machine.start(sizes=getattr(request, "param", Sizes()))
     yield machine
     machine.teardown()
 
@@ -121,3 +121,31 @@ def test_a_start_where_messages_are_about_to_leave_is_refused(
         machine.world.reader.read(len(machine.world.reader.waiting))
         machine.world.loop.run()
     assert told == [code, 1, 1]
+
+
+def test_a_point_made_again_survives_a_full_disk(machine: LogMachine) -> None:
+    """Where a point's deletion and another of its name could not be written, the first is there as before."""
+    machine.make_point("one", is_prompt=False)
+    machine.settle_down()
+    before = machine.world.broker.points["one"]
+    machine.delete_point(pick=0)
+    machine.make_point("one", is_prompt=False)
+    machine.disk_fails(count=2, is_write=True)
+    machine.world.loop.run()
+    assert machine.world.broker.points == {"one": before}
+
+
+@pytest.mark.parametrize(
+    "machine", [Sizes(window=1, page_rows=1, tail_bytes=1, ahead=1, quantum=1)], indirect=True
+)
+def test_what_comes_while_a_start_is_looked_for_is_live_where_there_was_nothing_before(
+    machine: LogMachine,
+) -> None:
+    """A log that is empty when a reader's start is resolved has no last message before live for it."""
+    machine.read_log((">",), ReplayStart(StartKind.BEGINNING), 0, Missing.FAIL, is_prompt=False)
+    publish(machine, "a/x", 1)
+    machine.settle_down()
+    (reader,) = machine.world.log_consumers
+    machine.credit(pick=0, credit=5)
+    machine.settle_down()
+    assert (reader.received, reader.marked) == ([1], [])
