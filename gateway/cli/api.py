@@ -132,6 +132,10 @@ class Api:
         """Carry out the action that ``names`` lead to, and return what the gateway says of it; see ``ask``."""
         return self.ask("PUT", "action", *names, body=body).get("data")
 
+    def configure(self, method: str, *names: str, body: Any = None) -> Any:
+        """Make, change or delete what ``names`` lead to, and return what the gateway says of it; see ``ask``."""
+        return self.ask(method, "config", *names, body=body).get("data")
+
     def ask_all(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Send a request about more than one Message VPN; see ``ask``."""
         return self._ask(method, f"/SEMP/v2/{path}", body, {})

@@ -137,8 +137,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
 
 
 def _change(api: Api, attribute: str, value: bool | int, sentence: str) -> None:
-    data = api.ask("PATCH", "config", *_LOG, body={attribute: value})["data"]
-    api.done(data, sentence)
+    api.done(api.configure("PATCH", *_LOG, body={attribute: value}), sentence)
 
 
 @verb(
@@ -204,15 +203,14 @@ def list_topics(api: Api) -> None:
 @verb(topic_filter, "add", click.argument("topic"))
 def add_topic(api: Api, topic: str) -> None:
     """Have it take TOPIC, while the filter is on."""
-    data = api.ask("POST", "config", *_FILTER, body={"topicFilterSubscription": topic})["data"]
+    data = api.configure("POST", *_FILTER, body={"topicFilterSubscription": topic})
     api.done(data, f"the filter has {topic}")
 
 
 @verb(topic_filter, "remove", click.argument("topic"))
 def remove_topic(api: Api, topic: str) -> None:
     """Take TOPIC out of the filter."""
-    answer = api.ask("DELETE", "config", *_FILTER, topic)
-    api.done(answer.get("data"), f"the filter has {topic} no longer")
+    api.done(api.configure("DELETE", *_FILTER, topic), f"the filter has {topic} no longer")
 
 
 @verb(topic_filter, "on")

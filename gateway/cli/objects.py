@@ -110,13 +110,13 @@ def vpn_show(api: Api) -> None:
 @verb(vpn, "enable")
 def vpn_enable(api: Api) -> None:
     """Let clients in."""
-    api.done(api.ask("PATCH", "config", body={"enabled": True})["data"], f"{api.vpn} is enabled")
+    api.done(api.configure("PATCH", body={"enabled": True}), f"{api.vpn} is enabled")
 
 
 @verb(vpn, "disable")
 def vpn_disable(api: Api) -> None:
     """Disconnect its clients and let none in."""
-    api.done(api.ask("PATCH", "config", body={"enabled": False})["data"], f"{api.vpn} is disabled")
+    api.done(api.configure("PATCH", body={"enabled": False}), f"{api.vpn} is disabled")
 
 
 @verb(vpn, "create")
@@ -128,7 +128,7 @@ def vpn_create(api: Api) -> None:
 @verb(vpn, "delete")
 def vpn_delete(api: Api) -> None:
     """Delete it and its file, if it is disabled and empty."""
-    api.done(api.ask("DELETE", "config").get("data"), f"{api.vpn} is deleted")
+    api.done(api.configure("DELETE"), f"{api.vpn} is deleted")
 
 
 @click.command()
@@ -188,13 +188,13 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
     )
     def change(api: Api, name: str, attributes: tuple[str, ...]) -> None:
         """Change attributes; what lies on it stays."""
-        data = api.ask("PATCH", "config", collection, name, body=_attributes(attributes))["data"]
+        data = api.configure("PATCH", collection, name, body=_attributes(attributes))
         api.done(data, f"{name} is changed")
 
     @verb(group, "delete", _name)
     def delete(api: Api, name: str) -> None:
         """Delete it with what lies on it."""
-        api.done(api.ask("DELETE", "config", collection, name).get("data"), f"{name} is deleted")
+        api.done(api.configure("DELETE", collection, name), f"{name} is deleted")
 
     @verb(group, "purge", _name)
     def purge(api: Api, name: str) -> None:
@@ -225,14 +225,14 @@ topic_endpoint = _endpoint_group("topic-endpoint", "topicEndpoints", "topicEndpo
 def create_queue(api: Api, name: str, attributes: tuple[str, ...]) -> None:
     """Make a queue; `--set kind=stream` makes a stream."""
     body = {"queueName": name, **_attributes(attributes)}
-    api.done(api.ask("POST", "config", "queues", body=body)["data"], f"{name} is made")
+    api.done(api.configure("POST", "queues", body=body), f"{name} is made")
 
 
 @verb(topic_endpoint, "create", _name, _topic, _set)
 def create_topic_endpoint(api: Api, name: str, topic: str, attributes: tuple[str, ...]) -> None:
     """Make a durable topic endpoint for TOPIC, which a link of this NAME takes."""
     body = {"topicEndpointName": name, "topic": topic, **_attributes(attributes)}
-    api.done(api.ask("POST", "config", "topicEndpoints", body=body)["data"], f"{name} is made")
+    api.done(api.configure("POST", "topicEndpoints", body=body), f"{name} is made")
 
 
 @click.group()
@@ -251,15 +251,15 @@ def list_subscriptions(api: Api, queue_name: str) -> None:
 def add_subscription(api: Api, queue_name: str, topic: str) -> None:
     """Have QUEUE attract TOPIC."""
     body = {"subscriptionTopic": topic}
-    data = api.ask("POST", "config", "queues", queue_name, "subscriptions", body=body)["data"]
+    data = api.configure("POST", "queues", queue_name, "subscriptions", body=body)
     api.done(data, f"{queue_name} subscribes to {topic}")
 
 
 @verb(subscription, "remove", _queue, _topic)
 def remove_subscription(api: Api, queue_name: str, topic: str) -> None:
     """Have QUEUE attract TOPIC no longer; what came stays."""
-    answer = api.ask("DELETE", "config", "queues", queue_name, "subscriptions", topic)
-    api.done(answer.get("data"), f"{queue_name} no longer subscribes to {topic}")
+    data = api.configure("DELETE", "queues", queue_name, "subscriptions", topic)
+    api.done(data, f"{queue_name} no longer subscribes to {topic}")
 
 
 @click.group()
@@ -283,14 +283,14 @@ def list_points(api: Api) -> None:
 def create_point(api: Api, name: str, start: str) -> None:
     """Name a place in the log."""
     body = {"replayPointName": name, "start": start}
-    data = api.ask("POST", "config", "replayPoints", body=body)["data"]
+    data = api.configure("POST", "replayPoints", body=body)
     api.done(data, f"{name} is before message {data['msgId']}")
 
 
 @verb(point, "delete", _name)
 def delete_point(api: Api, name: str) -> None:
     """Take a name away."""
-    api.done(api.ask("DELETE", "config", "replayPoints", name).get("data"), f"{name} is deleted")
+    api.done(api.configure("DELETE", "replayPoints", name), f"{name} is deleted")
 
 
 @click.group()

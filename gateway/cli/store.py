@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +39,9 @@ _data = click.option(
     show_default=True,
     help="Folder of the gateway's data.",
 )
-_vpn = click.option("--vpn", metavar="NAME", default="default", show_default=True, help="The Message VPN.")
+DEFAULT_VPN: Final = "default"
+
+_vpn = click.option("--vpn", metavar="NAME", default=DEFAULT_VPN, show_default=True, help="The Message VPN.")
 _password_file = click.option(
     "--password-file",
     type=click.Path(path_type=Path),
@@ -172,7 +174,7 @@ def renew_store(place: str, vpn: str, password_file: Path | None, skip_ids: int 
     VPN's file in one, or the url of a PostgreSQL database.
     """
     with _told_to_the_user(), ExitStack() as stack:
-        tables = _opened(stack, set(), password_file, place, _vpn_of(place) or vpn, None, is_target=False)
+        tables = _Places(stack, password_file).open(place, _vpn_of(place) or vpn)
         before, log = renew(tables, skip_ids)
         click.echo(f"{tables.place}: {_renewed(before, log)}")
 
@@ -215,10 +217,9 @@ def copy_store(
     checked, and FROM is closed: no gateway opens it any more, because the copy goes on with the ids of its log.
     """
     with _told_to_the_user(), ExitStack() as stack:
-        held: set[Path] = set()
-        opened = partial(_opened, stack, held, password_file)
-        given = opened(source, vpn, None, is_target=False)
-        wanted = opened(target, to_vpn or vpn, _vpn_of(source), is_target=True)
+        places = _Places(stack, password_file)
+        given = places.open(source, vpn or DEFAULT_VPN)
+        wanted = places.open(target, to_vpn or vpn or _vpn_of(source) or DEFAULT_VPN, is_target=True)
         began = time.monotonic()
         shown = began
 
@@ -249,46 +250,39 @@ def _vpn_of(place: str) -> str | None:
     return Path(place).stem if "://" not in place and Path(place).suffix == ".db" else None
 
 
-def _opened(
-    stack: ExitStack,
-    held: set[Path],
-    password_file: Path | None,
-    place: str,
-    vpn: str | None,
-    other_vpn: str | None,
-    *,
-    is_target: bool,
-) -> StoreTables:
-    """
-    A store that no gateway uses meanwhile.
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Opens stores that no gateway uses meanwhile, until ``stack`` is closed."""
 
-    Args:
-        held: Data folders that are held already.
-        other_vpn: What the Message VPN is called where it comes from.
-    """
-    name = vpn or other_vpn or "default"
-    if "://" in place:
-        with needing(*_POSTGRESQL):
-            from store.postgresql.copies import PostgresTables  # noqa: PLC0415 - it needs an extra
-            from store.postgresql.database import Database  # noqa: PLC0415
-        found = PostgresTables(Database(place, password_file), name, is_target=is_target)
-        stack.callback(found.close)
-        return found
-    from store.sqlite.copies import SqliteTables  # noqa: PLC0415 - see above
-    from store.sqlite.store import message_file  # noqa: PLC0415
+    stack: ExitStack
+    password_file: Path | None
+    held: set[Path] = field(default_factory=set)
+    """Data folders that are held."""
 
-    path = Path(place)
-    is_file = path.suffix == ".db" and not path.is_dir()
-    file = path if is_file else message_file(path, name)
-    if not is_target and not file.is_file():
-        raise StoreError("cannot copy", file, "there is no such file", "Say --vpn as the gateway has it")
-    folder = file.parent.resolve()
-    if folder not in held:
-        stack.enter_context(_held(folder))
-        held.add(folder)
-    tables = SqliteTables(file, is_target=is_target)
-    stack.callback(tables.close)
-    return tables
+    def open(self, place: str, vpn: str, *, is_target: bool = False) -> StoreTables:
+        """The store of a Message VPN at a place: a data folder, a file in one, or a url."""
+        if "://" in place:
+            with needing(*_POSTGRESQL):
+                from store.postgresql.copies import PostgresTables  # noqa: PLC0415 - it needs an extra
+                from store.postgresql.database import Database  # noqa: PLC0415
+            found = PostgresTables(Database(place, self.password_file), vpn, is_target=is_target)
+            self.stack.callback(found.close)
+            return found
+        from store.sqlite.copies import SqliteTables  # noqa: PLC0415 - see above
+        from store.sqlite.store import message_file  # noqa: PLC0415
+
+        path = Path(place)
+        is_file = path.suffix == ".db" and not path.is_dir()
+        file = path if is_file else message_file(path, vpn)
+        if not is_target and not file.is_file():
+            raise StoreError("cannot copy", file, "there is no such file", "Say --vpn as the gateway has it")
+        folder = file.parent.resolve()
+        if folder not in self.held:
+            self.stack.enter_context(_held(folder))
+            self.held.add(folder)
+        tables = SqliteTables(file, is_target=is_target)
+        self.stack.callback(tables.close)
+        return tables
 
 
 @contextmanager
