@@ -95,10 +95,13 @@ def to_a_full_queue(start: Start, opened_at: Any) -> Any:
     return attach
 
 
-def test_a_message_that_is_not_taken_is_rejected(to_a_full_queue: Any) -> None:
+@pytest.mark.parametrize("knows_rejection", [True, False])
+def test_a_message_that_is_not_taken_is_rejected(to_a_full_queue: Any, knows_rejection: bool) -> None:
     """Where the source knows that outcome; else the link is detached with the error that it would have."""
-    assert to_a_full_queue(ACCEPTED_NAME, REJECTED_NAME).told() == "amqp:resource-limit-exceeded"
-    assert error_of(to_a_full_queue(ACCEPTED_NAME).skip_to(DETACH))[0] == "amqp:resource-limit-exceeded"
+    if knows_rejection:
+        assert to_a_full_queue(ACCEPTED_NAME, REJECTED_NAME).told() == "amqp:resource-limit-exceeded"
+    else:
+        assert error_of(to_a_full_queue(ACCEPTED_NAME).skip_to(DETACH))[0] == "amqp:resource-limit-exceeded"
 
 
 FLOW_STATE = [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW)]
