@@ -1,7 +1,16 @@
 """
-Copies of a store, whichever engines keep them: a store as its tables, copied row by row into another one; the mark
-that says whether a copy may go on with the ids of its log; a new generation for one that may not; and files that
-are there whole or not at all.
+Copies of a store, whichever engines keep them: a store copied row by row into another one, the mark that says whether a
+copy may go on with the ids of its log, and files that are there whole or not at all.
+
+Invariant: of all copies of a log, at most one goes on in its generation, so that an id that somebody was told of never
+becomes another message's. A backup is older than its log, which has given out ids since: whoever opens a backup as a
+store gets a log of another generation, however the backup came to its place. Copying a store with its generation closes
+it: its copy goes on. A copy that is not whole is no store yet.
+
+Nothing that was told of the old log's ids holds in a log of another generation. The gateway refuses a consumer that
+comes with an earlier replay id (``log-modified``), a Spark query finds its log made anew, and an archive belongs to
+another log. A plain offset names no generation. So the new log leaves out as many ids as the old one may have given out
+since the copy was made, and such an offset stands where the new messages begin.
 """
 
 from __future__ import annotations
@@ -138,7 +147,12 @@ class CopiedEntries(Protocol):
 
 
 class StoreTables(Protocol):
-    """An opened store that no gateway uses meanwhile; a target is made if there is none."""
+    """
+    An opened store that no gateway uses meanwhile; a target is made if there is none.
+
+    Messages and index entries are many: they are compared and copied by spans of ids. All other tables are small beside
+    them, and are copied whole at the end.
+    """
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
@@ -224,7 +238,7 @@ MARK_TABLE: Final = "copy_mark"
 
 
 class MarkState(StrEnum):
-    """What a store with a mark is."""
+    """What a store with a mark is. The mark is a table of one row; most stores have no such table."""
 
     BACKUP = "backup"
     """A copy of a log that went on: opened as a store, it gets a generation of its own."""
@@ -352,7 +366,14 @@ Step: TypeAlias = Callable[[str], None]
 
 
 class Copying:
-    """The copying of one store."""
+    """
+    The copying of one store: ids, generation, routes, cursors and all else stay.
+
+    It compares before it copies, span by span, so that a run that was ended at any moment goes on where it ended, and
+    so that it does no harm if the source was used in between. The target is marked as unfinished until all of it was
+    compared once more and found sound. Then the source is closed, and only after that the target is a store: at no
+    moment are there two stores that would go on with the ids of one generation.
+    """
 
     def __init__(
         self,

@@ -79,8 +79,12 @@ class CursorPart:
 
 def apply_priorities(tables: ShortTables, queues: Mapping[str, bool]) -> None:
     """
-    Bring stored endpoints to what is declared, inside the caller's transaction. One that changes takes some seconds for
-    each million messages on its routes.
+    Bring stored endpoints to what is declared, inside the caller's transaction and before anybody reads the store.
+
+    Invariant: what an endpoint whose settings say ``priorities`` still has is on routes with the priority that the
+    messages' headers say, and its cursor has a part for each priority; every other endpoint's has one part for all.
+    One that changes takes
+    some seconds for each million messages on its routes.
 
     Args:
         queues: Whether each one delivers by priority; the others stay as they are.

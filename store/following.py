@@ -87,7 +87,8 @@ class FollowedStore:
     """What is followed, as the ``Store`` (``store.ports``) of a Message VPN that reads and never writes."""
 
     def __init__(self, followed: Followed, told: ToldLog, definitions: ToldDefinitions) -> None:
-        self._followed = followed
+        self.place, self.engine, self.reader = followed.place, followed.engine, followed.reader
+        self.close = followed.close
         self.recovered = Recovered(
             told.log,
             list(definitions.streams),
@@ -98,18 +99,6 @@ class FollowedStore:
             retention=list(told.marks),
         )
 
-    @property
-    def place(self) -> str:
-        return self._followed.place
-
-    @property
-    def engine(self) -> str:
-        return self._followed.engine
-
-    @property
-    def reader(self) -> Reader:
-        return self._followed.reader
-
     def start_writer(self, on_commit: OnCommit) -> NoWriter:
         return NoWriter(on_commit)
 
@@ -119,9 +108,6 @@ class FollowedStore:
     def durability(self) -> Durability:
         return Durability.TWO_MACHINES
 
-    def close(self) -> None:
-        self._followed.close()
-
 
 class NoWriter:
     """The ``Writer`` of a store that another gateway writes: whatever has to be stored fails."""
@@ -129,10 +115,7 @@ class NoWriter:
     def __init__(self, on_commit: OnCommit) -> None:
         self._on_commit = on_commit
         self.commit_seconds = Histogram(())
-
-    @property
-    def confirmed_at(self) -> float | None:
-        return None
+        self.confirmed_at: float | None = None
 
     def submit(self, batch: Batch) -> None:
         self._on_commit([batch], _refused(batch))

@@ -17,6 +17,7 @@ from store.errors import WriteFailed
 from store.ports import UNDONE_BY_FAILURE, Batch, Histogram, OnCommit
 from store.recovery import RecoveredStore
 from store.tables import ShortTables
+from store.transaction import Before
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
@@ -175,6 +176,9 @@ class GroupCommit(ABC):
             batches.append(batch)
             size += batch.size_bytes
         return batches, False
+
+    def _before(self) -> Before:
+        return Before(self._garbage, self._routes.known, self._indexed, self._has_held)
 
     def _clean_up(self, commits: int, *, is_idle: bool) -> None:
         """

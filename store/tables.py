@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from gateway.core.model import RouteDefinition
 from store.property_index import IndexedSpan
@@ -119,4 +119,6 @@ class ShortTables(ABC):
                 self.ask("insert into indexed (property, first_id) values (?, ?)", name, last_id + 1)
 
 
-INSERT_ROUTE = "insert into route (number, priority, endpoints) values (?, ?, ?) on conflict do nothing"
+INSERT_ROUTE: Final = (
+    "insert into route (number, priority, endpoints) values (?, ?, ?) on conflict do nothing"
+)

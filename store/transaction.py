@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from gateway.core.effects import (
     AddReferences,
@@ -44,36 +44,35 @@ LooksAtMessages: TypeAlias = AddReferences | CountAttempts | TrimLog | EraseMess
 """Effects that look at messages, or at what is held: what came before them is written first."""
 
 
+class Before(NamedTuple):
+    """What a writer knows of its store before a transaction."""
+
+    garbage: Collection[DroppedCursor] = ()
+    """Cursors that were dropped and are still to be worked off."""
+    routes: Collection[int] = NOTHING_KNOWN
+    """Numbers of those that are known to be stored."""
+    indexed: Sequence[IndexedSpan] = ()
+    """Spans of the index that go on; nothing is made of messages where there is none."""
+    has_held: bool = True
+    """There may be messages that the log does not hold."""
+
+
 class StoreTransaction(ABC):
     """Collects the effects of one commit."""
 
     _moves: GatheredMoves
 
-    def __init__(
-        self,
-        *,
-        garbage: Sequence[DroppedCursor] = (),
-        routes: Collection[int] = NOTHING_KNOWN,
-        indexed: Sequence[IndexedSpan] = (),
-        has_held: bool = True,
-    ) -> None:
-        """
-        Args:
-            garbage: Cursors that were dropped and are still to be worked off.
-            routes: Numbers of those that are known to be stored.
-            indexed: Spans of the index that go on; nothing is made of messages where there is none.
-            has_held: There may be messages that the log does not hold.
-        """
-        self._indexed = indexed
+    def __init__(self, before: Before) -> None:
+        self._indexed = before.indexed
         self._entries: list[IndexEntry] = []
-        self._known_routes = routes
-        self._garbage = list(garbage)
-        self._dropped = {found.cursor for found in garbage}
+        self._known_routes = before.routes
+        self._garbage = list(before.garbage)
+        self._dropped = {found.cursor for found in before.garbage}
         self.new_garbage: list[DroppedCursor] = []
         """Cursors that were dropped."""
         self.new_routes: set[int] = set()
         """Routes that are stored from now on."""
-        self.has_held = has_held
+        self.has_held = before.has_held
         """Rows were written, or may exist, that the log does not hold."""
 
     def apply(self, effects: Iterable[Effect]) -> None:

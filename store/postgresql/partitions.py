@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import psycopg
@@ -157,8 +157,8 @@ class Partitions:
         self._wake = threading.Event()
         self._last_id = 0
         self._first_id = 0
-        self._erased: set[int] = set()
-        """Ids of messages whose old rows may be in their partitions still."""
+        self.erased_ids: set[int] = set()
+        """Of messages whose old rows may be in their partitions still: what is left of them is to be taken out."""
         self._has_looked = False
         """Whether what an earlier gateway has left behind was dropped."""
         self._is_closing = False
@@ -192,18 +192,10 @@ class Partitions:
         if self._is_due():
             self._wake.set()
 
-    def erased(self, ids: Collection[int]) -> None:
-        """The content of these is no more: what is left of their rows is to be taken out of their partitions."""
-        self._erased.update(ids)
-
     def with_erased(self) -> tuple[frozenset[int], list[Span]]:
         """Ids whose rows may have left something, and the partitions that they are in."""
-        ids = frozenset(self._erased)
+        ids = frozenset(self.erased_ids)
         return ids, [span for span in self._spans if any(span.first <= i < span.end for i in ids)]
-
-    def scrubbed(self, ids: Collection[int]) -> None:
-        """Nothing of these is left."""
-        self._erased.difference_update(ids)
 
     def connect_anew(self) -> None:
         """The writer had to: what is waited for here may be a server that was stopped."""

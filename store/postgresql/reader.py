@@ -283,11 +283,8 @@ class PostgresReader(PooledReader):
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @_reads
-    def messages(self, ids: Sequence[int]) -> list[Row]:
-        """These messages (rising ids), as many from the first on as a page holds."""
-        return self._messages(ids, with_held=True)
-
-    def _messages(self, ids: Sequence[int], *, with_held: bool) -> list[Row]:
+    def messages(self, ids: Sequence[int], *, with_held: bool = True) -> list[Row]:
+        """See ``store.ports.Reader``; ``with_held``: also those that endpoints alone hold."""
         wanted = list(ids[: min(self._page_rows, MOST_IDS)])
         if not wanted:
             return []
@@ -450,7 +447,7 @@ class PostgresReader(PooledReader):
         return [(number(message_id), _text(topic)) for message_id, topic in rows]
 
     def _logged(self, ids: Sequence[int]) -> list[Row]:
-        return self._messages(ids, with_held=False)
+        return self.messages(ids, with_held=False)
 
     def _indexed_ids(
         self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int

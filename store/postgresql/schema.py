@@ -1,4 +1,33 @@
-"""The tables of a Message VPN's schema in PostgreSQL, and the numbered migrations that make them."""
+"""
+The tables of a Message VPN's schema in PostgreSQL, and the migrations that make them.
+
+Shape, and why. What is not said here is as in ``store.sqlite.schema``:
+
+``message``     what the replay log holds, and that alone: one row a message, by id, never changed. Partitioned by id,
+                so that trimming drops whole partitions behind, and leaves nothing to be vacuumed; what a retention rule
+                takes out between others is deleted, and its place is vacuumed, or goes with the partition. Rows with
+                ids below the log's ``first_id`` are not there for any reader, even where their partition still is:
+                whoever reads says ``id >= first_id`` in the same statement. Partitions are named by the ids that they
+                hold (``store.postgresql.partitions``); they need not be of one size.
+``message_route_id_idx`` of each partition: the messages of a route, in the order of their ids.
+``held_message``  what endpoints alone hold: not logged by policy, or trimmed while one needed it. Trimming puts it
+                here, with the count of those that need it in ``held``; the last of them takes the row with it.
+``route``       ``endpoints`` as an array. One that no message names any more is dropped behind.
+``property_value``  by segments of ids, and trimmed by segments.
+``log``         one row, which every transaction changes, first of all that it does. Beside what SQLite's says:
+                ``epoch`` rises whenever a gateway takes the store over, ``commit_no`` counts commits, so that one
+                whose answer was lost is looked up; ``active`` is the HOST:PORT that the active gateway's clients use. A
+                transaction of a gateway that was deposed, or one that was done already, would make ``commit_no`` null,
+                which it must not be (``FENCE``). ``told_id`` is what ``last_id`` was before the newest commit: that
+                one was begun when the one before it was known to be as durable as any, and nobody takes back what a
+                standby has of it. So it bounds who reads on a standby, which may show a commit before its gateway has
+                told of it, or one that a failover undoes.
+``migration``   names of the migrations that were applied, in their order.
+
+All text is UTF-8 in the order of its bytes, and holds no U+0000, which PostgreSQL cannot store
+(``store.postgresql.database``). Rows that change often have room on their page for their next version, so that no index
+is written with them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
 """
-A hot standby of PostgreSQL, read: pages of history, so that they cost the primary nothing, and a whole Message VPN
-for a gateway that waits (``store.following``).
+A hot standby of PostgreSQL, read: pages of history for the active gateway, so that they cost the primary nothing, and a
+whole Message VPN for a gateway that waits (``store.following``).
+
+The standby is asked for the log: pages of it, searches in it, and counts. What changes with each delivery (attempts,
+what endpoints hold, the newest message) comes from the primary: a standby may be behind, and would tell of a past.
+Nothing is passed over, and nobody waits for a standby. Where it has not replayed yet what the caller was told of, does
+not answer, or fails in any other way, the page comes from the primary. The standby is then left alone for a while:
+where it was behind, for the ids that it did not have.
+
+A gateway that waits asks for the log's row now and then, as a standby takes no ``LISTEN``. It uses no index of
+properties: a commit of the active gateway may end one, and nobody tells the standby in time. Searches look at the
+messages.
 """
 
 from __future__ import annotations
@@ -146,9 +156,10 @@ class FollowedSchema:
         """
         self._database = database
         self._vpn = vpn
+        self.place = f"{database.place}, schema {schema_name(vpn)}"
         self._connection: Connection | None = None
         try:
-            self._engine = engine(self._connected())
+            self.engine = engine(self._connected())
             applied = [name for (name,) in self._rows(b"select name from migration")]
         except ReadFailed as error:
             self._disconnect()
@@ -167,16 +178,6 @@ class FollowedSchema:
             partial(database.connect, vpn, PURPOSE), vpn, options, largest_bytes=MAX_ID, is_standby=True
         )
         self.reader.known_marks = ()
-
-    @property
-    def place(self) -> str:
-        """The standby's address, and the schema."""
-        return f"{self._database.place}, schema {schema_name(self._vpn)}"
-
-    @property
-    def engine(self) -> str:
-        """PostgreSQL and the server's version."""
-        return self._engine
 
     def look(self) -> ToldLog:
         """See ``store.following.Followed``."""

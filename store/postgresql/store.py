@@ -19,7 +19,7 @@ import psycopg
 from store.copies import LogRow, check_whole, read_mark
 from store.cursors import apply_priorities
 from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
-from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
+from store.ports import Batch, Durability, OnCommit, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Database, bounded, engine, schema_name, stored_text
@@ -149,11 +149,11 @@ class PostgresStore:
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
         connection = taken.connection
-        self._found = recover(connection)
-        self._engine = engine(connection)
+        self.recovered = recover(connection)
+        self.place, self.engine = _place(database, vpn), engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
-        self._partitions.goes_on(self._found.log.next_id, self._found.log.first_id)
-        read_from = (vpn, options, self._found.largest_bytes, self._found.indexed)
+        self._partitions.goes_on(self.recovered.log.next_id, self.recovered.log.first_id)
+        read_from = (vpn, options, self.recovered.largest_bytes, self.recovered.indexed)
         connect = partial(database.connect, vpn, "reader")
         if read_database is database:
             self.reader = PostgresReader(connect, *read_from)
@@ -163,23 +163,8 @@ class PostgresStore:
             self.reader = StandbyReader(connect, *read_from, standby)
         # It commits by itself: others see that this gateway is well while it makes use of what it found.
         self._writer = PostgresWriter(
-            database, vpn, taken, self._found, self._partitions, self._told, self.reader.grow_largest
+            database, vpn, taken, self.recovered, self._partitions, self._told, self.reader.grow_largest
         )
-
-    @property
-    def place(self) -> str:
-        """The database's address, and the schema."""
-        return _place(self._database, self._vpn)
-
-    @property
-    def engine(self) -> str:
-        """PostgreSQL and the server's version."""
-        return self._engine
-
-    @property
-    def recovered(self) -> Recovered:
-        """What was found when it was opened."""
-        return self._found
 
     def start_writer(self, on_commit: OnCommit) -> PostgresWriter:
         """See ``store.ports.Store.start_writer``."""
@@ -203,7 +188,7 @@ class PostgresStore:
                 vacuum(connection, spans)
         except (psycopg.Error, OSError):
             return False
-        self._partitions.scrubbed(ids)
+        self._partitions.erased_ids.difference_update(ids)
         return True
 
     def _has_replayed(self, place: str, seconds: float) -> bool:

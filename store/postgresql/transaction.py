@@ -1,11 +1,13 @@
 """
-Effects turned into statements: one transaction's worth, made before anything of it is sent. Routes and the spans of the
-property index are written beside messages.
+Effects turned into PostgreSQL's statements: one transaction's worth, made before anything of it is sent.
+
+What the log's row says from now on is gathered, and goes into the statement that every transaction begins with
+(``schema.FENCE``). A few messages are an INSERT, which goes out in one pipeline with all the rest; many are a COPY.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.core.effects import AddReferences, CountAttempts, EraseMessages, Publication, TrimLog, TrimTopics
@@ -17,8 +19,8 @@ from store.postgresql.database import stored_text
 from store.postgresql.packed import checksums, copied
 from store.postgresql.statements import Connection, Copy, Statement, Step
 from store.postgresql.trimming import erased, leaves_held, trimmed
-from store.property_index import IndexedSpan, index_entries
-from store.transaction import NOTHING_KNOWN, LooksAtMessages, StoreTransaction
+from store.property_index import index_entries
+from store.transaction import Before, LooksAtMessages, StoreTransaction
 
 FEW: Final = 32
 """Messages that are an INSERT: more are quicker as a COPY, though that takes round trips of its own."""
@@ -69,16 +71,8 @@ COUNT_ATTEMPTS: Final = """
 class Transaction(StoreTransaction):
     """Collects the effects of one commit as statements."""
 
-    def __init__(
-        self,
-        *,
-        garbage: Sequence[DroppedCursor] = (),
-        routes: Collection[int] = NOTHING_KNOWN,
-        indexed: Sequence[IndexedSpan] = (),
-        has_held: bool = True,
-    ) -> None:
-        """See ``StoreTransaction``."""
-        super().__init__(garbage=garbage, routes=routes, indexed=indexed, has_held=has_held)
+    def __init__(self, before: Before) -> None:
+        super().__init__(before)
         self._steps: list[Step] = []
         self._logged: list[Row] = []
         self._held: list[Row] = []

@@ -1,7 +1,13 @@
 """
 Messages that leave the log of a schema, and messages whose content is erased.
 
-What is still needed is held from then on. The others are not deleted one by one: their partition is dropped.
+Trimming moves what is still needed to the held messages. It does not delete the others one by one: the log begins above
+them, and their partition is dropped once it is wholly below (``store.postgresql.partitions``). Only what a retention
+rule takes out between messages that stay is deleted.
+
+Erasing puts a marker in the place of the content, in the same row. PostgreSQL writes a row that changes anew, and
+leaves the old one where it was until ``vacuum`` has been there. Its archived write-ahead log, and base backups, have
+the old row still.
 """
 
 from __future__ import annotations

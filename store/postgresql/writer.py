@@ -106,7 +106,7 @@ class PostgresWriter(GroupCommit):
         self._epoch = taken.epoch
         self._commit_no = taken.commit_no
         self._known = taken.known
-        self._confirmed_at = taken.began
+        self.confirmed_at = taken.began
         self._partitions = partitions
         self._warnings: list[str] = []
         self._deposed: Deposed | None = None
@@ -119,11 +119,6 @@ class PostgresWriter(GroupCommit):
         self._watch.start()
         self._thread = threading.Thread(target=self._run, name=f"writer {vpn}", daemon=True)
         self._thread.start()
-
-    @property
-    def confirmed_at(self) -> float:
-        """See ``store.ports.Writer.confirmed_at``."""
-        return self._confirmed_at
 
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
@@ -155,7 +150,7 @@ class PostgresWriter(GroupCommit):
             if batches:
                 self._commit(batches)
                 commits += 1
-            elif time.monotonic() - self._confirmed_at >= HEARTBEAT_SECONDS:
+            elif time.monotonic() - self.confirmed_at >= HEARTBEAT_SECONDS:
                 self._beat()
             if self._deposed is None and not is_closing:
                 self._clean_up(commits, is_idle=not batches)
@@ -175,7 +170,7 @@ class PostgresWriter(GroupCommit):
             return None
         if self._garbage:
             return 0
-        beat = max(0.0, self._confirmed_at + HEARTBEAT_SECONDS - time.monotonic())
+        beat = max(0.0, self.confirmed_at + HEARTBEAT_SECONDS - time.monotonic())
         return min(beat, SWEEP_SECONDS) if self._routes.is_due else beat
 
     def _may_pass(self, error: WriteFailed) -> bool:
@@ -188,17 +183,9 @@ class PostgresWriter(GroupCommit):
         state = cause.sqlstate
         return _is_client_failure(cause) if state is None else state[:2] in MAY_PASS
 
-    def _transaction(self) -> Transaction:
-        return Transaction(
-            garbage=self._garbage,
-            routes=self._routes.known,
-            indexed=self._indexed,
-            has_held=self._has_held,
-        )
-
     def _write_all(self, batches: list[Batch]) -> WriteFailed | None:
         """One transaction: what is owed, and all of these, or nothing."""
-        transaction = self._transaction()
+        transaction = Transaction(self._before())
         try:
             transaction.apply(self._owed)
             for batch in batches:
@@ -218,7 +205,7 @@ class PostgresWriter(GroupCommit):
         if batches:
             self._routes.committed(transaction.new_routes)
         self._partitions.goes_on(transaction.last_id, transaction.trimmed_to)
-        self._partitions.erased(transaction.erased_ids)
+        self._partitions.erased_ids.update(transaction.erased_ids)
         return None
 
     def _beat(self) -> None:
@@ -230,7 +217,7 @@ class PostgresWriter(GroupCommit):
     def _can_be_written(self, effects: Sequence[Effect]) -> bool:
         """Try it, and leave nothing of it."""
         while True:
-            transaction = self._transaction()
+            transaction = Transaction(self._before())
             try:
                 transaction.apply(effects)
                 with self._answer_awaited():
@@ -333,7 +320,7 @@ class PostgresWriter(GroupCommit):
                 was_sent = True
         self._commit_no = self._known.commit_no = number
         self._known.last_id = max(self._known.last_id, row[0])
-        self._confirmed_at = started
+        self.confirmed_at = started
         return time.monotonic() - started
 
     def _is_done(self, number: int) -> bool:

@@ -1,7 +1,21 @@
 """
-Copies of a Message VPN's file: page by page, by SQLite's online backup; backups, whole, checked and marked; what is
-restored from them, as a log of another generation; and the file as its tables, for other engines
+Copies of a Message VPN's file: backups, what is restored from them, and the file as its tables for other engines
 (``store.copies``).
+
+A backup is made page by page, by SQLite's online backup, all of one state, that of the moment it was begun. It runs in
+a process of its own: SQLite's locks are a process's, so it may read the file beside a gateway, whose loop and threads
+do nothing for it. A read transaction lasts as long as the copying, without which every commit would make it begin anew.
+Meanwhile the gateway's write-ahead log cannot begin anew, and grows by what is written; so copying has a pace by which
+publishers do not notice it, and should not be made slower than need be. What is copied is synced as it is written: a
+file system that has gigabytes to write out makes the gateway's next commit wait for them. Under the backup's name there
+is a whole one, or what was there before, whenever this ends.
+
+What is restored is always a log of another generation. That no id was given out since the copy was made could be read
+from the file that it replaces, if that were known to be the newest one of its log; but it may be a copy itself, put
+there by hand, or lack what its write-ahead log had. Whoever wants to keep the generation moves the store while nothing
+runs (``store.copies.Copying``). The file that was there is kept beside. Invariant: whenever a restore ends, there is
+the old file with its write-ahead log, or the new one without one, or none; never one of them with what belongs to the
+other, which SQLite would apply to it.
 """
 
 from __future__ import annotations

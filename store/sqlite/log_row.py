@@ -16,7 +16,14 @@ MOST_UNSAVED: Final = 1_000
 
 
 class LogTail(NamedTuple):
-    """The messages above the row's ``last_id``."""
+    """
+    The messages above the row's ``last_id``.
+
+    The row is a page: of the three that a commit of one message would write, this one says nothing that the messages
+    do not say themselves. So publishing leaves it as it is. It holds for all ids up to its ``last_id``; whoever has to
+    know the rest looks at the few messages above. If these were deleted, nothing would tell any more that their ids
+    were given out: so whatever deletes messages brings the row up to date in the same transaction.
+    """
 
     messages: int
     last_id: int

@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from store.errors import StoreError
-from store.ports import Durability, OnCommit, Recovered, StoreOptions
+from store.ports import Durability, OnCommit, StoreOptions
 from store.recovery import RecoveredStore, recovered
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, engine, open_file
@@ -57,6 +57,7 @@ class SqliteStore:
             StoreError: It cannot be opened or read, or is no database.
         """
         self._path = path
+        self.place, self.engine = str(path), engine()
         self._options = options
         self._opened: apsw.Connection | None = open_file(
             path,
@@ -66,35 +67,20 @@ class SqliteStore:
             priorities=options.priorities,
         )
         try:
-            self._found = recover(path)
+            self.recovered = recover(path)
         except apsw.Error as error:
             self._opened.close()
             raise StoreError(
                 "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
             ) from error
-        self.reader = SqliteReader(path, options, self._found.largest_bytes, self._found.indexed)
+        self.reader = SqliteReader(path, options, self.recovered.largest_bytes, self.recovered.indexed)
         self._writer: SqliteWriter | None = None
-
-    @property
-    def place(self) -> str:
-        """The file's path."""
-        return str(self._path)
-
-    @property
-    def engine(self) -> str:
-        """SQLite and its version."""
-        return engine()
-
-    @property
-    def recovered(self) -> Recovered:
-        """What was found when it was opened."""
-        return self._found
 
     def start_writer(self, on_commit: OnCommit) -> SqliteWriter:
         """See ``store.ports.Store.start_writer``."""
         assert self._writer is None, "a file has one writer"
         self._writer = SqliteWriter(
-            self._path, on_commit, self._options, self._found, self.reader.grow_largest
+            self._path, on_commit, self._options, self.recovered, self.reader.grow_largest
         )
         self._close_opened()
         return self._writer

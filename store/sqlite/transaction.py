@@ -14,13 +14,13 @@ import apsw
 from gateway.core.effects import AddReferences, CountAttempts, Effect, EraseMessages, Publication, TrimLog
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
-from store.cursors import SHORTEST_RUN, DroppedCursor
-from store.property_index import IndexedSpan, index_entries
+from store.cursors import SHORTEST_RUN
+from store.property_index import index_entries
 from store.sqlite.cursors import CursorMoves, SqliteShortTables
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.statements import chunks
 from store.sqlite.trimming import erase, trim
-from store.transaction import NOTHING_KNOWN, LooksAtMessages, StoreTransaction
+from store.transaction import Before, LooksAtMessages, StoreTransaction
 
 FEW: Final = 8
 """Messages that are one statement, whatever their number: each has a prepared statement of its own."""
@@ -131,21 +131,12 @@ def _insert_entries(count: int) -> str:
 class Transaction(StoreTransaction):
     """Applies the effects of one commit on ``connection``, inside an open transaction."""
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        *,
-        tail: LogTail,
-        garbage: Sequence[DroppedCursor] = (),
-        routes: Collection[int] = NOTHING_KNOWN,
-        indexed: Sequence[IndexedSpan] = (),
-        has_held: bool = True,
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, tail: LogTail, before: Before) -> None:
         """
         Args:
-            tail: What was published before, and is not in the log's row. The rest: see ``StoreTransaction``.
+            tail: What was published before, and is not in the log's row.
         """
-        super().__init__(garbage=garbage, routes=routes, indexed=indexed, has_held=has_held)
+        super().__init__(before)
         self._connection = connection
         self._tables = SqliteShortTables(connection)
         self._mixed: list[Row] = []

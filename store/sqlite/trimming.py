@@ -1,8 +1,13 @@
 """
 Messages that leave the log of a file, and messages whose content is erased.
 
-Who still needs a message that is trimmed is told, and holds it from then on; the others go. The marker of an erased
-one takes its place in the same row, and what the content took is zeroed.
+Trimming tells who still needs a message, and that endpoint holds it from then on; the others go.
+
+Erasing puts a marker in the place of the content, in the same row, and zeroes what the content took. SQLite leaves the
+bytes of what is deleted, or moved, where they were until it uses the place again. With ``secure_delete`` it writes
+zeros there: always within pages that it writes anyhow (``fast``, ``schema.prepare``), and during an erasure in pages
+that it frees, too. The WAL has pages as they were before until it begins anew: ``Checkpointer.scrub`` sees to that.
+Until it has, the file's ``user_version`` says that it is to be done.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ class SqliteWriter(GroupCommit):
     ) -> None:
         """See ``GroupCommit``."""
         super().__init__(on_commit, found, on_largest)
+        self.confirmed_at = None  # a file is one gateway's as long as that runs: it has the folder's lock
         self._checkpointer = Checkpointer(path, options.checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=options.synchronous)
         self._tables = SqliteShortTables(self._connection)
@@ -90,11 +91,6 @@ class SqliteWriter(GroupCommit):
             self._checkpointer.scrub_now(self._connection)
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
-
-    @property
-    def confirmed_at(self) -> None:
-        """A file is one gateway's as long as that runs: it has the folder's lock."""
-        return None
 
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
@@ -185,14 +181,7 @@ class SqliteWriter(GroupCommit):
         return isinstance(error.__cause__, MAY_PASS)
 
     def _transaction(self) -> Transaction:
-        return Transaction(
-            self._connection,
-            tail=self._tail,
-            garbage=self._garbage,
-            routes=self._routes.known,
-            indexed=self._indexed,
-            has_held=self._has_held,
-        )
+        return Transaction(self._connection, self._tail, self._before())
 
     def _write_few(self, batch: Batch, answer: Callable[[], None]) -> WriteFailed | None:
         """A small batch: by one statement where that is enough."""

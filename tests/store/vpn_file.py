@@ -24,6 +24,7 @@ from store.sqlite.log_row import read_tail
 from store.sqlite.packed import MESSAGE
 from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
+from store.transaction import Before
 from tests.store.state import LogRow, Tables, state_from
 from tests.support.naive_store import NaiveStore, State
 
@@ -110,13 +111,8 @@ def commit(
     has_held: bool = True,
 ) -> None:
     """One transaction."""
-    transaction = Transaction(
-        connection,
-        tail=read_tail(connection),
-        garbage=dropped_cursors(SqliteShortTables(connection)),
-        indexed=indexed,
-        has_held=has_held,
-    )
+    before = Before(dropped_cursors(SqliteShortTables(connection)), indexed=indexed, has_held=has_held)
+    transaction = Transaction(connection, read_tail(connection), before)
     connection.execute("begin immediate")
     transaction.apply(effects)
     transaction.finish()

@@ -27,6 +27,7 @@ from store.postgresql.store import PostgresStore, PostgresStores
 from store.postgresql.transaction import Transaction
 from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
+from store.transaction import Before
 from tests.store.port.vpns import applied
 from tests.store.vpn_file import MADE_MS, bounds
 from tests.support.naive_store import NaiveStore
@@ -126,10 +127,8 @@ class PostgresTables:
         if index is not None:
             tables.update_spans(index)
             self._spans = tables.indexed_spans()
-        transaction = Transaction(
-            garbage=dropped_cursors(tables),
-            indexed=[span for span in self._spans if span.end_id is None],
-        )
+        indexed = [span for span in self._spans if span.end_id is None]
+        transaction = Transaction(Before(dropped_cursors(tables), indexed=indexed))
         transaction.apply(effects)
         steps = transaction.finish()
         fence = Statement(FENCE, (0, self._commits, self._commits + 1, *transaction.log_row()))

@@ -15,6 +15,7 @@ from store.sqlite.log_row import EMPTY, MOST_UNSAVED, read_tail
 from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
+from store.transaction import Before
 from tests.store.effects import deletion, publication, purge, queue, route, settled, trimming
 from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to
 from tests.store.writing import writing
@@ -44,9 +45,8 @@ def test_a_message_alone_is_two_pages(path: Path) -> None:
         wal = Path(f"{path}-wal")
         before = wal.stat().st_size
         for number in range(2, 2 + count):
-            transaction = Transaction(
-                connection, tail=read_tail(connection), routes=[route(1).number], has_held=False
-            )
+            before = Before(routes=[route(1).number], has_held=False)
+            transaction = Transaction(connection, read_tail(connection), before)
             connection.execute("begin immediate")
             transaction.apply([publication(number, [bytes(200)], endpoints=(1,), time_ms=MADE_MS)])
             transaction.finish()
