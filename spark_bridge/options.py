@@ -1,5 +1,6 @@
 """
-The options of ``spark.read.format("rewind")``: names, meanings, defaults, and the sentences for bad ones.
+The options of ``spark.read.format("rewind")``: names, meanings, defaults, the sentences for bad ones, and the values
+they become: which log is read, and what is selected of it.
 
 Invariant: an ``Options`` value is complete and consistent; nothing after this module checks an option
 again. Names and rules follow Spark's Kafka source where it has one: ``startingOffsets`` is inclusive,
@@ -15,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +24,6 @@ from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
-from spark_bridge.places.log_place import DEFAULT_VPN, Archived, Folder, Schema, Selection
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
@@ -54,6 +55,69 @@ MEANINGS: dict[str, str] = {
     "tlsCa": "a PEM file of the authorities trusted with amqps (default: the system's), readable on every worker",
 }
 _NAMES = {name.lower(): name for name in MEANINGS}
+
+DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The data folder of a gateway on this host, and whose log in it."""
+
+    path: str
+    vpn: str = DEFAULT_VPN
+
+    @property
+    def file(self) -> Path:
+        """The Message VPN's file."""
+        return Path(self.path) / f"{self.vpn}.db"
+
+    @property
+    def url(self) -> str:
+        """The file, as messages name it."""
+        return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A database of PostgreSQL, and whose log in it."""
+
+    dsn: str
+    """libpq's connection string, or URI, without a password."""
+    vpn: str = DEFAULT_VPN
+    password_file: str | None = None
+    """Holds the password and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """No log at all: what its archive holds."""
+
+    url: str
+
+
+EVERY_TOPIC = (">",)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """
+    A part of one log.
+
+    ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not to read, or
+    None for everything there was when the read was planned. ``since`` and ``before`` are the same as times, in ms, and
+    go before them. ``partition`` is what the column of that name says.
+    """
+
+    patterns: tuple[str, ...] = EVERY_TOPIC
+    start: str = "beginning"
+    stop: int | None = None
+    since: int | None = None
+    before: int | None = None
+    fail_on_data_loss: bool = True
+    partition: int = 0
+
+
+WHOLE_LOG = Selection()
 
 
 Address: TypeAlias = Broker | Folder | Schema | Archived

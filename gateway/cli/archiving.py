@@ -22,9 +22,8 @@ import click
 from gateway.cli.api import Api
 from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
-from spark_bridge.options import parse
+from spark_bridge.options import Archived, Schema, parse
 from spark_bridge.places.from_options import live_log
-from spark_bridge.places.log_place import Archived, Schema
 from store.archive import archiver
 from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError

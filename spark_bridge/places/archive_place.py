@@ -21,15 +21,8 @@ import pyarrow as pa
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge.errors import OptionError
-from spark_bridge.places.log_place import (
-    EVERY_TOPIC,
-    WHOLE_LOG,
-    LiveLog,
-    Selection,
-    check_stop,
-    say,
-    topic_filter,
-)
+from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
+from spark_bridge.places.log_place import LiveLog, check_stop, say, topic_filter
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.manifest import Manifest, Segment, State

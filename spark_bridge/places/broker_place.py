@@ -26,7 +26,8 @@ from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, GatheredBatches, Numbers
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
-from spark_bridge.places.log_place import WHOLE_LOG, Selection, check_end, check_stop, read_live, topic_filter
+from spark_bridge.options import WHOLE_LOG, Selection
+from spark_bridge.places.log_place import check_end, check_stop, read_live, topic_filter
 from spark_bridge.places.stored_log import check_is_whole
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss, LogError

@@ -44,7 +44,8 @@ from psycopg.conninfo import conninfo_to_dict
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.columns.record_batches import STORED
 from spark_bridge.errors import OptionError
-from spark_bridge.places.log_place import WHOLE_LOG, Schema, Selection, check_end, read_live
+from spark_bridge.options import WHOLE_LOG, Schema, Selection
+from spark_bridge.places.log_place import check_end, read_live
 from spark_bridge.places.stored_log import (
     BESIDE_ALL,
     BESIDE_CONTENT,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
-from spark_bridge.options import Options
+from spark_bridge.options import Archived, Folder, Options, Schema
 from spark_bridge.places.broker_place import BrokerPlace
 from spark_bridge.places.file_place import FilePlace
-from spark_bridge.places.log_place import Archived, Folder, LiveLog, LogPlace, Schema
+from spark_bridge.places.log_place import LiveLog, LogPlace
 
 
 def log_places(options: Options) -> tuple[LogPlace, ...]:

@@ -11,80 +11,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import OptionError
+from spark_bridge.options import WHOLE_LOG, Selection
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
 from store.archive.source import IdRange, LogWatch
-
-DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The data folder of a gateway on this host, and whose log in it."""
-
-    path: str
-    vpn: str = DEFAULT_VPN
-
-    @property
-    def file(self) -> Path:
-        """The Message VPN's file."""
-        return Path(self.path) / f"{self.vpn}.db"
-
-    @property
-    def url(self) -> str:
-        """The file, as messages name it."""
-        return str(self.file)
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """A database of PostgreSQL, and whose log in it."""
-
-    dsn: str
-    """libpq's connection string, or URI, without a password."""
-    vpn: str = DEFAULT_VPN
-    password_file: str | None = None
-    """Holds the password and nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """No log at all: what its archive holds."""
-
-    url: str
-
-
-EVERY_TOPIC = (">",)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """
-    A part of one log.
-
-    ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not to read, or
-    None for everything there was when the read was planned. ``since`` and ``before`` are the same as times, in ms, and
-    go before them. ``partition`` is what the column of that name says.
-    """
-
-    patterns: tuple[str, ...] = EVERY_TOPIC
-    start: str = "beginning"
-    stop: int | None = None
-    since: int | None = None
-    before: int | None = None
-    fail_on_data_loss: bool = True
-    partition: int = 0
-
-
-WHOLE_LOG = Selection()
 
 
 def topic_filter(patterns: Sequence[str]) -> TopicFilter:

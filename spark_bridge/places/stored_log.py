@@ -26,7 +26,8 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from spark_bridge.errors import OptionError
-from spark_bridge.places.log_place import EVERY_TOPIC, Selection, check_stop, topic_filter
+from spark_bridge.options import EVERY_TOPIC, Selection
+from spark_bridge.places.log_place import check_stop, topic_filter
 from store.archive.columns import ALL, Columns
 from store.archive.errors import DataLoss
 from store.archive.source import IdRange

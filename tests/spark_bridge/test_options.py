@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
-from spark_bridge.options import MEANINGS, Mode, Options, parse
-from spark_bridge.places.log_place import Folder, Schema
+from spark_bridge.options import MEANINGS, Folder, Mode, Options, Schema, parse
 from store.archive.errors import ConnectionFailed
 
 pytestmark = pytest.mark.spark

@@ -20,10 +20,9 @@ from gateway.core.effects import SavePoint, TrimLog, TrimTopics
 from gateway.core.model import Point
 from spark_bridge.columns.message_block import PAGE_BYTES
 from spark_bridge.errors import OptionError
-from spark_bridge.options import parse
+from spark_bridge.options import WHOLE_LOG, Schema, Selection, parse
 from spark_bridge.places import database_place
 from spark_bridge.places.database_place import DatabasePlace, LogTables
-from spark_bridge.places.log_place import WHOLE_LOG, Schema, Selection
 from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import ALL, arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss

@@ -19,9 +19,9 @@ from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
 from amqp_ext.message.annotations import NO_BODY
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
+from spark_bridge.options import Folder
 from spark_bridge.places import file_place
 from spark_bridge.places.file_place import FilePlace, LogFile, SqliteReader
-from spark_bridge.places.log_place import Folder
 from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from spark_bridge.places.log_place import Selection, read_live
+from spark_bridge.options import Selection
+from spark_bridge.places.log_place import read_live
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
 from store.archive.source import IdRange, LogWatch

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_bridge.options import Folder
 from spark_bridge.places.file_place import LogFile
-from spark_bridge.places.log_place import Folder
 from spark_bridge.places.stored_log import first_damaged
 from store.archive.errors import ConnectionFailed
 from store.checksum import HEAD_BITS, content_sum, head_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_bridge.options import parse
+from spark_bridge.options import Archived, parse
 from spark_bridge.places.from_options import live_log
-from spark_bridge.places.log_place import Archived
 from store.archive.archiver import Archiver, Limits
 from store.archive.manifest import Manifest, State
 from store.archive.source import ArchivableLog
