@@ -45,8 +45,8 @@ def test_a_message_alone_is_two_pages(path: Path) -> None:
         wal = Path(f"{path}-wal")
         before = wal.stat().st_size
         for number in range(2, 2 + count):
-            before = Before(routes=[route(1).number], has_held=False)
-            transaction = Transaction(connection, read_tail(connection), before)
+            known = Before(routes=[route(1).number], has_held=False)
+            transaction = Transaction(connection, read_tail(connection), known)
             connection.execute("begin immediate")
             transaction.apply([publication(number, [bytes(200)], endpoints=(1,), time_ms=MADE_MS)])
             transaction.finish()

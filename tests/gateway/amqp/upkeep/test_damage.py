@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gateway.app import Gateway
 from gateway.config import Limits
 from store.sqlite.reader import SqliteReader
@@ -33,7 +35,7 @@ def test_damage_is_an_alarm_and_the_gateway_is_not_ready(start: Start) -> None:
     assert problem == "Message VPN 'default': the store cannot be read: database disk image is malformed"
 
 
-def test_a_standbys_damage_is_an_alarm_alone(start: Start) -> None:
+def test_a_standbys_damage_is_an_alarm_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it cannot give is read from the primary: clients are served."""
     gateway = start()
 
@@ -41,7 +43,7 @@ def test_a_standbys_damage_is_an_alarm_alone(start: Start) -> None:
         vpn = running.vpns["default"]
         reader = vpn.reader
         assert isinstance(reader, SqliteReader)
-        reader.standby_damage = "invalid page in block 7"
+        monkeypatch.setattr(type(reader), "standby_damage", "invalid page in block 7")
         vpn.alarms.check()
         return [alarm.text for alarm in vpn.alarms.active()], running.problem()
 
