@@ -4,7 +4,7 @@ nothing from elsewhere.
 
 ``gateway/admin/console/static/vendor/vendored.json`` says which files of which packages, in which versions, with the
 hash of each package as npm publishes it (``integrity``) and of each file as it lies here (``sha256``).
-``tests/gateway/admin/console/test_vendored.py`` holds the files to it.
+``tests/gateway/admin/console/test_pages.py`` holds the files to it.
 
 ``python .build/vendor.py`` makes the files anew from these versions; ``--newest`` takes the newest ones and writes
 their versions and hashes down. Needs npm, which is asked as it is configured.

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from amqp_ext.sasl.passwords import hash_password
+from gateway.admin.console.routes import STATIC
+from gateway.cli import words
 from gateway.config import User, token_hash
-from tests.console.conftest import Console, Show, Start
+from tests.console.conftest import NARROW, WIDE, Console, Show, Start
+from tests.console.npm import FOLDER
+from tests.support.client import Client
+from tests.support.messages import data
 from tests.support.running import RunningGateway
+
+# --- What is around every page --------------------------------------------------------------------------------------
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 USERS = {
@@ -173,3 +185,178 @@ def test_a_page_cannot_ask_elsewhere_and_an_attempt_is_noticed(console: Console)
     blocked = [fault for fault in console.faults if "Content Security Policy" in fault]
     assert len(blocked) >= 2, console.faults
     console.faults.clear()
+
+
+# --- Every page, light and dark, wide and narrow --------------------------------------------------------------------
+
+DETAILS = (
+    *(
+        f"#/default/endpoints/queues/q?tab={tab}"
+        for tab in ("consumers", "messages", "subscriptions", "limits")
+    ),
+    "#/default/endpoints/queues/q?tab=messages&msg=1",
+    "#/default/endpoints/topicEndpoints/te?tab=subscriptions",
+    "#/default/clients/%231",
+    "#/default/clients/%23999",
+    "#/default/log?msg=1",
+)
+"""What the pages show of one thing."""
+
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""Rules of axe that look at colours, which are all that is different in the dark."""
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def pages_of(console: Console) -> list[tuple[str, str]]:
+    """The pages that the navigation names, with their addresses."""
+    links = console.page.get_by_role("navigation", name="Pages").locator("a").all()
+    return [(link.inner_text(), link.get_attribute("href") or "") for link in links]
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_page_is_for_everybody(
+    show: Show, gateway: RunningGateway, client: Client, size: tuple[int, int]
+) -> None:
+    """Who reads by a screen reader, or on a telephone; of a gateway with something in it."""
+    client.sender("q").send_all([data(i) for i in range(20)])
+    client.sender("topic://a/b").send_all([data(i) for i in range(20)])
+    client.receiver("q")
+    client.receiver("topic://a/>", name="te", durable=True)
+    wide = show(gateway)
+    wide.load()
+    expect(wide.page.get_by_role("navigation", name="Pages")).to_be_visible()
+    pages = pages_of(wide)
+    assert pages
+    console = show(gateway, size)
+    found = {}
+    for title, address in [*pages, *((address, address) for address in DETAILS)]:
+        page = console.page
+        page.goto(f"{console.url}/{address}")
+        expect(page.get_by_role("heading", level=1).first).to_be_visible()
+        expect(page.get_by_text("Loading…")).to_have_count(0)
+        problems = console.violations()
+        light = page.evaluate(GROUND)
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(GROUND) != light
+        problems += console.violations(*OF_COLOURS)
+        page.emulate_media(color_scheme="light")
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if over > 0:
+            problems.append(f"{over} pixels hang over")
+        if problems:
+            found[title] = problems
+    assert found == {}
+
+
+# --- Numbers and times in words -------------------------------------------------------------------------------------
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+TIME_MS = 1_794_528_123_456
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "values"),
+    [
+        ("number", words.number, [0, 7, 1_234, 1_234_567, 0.5, 1_234.56]),
+        (
+            "size",
+            words.size,
+            [0, 1, 999, 1_023, 1_024, 1_536, 1 << 20, (1 << 20) - 1, 1.5 * (1 << 30), 1 << 42],
+        ),
+        (
+            "duration",
+            words.duration,
+            [
+                0,
+                5,
+                999,
+                SECOND,
+                61 * SECOND,
+                MINUTE,
+                2 * HOUR + 5 * MINUTE,
+                11 * HOUR,
+                DAY,
+                9 * DAY + HOUR,
+                800 * DAY,
+            ],
+        ),
+        (
+            "oneLine",
+            words.one_line,
+            ["orders/eu", "a\nb", "a\tb", "\u202ereversed", "\u2028", "\U000e0001", "\x07", "ä 漢"],
+        ),
+    ],
+    ids=["number", "size", "duration", "oneLine"],
+)
+def test_both_say_the_same(console: Console, name: str, said: Any, values: list[Any]) -> None:
+    """Of whatever is shown."""
+    console.load()
+    found = console.page.evaluate(
+        """async ([name, values]) => {
+            const words = await import("/console/words.js");
+            return values.map((value) => words[name](value));
+        }""",
+        [name, values],
+    )
+    assert found == [said(value) for value in values]
+
+
+def test_moments_are_the_same(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the zone of who reads, and how far away they are."""
+    console.load()
+    found = console.page.evaluate(
+        """async (ms) => {
+            const words = await import("/console/words.js");
+            return [words.moment(ms), words.momentAndAge(ms, ms + 180_000), words.momentAndAge(ms, ms - 90_000)];
+        }""",
+        TIME_MS,
+    )
+    monkeypatch.setenv("TZ", "UTC")
+    assert found == [
+        words.moment(TIME_MS),
+        words.moment_and_age(TIME_MS, TIME_MS + 3 * MINUTE),
+        words.moment_and_age(TIME_MS, TIME_MS - 90 * SECOND),
+    ]
+
+
+# --- The types that the console's scripts say in their comments hold, those of its libraries included ---------------
+
+
+def check(tree: Path, modules: Path) -> subprocess.CompletedProcess[str]:
+    """What TypeScript says of the scripts in a folder `static`, where libraries are known by their types."""
+    shutil.copy(FOLDER / "tsconfig.json", tree)
+    shutil.copytree(FOLDER / "types", tree / "static" / "vendor")
+    (tree / "node_modules").symlink_to(modules)
+    return subprocess.run(
+        ["node", str(modules / "typescript" / "bin" / "tsc"), "--project", str(tree), "--pretty", "false"],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_scripts_have_the_types_that_they_say(tmp_path: Path, npm_modules: Path) -> None:
+    """Strictly: what may be null is looked at before it is used, and nothing is just anything by silence."""
+    shutil.copytree(STATIC, tmp_path / "static", ignore=shutil.ignore_patterns("vendor"))
+    checked = check(tmp_path, npm_modules)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_wrong_type_is_found(tmp_path: Path, npm_modules: Path) -> None:
+    """In a script, and against a library."""
+    (tmp_path / "static").mkdir()
+    script = 'import { signal } from "./vendor/signals.js";\n/** @type {string} */\nexport const x = signal(1).value;\n'
+    (tmp_path / "static" / "x.js").write_text(script)
+    checked = check(tmp_path, npm_modules)
+    assert checked.returncode != 0
+    assert "x.js(3,14): error TS2322" in checked.stdout
+
+
+def test_the_types_are_of_the_versions_that_are_vendored(npm_modules: Path) -> None:
+    """What the scripts are checked against is what a browser loads."""
+    vendored = json.loads((STATIC / "vendor" / "vendored.json").read_text())
+    for one in vendored:
+        described = json.loads((npm_modules / one["package"] / "package.json").read_text())
+        assert described["version"] == one["version"], one["package"]

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import apsw
+import httpx
 import pytest
 
 from amqp_ext.codec import Symbol
-from tests.support.frames import CLOSE, DETACH
+from tests.bench.crowds import allow_files
+from tests.support.frames import BEGIN, CLOSE, DETACH, anonymous_start, begin_frame, open_frame
 from tests.support.peer import Peer
+from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.conftest import Start
-from tests.system.gateway_process import ROOT, GatewayProcess
+from tests.system.gateway_process import ROOT, STOP_SECONDS, GatewayProcess
+from tests.system.load import Bystander
+
+# --- A gateway's life -----------------------------------------------------------------------------------------------
 
 
 def serve_again(gateway: GatewayProcess, *more: str) -> subprocess.CompletedProcess[str]:
@@ -196,3 +208,204 @@ def test_a_hangup_has_the_configuration_read_again(start: Start, tmp_path: Path)
     assert "create_queues" in gateway.wait_for_log("configuration_not_read")["reason"][0]
     with Peer.opened(gateway.address):
         assert gateway.is_running
+
+
+# --- What a gateway has loaded --------------------------------------------------------------------------------------
+
+SERVE = """
+import atexit, json, sys
+
+def show():
+    print(json.dumps([name for name, module in sys.modules.items() if module is not None]))
+
+atexit.register(show)
+from gateway.cli import main
+main()
+"""
+"""`rewind serve`, which says at its end what is loaded."""
+
+VERBS = """
+import json, sys
+from importlib import import_module
+
+from gateway.cli.command import CLIENTS
+
+for place in CLIENTS.values():
+    import_module(place.partition(":")[0])
+print(json.dumps(list(sys.modules)))
+"""
+"""Every verb that is a client of a gateway, loaded; and what is loaded then."""
+
+INSTALLED = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
+"""What comes with Spark or with tools of the tests, and a library of ours would import if it could."""
+
+ADMINISTRATION = {"fastapi", "prometheus_client", "starlette", "uvicorn"}
+MIGRATIONS = {"pluggy", "sqlite_utils"}
+PASSWORDS = {"asn1crypto", "scramp"}
+CONFIGURATION = {"gateway.config", "pydantic"}
+COMMANDS = {"gateway.cli.api", "gateway.cli.send", "gateway.cli.tail", "proton.reactor"}
+
+
+class Run:
+    """A gateway that ran: where it was while it did, and what it had loaded at its end."""
+
+    def __init__(self, ready: dict[str, Any]) -> None:
+        self.address = urlsplit(ready["amqp"][0])
+        self.admin = str(ready["admin"])
+        self.modules: set[str] = set()
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A folder in which all of ``INSTALLED`` can be imported, whether this environment has it or not."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    for name in INSTALLED:
+        (folder / f"{name}.py").touch()
+    return folder
+
+
+@contextmanager
+def serving(data: Path, beside: Path) -> Iterator[Run]:
+    """A gateway, while the block runs; what it had loaded is known behind it."""
+    options = ["--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, "serve", *options],
+        env={**os.environ, "PYTHONPATH": str(beside)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            run = Run(json.loads(process.stdout.readline()))
+            yield run
+            process.terminate()
+            run.modules = set(json.loads(process.stdout.readline()))
+            assert process.wait(STOP_SECONDS) == 0
+        finally:
+            process.kill()
+
+
+def publish_and_consume(run: Run) -> None:
+    """A message in, out, and out of the log."""
+    with Peer.opened((run.address.hostname or "", run.address.port or 0)) as peer:
+        peer.attach_sender("queue://q")
+        peer.publish(b"once")
+        for address in ("queue://q", "log://>?replay-start=beginning"):
+            peer.attach_receiver(address, credit=1)
+            assert peer.receive()
+
+
+def test_a_gateway_loads_what_it_uses(tmp_path: Path, beside: Path) -> None:
+    """
+    Nothing for administrators before there is one, nor for passwords where there are none, nor other verbs' clients;
+    sqlite-utils only to make or to change tables; and what is merely installed beside it never.
+    """
+    with serving(tmp_path / "data", beside) as first:
+        publish_and_consume(first)
+    assert {"apsw", "gateway.amqp.links.publisher"} | MIGRATIONS <= first.modules
+    assert first.modules & {*INSTALLED, *ADMINISTRATION, *PASSWORDS, *COMMANDS} == set()
+    with serving(tmp_path / "data", beside) as second:
+        publish_and_consume(second)
+        with urllib.request.urlopen(f"{second.admin}/metrics") as scraped:
+            assert scraped.status == 200
+    assert second.modules >= ADMINISTRATION
+    assert second.modules & {*INSTALLED, *MIGRATIONS, *PASSWORDS, *COMMANDS} == set()
+
+
+def test_a_client_waits_for_no_configuration_to_load() -> None:
+    """What checks settings takes longer to load than the rest of a verb, and no client has settings to check."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", VERBS], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert {"click", "gateway.cli.api"} <= set(json.loads(loaded))
+    assert CONFIGURATION.isdisjoint(json.loads(loaded))
+
+
+# --- Many clients ---------------------------------------------------------------------------------------------------
+
+IDLE = 5_000
+ROUNDS = 3
+COMING_AND_GOING = 400
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def _many_files() -> Iterator[None]:
+    """Sockets for ``IDLE`` clients here, and in the gateways started meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        allow_files(IDLE)
+    except OSError as error:
+        pytest.skip(str(error))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer]:
+    """So many clients, connected in a burst, each open and with a session begun."""
+    peers = []
+    for _ in range(count):
+        peer = held.enter_context(Peer.connect(gateway.address))
+        # Nothing is waited for in between: a burst is what a network's return is like.
+        peer.send(anonymous_start(), open_frame(), begin_frame())
+        peers.append(peer)
+    for peer in peers:
+        peer.take(8)
+        peer.frame()
+        peer.frame()
+        peer.take(8)
+        peer.skip_to(BEGIN)
+    return peers
+
+
+def open_connections(gateway: GatewayProcess) -> int:
+    """As the gateway itself counts them."""
+    text = httpx.get(f"{gateway.ready['admin']}/metrics", **PLAIN_HTTP).text
+    (found,) = [line for line in text.splitlines() if line.startswith("rewind_connections{")]
+    return int(float(found.split()[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_many_files")
+def test_five_thousand_idle_clients_are_carried_and_forgotten(start: Start) -> None:
+    """5,000 clients connect in a burst and cost less than 48 KiB each; a client beside them is served all the
+    while; when they close, no connection is left."""
+    # They say nothing while the others connect, however long a busy machine takes for that.
+    gateway = start(f"[limits]\nmax_connections_per_address = {IDLE + 1}\nidle_timeout_ms = 600000\n")
+    before = gateway.resident_bytes()
+    with Bystander(gateway) as bystander, ExitStack() as held:
+        connected(gateway, IDLE, held)
+        assert bystander.count > 0
+        wait_until(lambda: gateway.established_sockets() == IDLE + 1, "all are connected", 60)
+        assert gateway.resident_bytes() - before < IDLE * 48 * 1024
+    wait_until(lambda: gateway.established_sockets() == 0, "no connection is left", 60)
+    # Lines of the log are limited by address; the gauge knows each of them.
+    wait_until(lambda: open_connections(gateway) == 0, "each is forgotten", 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_clients_that_come_and_go_leave_nothing_behind(start: Start) -> None:
+    """Three rounds of 400 connections that attach a sender and a receiver and go: memory stays after the first."""
+    gateway = start()
+    sizes = []
+    for _ in range(ROUNDS):
+        for number in range(COMING_AND_GOING):
+            with Peer.opened(gateway.address) as peer:
+                peer.attach_sender("queue://busy")
+                peer.attach_receiver("queue://busy", credit=10)
+                if number % 100 == 0:
+                    peer.publish(b"something")
+                    peer.receive()
+                if number % 2:
+                    peer.close()
+                else:
+                    # Half of them go without a word.
+                    peer.sock.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: gateway.established_sockets() == 0, "no connection is left", 60)
+        sizes.append(gateway.resident_bytes())
+    assert sizes[-1] - sizes[0] < 4 * MEGABYTE, sizes

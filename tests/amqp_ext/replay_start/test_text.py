@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_ext.codec import Timestamp
+from amqp_ext.rabbitmq.forms import from_stream_offset_spec
 from amqp_ext.replay_start import (
     MAX_DATE_MS,
     MAX_NEWEST,
@@ -19,10 +22,16 @@ from amqp_ext.replay_start import (
     ReplayStart,
     ReplayStartError,
     StartKind,
+    Until,
+    UntilKind,
+    from_options,
+    from_rewind_filter,
     parse_date,
     parse_text,
 )
 from tests.amqp_ext.replay_start.starts import DAY, HOUR, ID, NEW_YEAR, RMID, start
+
+# --- The text of a start, and dates ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,3 +140,101 @@ def test_any_date_that_python_writes_is_read_back(moment: datetime, zone: timezo
     local = moment.replace(tzinfo=zone)
     since_epoch = local - datetime(1970, 1, 1, tzinfo=UTC)
     assert parse_date(local.isoformat()) == since_epoch // timedelta(milliseconds=1)
+
+
+# --- The options of an address that ask for a replay ----------------------------------------------------------------
+
+
+def test_options_of_an_address_make_a_start() -> None:
+    """All six options are read, numbers from their texts, and others are left alone."""
+    read = from_options(
+        {
+            "replay-start": "10m",
+            "until": "2026-01-01T00:00:00Z",
+            "missing": "clamp",
+            "generation": "18446744073709551615",
+            "speed": "2.5",
+            "rate": "100",
+            "exclusive": "wait",
+        }
+    )
+    assert read == ReplayStart(
+        StartKind.AGO,
+        600_000,
+        until=Until(UntilKind.DATE, NEW_YEAR),
+        missing=Missing.CLAMP,
+        generation=2**64 - 1,
+        speed=2.5,
+        rate=100.0,
+    )
+    assert read is not None and read.form == OPTION
+
+
+def test_options_without_a_replay_make_none() -> None:
+    """An address that asks for no replay has no start."""
+    assert from_options({}) is None
+    assert from_options({"exclusive": "wait", "create": "never"}) is None
+
+
+def test_until_alone_reads_from_the_beginning() -> None:
+    """A range given by its end alone begins at the beginning; other modifiers alone are refused."""
+    assert from_options({"until": "#9"}) == start(StartKind.BEGINNING, until=Until(UntilKind.OFFSET, 9))
+    with pytest.raises(ReplayStartError, match="does not say where to start, it has only speed"):
+        from_options({"speed": "2"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replay-start": "nonsense"},
+        {"replay-start": ""},
+        {"replay-start": "live", "until": "9"},
+        {"replay-start": "live", "missing": "no"},
+        {"replay-start": "live", "generation": "-1"},
+        {"replay-start": "live", "generation": "x"},
+        {"replay-start": "live", "generation": "99999999999999999999"},
+        {"replay-start": "live", "speed": "fast"},
+        {"replay-start": "live", "speed": "0"},
+        {"replay-start": "live", "speed": "inf"},
+        {"replay-start": "live", "rate": "-1"},
+        {"replay-start": "live", "rate": "1e3"},
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, str]) -> None:
+    """No option of a replay is dropped for being wrong."""
+    with pytest.raises(ReplayStartError):
+        from_options(options)
+
+
+# --- Starts as values -----------------------------------------------------------------------------------------------
+
+
+def test_starts_are_equal_when_they_ask_for_the_same() -> None:
+    """The form is no part of what is asked for; everything else is."""
+    assert parse_text("#5") == from_rewind_filter(5)
+    assert len({parse_text("#5"), from_rewind_filter(5)}) == 1
+    assert from_stream_offset_spec(5) != from_rewind_filter(5)
+    assert from_rewind_filter({"offset": 5, "until": "now"}) != from_rewind_filter(5)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("beginning", "beginning"),
+        (Timestamp(NEW_YEAR + 1), "2026-01-01T00:00:00.001Z"),
+        (Timestamp(MAX_DATE_MS), "9999-12-31T23:59:59.999Z"),
+        (5, "#5"),
+        (RMID, RMID),
+        ({"at": RMID}, f"at:{RMID}"),
+        ("10m", "600000 ms ago"),
+        ("point:deploy", "point:deploy"),
+        (
+            {"offset": 5, "until": RMID, "missing": "clamp", "generation": 3, "speed": 2.0, "rate": 1.5},
+            f"#5 until {RMID} missing=clamp generation=3 speed=2.0 rate=1.5",
+        ),
+        ({"until": "now"}, "beginning until now"),
+    ],
+)
+def test_a_start_shows_itself_in_the_words_of_its_texts(value: Any, shown: str) -> None:
+    """Logs and refusals show a start as a person would have written it."""
+    assert str(from_rewind_filter(value)) == shown

@@ -1,13 +1,29 @@
-"""SCRAM against scramp's client, and against clients that get it wrong."""
+"""Stored passwords: what they accept and refuse, and that others compute the same keys."""
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64decode
 from typing import Any
 
 import pytest
-from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+from scramp import (  # type: ignore[import-untyped]
+    ScramClient,
+    ScramException,
+    ScramMechanism,  # type: ignore[import-untyped]
+)
 
-from amqp_ext.sasl.passwords import StoredPassword
+from amqp_ext.sasl.passwords import (
+    ITERATIONS,
+    SALT_BYTES,
+    StoredPassword,
+    decoy,
+    hash_password,
+    normalise,
+    parse,
+)
 from amqp_ext.sasl.server import (
     AMQP_HEADER,
     SASL_HEADER,
@@ -26,6 +42,149 @@ from tests.amqp_ext.sasl.exchange import (
     server,
 )
 from tests.support.frames import SASL_RESPONSE
+
+# --- Stored passwords -----------------------------------------------------------------------------------------------
+
+SALT = bytes(range(16))
+ROUNDS = 4_096  # the least that is allowed: the tests need no resistance
+
+
+def stored(password: str) -> StoredPassword:
+    return parse(hash_password(password, salt=SALT, iterations=ROUNDS))
+
+
+def test_the_text_reads_back_to_what_was_hashed() -> None:
+    """The text is one printable line that starts with its scheme and cost, and parse is its inverse."""
+    text = hash_password("secret", salt=SALT, iterations=ROUNDS)
+    assert text.startswith("scram$4096$AAECAwQFBgcICQoLDA0ODw==$")
+    assert text.isascii()
+    assert text.isprintable()
+    assert str(parse(text)) == text == str(parse(f"  {text}\n"))
+
+
+def test_the_default_cost_is_stored_and_used() -> None:
+    """Without a number of iterations the default is taken, which is well above the minimum of RFC 7677."""
+    password = parse(hash_password("secret", salt=SALT))
+    assert password.iterations == ITERATIONS >= 4_096
+    assert password.verify("secret")
+
+
+def test_only_the_password_verifies() -> None:
+    """The right password verifies; another, an empty and an inadmissible one do not."""
+    password = stored("secret")
+    assert password.verify("secret")
+    for wrong in ("Secret", "secret ", "", "secret\0", "\ud800"):
+        assert not password.verify(wrong)
+
+
+def test_spellings_that_saslprep_makes_equal_are_one_password() -> None:
+    """Composed or decomposed characters, space or no-break space: the same password (RFC 4013)."""
+    password = stored("caf\u00e9 noir")
+    assert password.verify("cafe\u0301\u00a0noir")
+    assert normalise("I\u00adX") == "IX"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@given(password=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20))
+def test_keys_are_those_another_implementation_computes(mechanism: str, password: str) -> None:
+    """Salt, StoredKey, ServerKey and iterations are what scramp makes of the same password."""
+    theirs = ScramMechanism(mechanism).make_auth_info(password, iteration_count=ROUNDS, salt=SALT)
+    assert stored(password).for_scram(mechanism) == theirs
+
+
+def test_keys_are_those_of_rfc_7677() -> None:
+    """The keys verify the exchange printed in RFC 7677, section 3, and sign it as printed there."""
+    pencil = parse(hash_password("pencil", salt=b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), iterations=4096))
+    server = ScramMechanism("SCRAM-SHA-256").make_server(
+        lambda user: pencil.for_scram("SCRAM-SHA-256"), s_nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    server.set_client_first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert server.get_server_first() == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    server.set_client_final(f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    assert server.get_server_final() == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "starts with `scram\\$`"),
+        ("hunter2", "starts with `scram\\$`"),
+        ("$2b$12$hash", "starts with `scram\\$`"),
+        ("scram$4096$c2FsdA==", "7 parts"),
+        ("scram$4096$1$2$3$4$5$6", "7 parts"),
+        ("scram$many$a$b$c$d$e", "iterations of a stored password must be a whole number"),
+        ("scram$-4096$a$b$c$d$e", "whole number"),
+        ("scram$999999999999$a$b$c$d$e", "whole number"),
+        ("scram$4096$?$b$c$d$e", "must be base64"),
+        ("scram$4096$\u00e9$b$c$d$e", "must be base64"),
+        ("scram$4096$AAAA$AAAA$AAAA$AAAA$AAAA", "must have 32, 32, 64 and 64 bytes"),
+    ],
+)
+def test_what_is_no_stored_password_is_refused(text: str, reason: str) -> None:
+    """Each malformed text is refused with what is wrong with it, and without showing it."""
+    with pytest.raises(ValueError, match=reason) as caught:
+        parse(text)
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.text(max_size=60), st.integers(0, 250), st.booleans())
+def test_any_text_is_parsed_or_a_value_error(noise: str, place: int, damage: bool) -> None:
+    """Random text, alone or in the middle of a good hash, gives a stored password or ValueError."""
+    good = str(decoy("user", b"key", ROUNDS))
+    text = good[:place] + noise + good[place:] if damage else noise
+    try:
+        parse(text)
+    except ValueError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("password", "salt", "iterations", "reason"),
+    [
+        ("", SALT, ROUNDS, "may not be empty"),
+        ("\u00ad", SALT, ROUNDS, "may not be empty"),
+        ("bell\a", SALT, ROUNDS, "control characters forbidden"),
+        ("secret", b"short", ROUNDS, "salt of 5 bytes is too short"),
+        ("secret", SALT, 4_095, "4095 iterations are out of range"),
+        ("secret", SALT, 10_000_001, "10000001 iterations are out of range"),
+    ],
+    ids=["empty", "nothing left", "control", "salt", "cheap", "dear"],
+)
+def test_hashing_refuses_what_cannot_be_used(
+    password: str, salt: bytes, iterations: int, reason: str
+) -> None:
+    """An empty or inadmissible password, a short salt and a cost out of range are refused by name."""
+    with pytest.raises(ValueError, match=reason):
+        hash_password(password, salt=salt, iterations=iterations)
+
+
+def test_a_hash_too_cheap_or_too_dear_is_not_accepted_from_a_file() -> None:
+    """parse holds a hash to the limits hash_password keeps: scramp would refuse it at the first login."""
+    text = hash_password("secret", salt=SALT, iterations=ROUNDS)
+    for iterations in ("4095", "10000001"):
+        with pytest.raises(ValueError, match="out of range"):
+            parse(text.replace("$4096$", f"${iterations}$"))
+
+
+def test_nothing_secret_is_shown() -> None:
+    """The repr of a stored password tells its cost and none of its bytes."""
+    assert repr(stored("secret")) == "StoredPassword(iterations=4096)"
+
+
+def test_a_decoy_is_steady_secret_and_never_right() -> None:
+    """The same user and key give the same decoy, which looks like a hash and verifies nothing."""
+    one = decoy("user", b"key", ROUNDS)
+    assert one == decoy("user", b"key", ROUNDS)
+    others = [decoy("user", b"other", ROUNDS), decoy("else", b"key", ROUNDS)]
+    assert len({one.salt, *(other.salt for other in others)}) == 3
+    assert len(one.salt) == SALT_BYTES
+    assert one.salt not in (hashlib.sha512(b"user").digest()[:16], hashlib.sha256(b"user").digest()[:16])
+    assert parse(str(one)) == one
+    assert not one.verify("user")
+
+
+# --- SCRAM against scramp's client, and against clients that get it wrong -------------------------------------------
 
 
 @SCRAM

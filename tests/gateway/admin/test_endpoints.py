@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from gateway.config import Queue, Vpn
+from amqp_ext.codec import UByte
+from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
+from store.errors import StoreError
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client, texts
-from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.management import Pair, declaration
+from tests.support.messages import HEADER, data, section
+from tests.support.running import RunningGateway, settings_for
+
+# --- Queues, topic endpoints and subscriptions over HTTP, and what an AMQP client sees of it ------------------------
 
 
 def test_a_queue_with_subscriptions_attracts_what_they_say(
@@ -195,3 +203,221 @@ def test_a_client_is_shown_and_disconnected(api: Api, client: Client) -> None:
     client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
     assert client.connection.remote_condition.name == "amqp:connection:forced"
     assert "administrator" in client.connection.remote_condition.description
+
+
+# --- Dead message queues that bring dead messages back are refused wherever they are said ---------------------------
+
+CIRCLE = "'a' to 'b' to 'a'"
+
+
+def made(api: Api, name: str, **said: str) -> None:
+    """A queue."""
+    api.done("POST", "config", "/queues", {"queueName": name, **said})
+
+
+def test_over_http(api: Api) -> None:
+    """By making the queue, by changing one, and by a subscription to what is sent to a dead message queue."""
+    made(api, "a", deadMsgQueue="b")
+    for method, path, body in (
+        ("PATCH", "/queues/b", {"deadMsgQueue": "a"}),
+        ("POST", "/queues/a/subscriptions", {"subscriptionTopic": "#queue/b"}),
+        ("POST", "/queues/a/subscriptions", {"subscriptionTopic": "#queue/>"}),
+    ):
+        refused = api.refused(method, "config", path, body)
+        assert refused["status"] == "INVALID_PARAMETER"
+        assert "would come back to it, from " in refused["description"]
+    api.done("DELETE", "config", "/queues/b")
+    body = {"queueName": "b", "deadMsgQueue": "a"}
+    assert "from 'b' to 'a' to 'b'" in api.refused("POST", "config", "/queues", body)["description"]
+    made(api, "b", deadMsgQueue="c")
+    made(api, "d", deadMsgQueue="a")
+    assert "'c' to 'a'" in api.refused("PATCH", "config", "/queues/c", {"deadMsgQueue": "a"})["description"]
+    assert api.done("GET", "config", "/queues/a/subscriptions") == []
+
+
+def test_a_topic_endpoint_that_takes_what_is_sent_to_its_dead_message_queue(api: Api) -> None:
+    """It would die, and come, for ever."""
+    body = {"topicEndpointName": "te", "topic": "#queue/d", "deadMsgQueue": "d"}
+    assert "'te' to 'te'" in api.refused("POST", "config", "/topicEndpoints", body)["description"]
+
+
+def test_in_the_configuration() -> None:
+    """Once for each circle, and with where it is said."""
+    text = "".join(
+        f"[vpn.default.queue.{one}]\ndead_message_queue = '{other}'\n" for one, other in ("ab", "bc", "ca")
+    )
+    with pytest.raises(ConfigError) as failed:
+        parse(text)
+    (problem,) = failed.value.problems
+    assert problem.startswith(
+        "vpn.default.queue.a.dead_message_queue brings dead messages back, from 'a' to 'b' to 'c'"
+    )
+    with pytest.raises(ConfigError, match="from 'a' to 'a'"):
+        parse("[vpn.default.queue.a]\ndead_message_queue = 'd'\nsubscriptions = ['#queue/d']\n")
+
+
+def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) -> None:
+    """At the start the gateway says so and does not start; where it runs, the queue stays as it is."""
+    file = tmp_path / "gateway.toml"
+    always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+    file.write_text(always)
+    said = "[vpn.default.queue.a]\ndead_message_queue = 'b'\n"
+    with RunningGateway(read(file)) as gateway:
+        api = Api(gateway)
+        made(api, "b", deadMsgQueue="a")
+        file.write_text(always + said)
+        reloaded = gateway.run_coroutine(lambda running: running.reload())
+        assert [CIRCLE in str(one) for one in reloaded.refused] == [True]
+        assert api.done("GET", "config", "/queues/a")["deadMsgQueue"] == ""
+        api.http.close()
+    with pytest.raises(StoreError, match="would come back to it"):
+        RunningGateway(read(file)).start()
+
+
+def test_as_rabbitmq_declares_queues(tmp_path: Path) -> None:
+    """The declaration is answered with what is wrong."""
+    settings = settings_for(
+        tmp_path,
+        Vpn(queues={"a": Queue(dead_message_queue="b")}),  # type: ignore[call-arg]
+        listeners=(Listener(port=0, rabbitmq_mode=True),),
+    )
+    with RunningGateway(settings) as gateway, Client(gateway.address) as client:
+        pair = Pair(client)
+        assert pair.ask("DELETE", "/queues/b")[0] == 200
+        arguments = declaration(x_dead_letter_exchange="", x_dead_letter_routing_key="a")
+        status, body = pair.ask("PUT", "/queues/b", arguments)
+        assert (status, "would come back to it" in str(body)) == (400, True)
+        assert gateway.endpoints() == {"a"}
+
+
+# --- What lies on endpoints, as an administrator looks at it --------------------------------------------------------
+
+
+def on_endpoint(
+    api: Api, name: str = "q", count: int = 10, collection: str = "queues"
+) -> list[dict[str, Any]]:
+    """All of it, page by page."""
+    found: list[dict[str, Any]] = []
+    query: dict[str, Any] = {"count": count}
+    while True:
+        answer = api.ask("GET", "monitor", f"/{collection}/{name}/msgs", **query).json()
+        page = answer["data"]
+        assert len(page) <= count
+        found += page
+        paging = answer["meta"].get("paging")
+        if paging is None:
+            return found
+        assert len(page) == count
+        query["cursor"] = paging["cursorQuery"]
+
+
+def ids(api: Api, *more: Any, **query: Any) -> list[int]:
+    return [one["msgId"] for one in on_endpoint(api, *more, **query)]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_it_is_all_that_lies_there(start: Start, administer: Administer, *, writes: bool) -> None:
+    """Not what was settled in between, but what a consumer has; nothing is gone after it. With and without a log."""
+    gateway = start(Vpn(replay_log=ReplayLog(write=writes)))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("q").send_all(data(i) for i in range(10))
+        receiver = client.receiver("q")
+        messages = receiver.drain()
+        receiver.settle([messages[i] for i in (0, 1, 4, 8)])
+        client.wait(lambda: api.queue("q")["spooledMsgCount"] == 6, "they are settled")
+        assert [(one["msgId"], one["isUnacked"]) for one in on_endpoint(api, count=2)] == [
+            (i, True) for i in (3, 4, 6, 7, 8, 10)
+        ]
+        receiver.close()
+        client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "they are given back")
+        found = on_endpoint(api, count=4)
+        assert [(one["msgId"], one["isUnacked"]) for one in found] == [
+            (i, False) for i in (3, 4, 6, 7, 8, 10)
+        ]
+        assert {one["topic"] for one in found} == {"#queue/q"}
+        assert found[0]["contentSize"] == len(data(2))
+        assert api.queue("q")["spooledMsgCount"] == 6
+        assert len(client.receiver("q").drain()) == 6
+
+
+def test_how_often_delivery_failed_is_told(api: Api, client: Client) -> None:
+    """As the header of the next delivery will say."""
+    client.sender("q").send_all([data(0), data(1)])
+    receiver = client.receiver("q")
+    first, second = receiver.drain()
+    receiver.modify([first], failed=True)
+    receiver.settle([second])
+    client.wait(lambda: [one["deliveryCount"] for one in on_endpoint(api)] == [1], "it came back")
+
+
+def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
+    """Each once, the oldest first; also those of which a higher one was settled."""
+    api.done("POST", "config", "/queues", {"queueName": "q", "respectMsgPriorityEnabled": True})
+    client.sender("q").send_all(section(HEADER, [True, UByte(i % 10)]) + data(i) for i in range(30))
+    receiver = client.receiver("q", credit=6)
+    receiver.settle(receiver.take(6))
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 24, "they are settled")
+    found = on_endpoint(api, count=7)
+    assert [one["msgId"] for one in found] == [i for i in range(1, 31) if (i - 1) % 10 not in (9, 8)]
+    assert all(one["priority"] == (one["msgId"] - 1) % 10 for one in found)
+
+
+def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Client) -> None:
+    """Between what came by routes."""
+    client.sender("topic://a").send_all(data(i) for i in range(5))
+    client.sender("q").send_all([data("q")])
+    third = api.done("GET", "monitor", "/replayLogs/default/msgs/3")["replicationGroupMsgId"]
+    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", {"replicationGroupMsgId": third})
+    assert ids(api) == [3, 6]
+    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
+    api.done("PUT", "action", "/topicEndpoints/te/startReplay", {})
+    client.sender("topic://a").send_all([data("live")])
+    client.wait(lambda: len(on_endpoint(api, "te", 10, "topicEndpoints")) == 6, "it was replayed")
+    assert ids(api, "te", 2, "topicEndpoints") == [1, 2, 3, 4, 5, 7]
+
+
+def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
+    """Of what lies there still: by routes, by priority, or put there by a copy; None where nothing does."""
+    client.sender("topic://a").send_all([data("old")])
+    api.done("POST", "config", "/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    times = {}
+    for name in ("q", "p"):
+        client.sender(name).send_all(section(HEADER, [True, UByte(9 - i)]) + data(i) for i in range(3))
+        times[name] = [one["spooledTimeMs"] for one in on_endpoint(api, name)]
+        assert api.queue(name)["oldestMsgTimeMs"] == times[name][0]
+        receiver = client.receiver(name, credit=1)
+        receiver.settle(receiver.take(1))
+        client.wait(lambda name=name: api.queue(name)["spooledMsgCount"] == 2, "it is settled")  # type: ignore[misc]
+        assert api.queue(name)["oldestMsgTimeMs"] == times[name][1]
+        receiver.close()
+    old = api.done("GET", "monitor", "/replayLogs/default/msgs/1")
+    body = {"replicationGroupMsgId": old["replicationGroupMsgId"]}
+    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", body)
+    assert api.queue("q")["oldestMsgTimeMs"] == old["spooledTimeMs"]
+    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    assert api.queue("q")["oldestMsgTimeMs"] is None
+
+
+def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) -> None:
+    """After a purge, too; a stream has none of its own. What is no endpoint has no list."""
+    client.sender("q").send_all([data(0)])
+    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    assert on_endpoint(api) == []
+    api.done("POST", "config", "/queues", {"queueName": "s", "kind": "stream"})
+    assert on_endpoint(api, "s") == []
+    assert api.refused("GET", "monitor", "/queues/none/msgs")["status"] == "NOT_FOUND"
+    assert api.refused("GET", "monitor", "/topicEndpoints/q/msgs")["status"] == "NOT_FOUND"
+    assert api.refused("GET", "monitor", "/queues/q/msgs", where="msgId>1")["status"] == "INVALID_PARAMETER"
+
+
+def test_one_message_says_all(start: Start, administer: Administer) -> None:
+    """Whether the log has it or not; one that lies elsewhere is not told of."""
+    gateway = start(Vpn(replay_log=ReplayLog(write=False)))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("q").send_all([data("mine")])
+        client.sender("other").send_all([data("theirs")])
+        assert api.done("GET", "monitor", "/queues/q/msgs/1")["body"]["text"] == "mine"
+        for message in (2, 3):
+            assert api.refused("GET", "monitor", f"/queues/q/msgs/{message}")["status"] == "NOT_FOUND"

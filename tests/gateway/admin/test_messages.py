@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import time
+from contextlib import AbstractContextManager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from amqp_ext.codec import Symbol, UByte
-from gateway.config import ReplayLog, Vpn
+from amqp_ext.message.annotations import erased
+from amqp_ext.message.sections import bare_offset
+from gateway.admin.semp.messages import ListedRows, listed_message
+from gateway.admin.v1 import log
+from gateway.admin.v1.log import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
+from gateway.config import Limits, ReplayLog, Vpn
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.ready_queue import ReadyQueue
+from gateway.core.model import Row
+from gateway.vpn.log import summary
+from tests.amqp_ext.message.test_json import contents
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client
+from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, PROPERTIES, data, section
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
+
+# --- Messages of the log over HTTP ----------------------------------------------------------------------------------
 
 MSGS = "/replayLogs/default/msgs"
 HOSTILE = b"<script>alert(1)</script>"
@@ -98,3 +123,179 @@ def test_what_a_queue_alone_holds_is_not_in_the_log(start: Start, administer: Ad
     with Client(gateway.url) as client:
         client.sender("q").send_all([data("x")])
         assert api.refused("GET", "monitor", f"{MSGS}/1")["status"] == "NOT_FOUND"
+
+
+# --- Copies of logged messages on a deep queue, of which only a window is in memory ---------------------------------
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_copies_take_their_places_in_a_deep_queue(
+    start: Start, administer: Administer, has_priorities: bool
+) -> None:
+    """Copied to the front, to what only the store knows, to the newest and behind: each comes once, in its place."""
+    gateway = start(limits=Limits(endpoint_window=20, read_page_rows=10))
+    api = administer(gateway)
+    api.done("POST", "config", "/queues", {"queueName": "q", "respectMsgPriorityEnabled": has_priorities})
+    api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "a"})
+    with Client(gateway.url) as client:
+        for _ in range(100):
+            client.sender("topic://a").send_all([data("lies there")])
+            client.sender("topic://b").send_all([data("copied")])
+        first = client.receiver("q")
+        first.flow(2)
+        taken = [received.id for received in first.take(2)]
+        logged = api.done("GET", "monitor", "/replayLogs/default/msgs", topic="b", count=1000)
+        copied = [one for one in logged if one["msgId"] in (2, 4, 40, 100, 180, 198, 200)]
+        for one in reversed(copied):
+            wanted = {"replicationGroupMsgId": one["replicationGroupMsgId"]}
+            api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
+        assert api.queue("q")["spooledMsgCount"] == 107
+        first.close()
+        found = [received.id for received in client.receiver("q").drain()]
+    assert taken == [1, 3]
+    assert found == sorted([*range(1, 200, 2), *(one["msgId"] for one in copied)])
+
+
+def test_a_copy_waits_for_what_only_the_store_has() -> None:
+    """What is given back in front of messages that are in the store is ready; what belongs behind them waits."""
+    queue = ReadyQueue(window=3, cursor=Cursor(0))
+    for message in range(0, 40, 2):
+        queue.add_committed([message + 2])
+    queue.hand_out(queue.peek(10))
+    assert queue.has_more
+    queue.give_back([1, 39])
+    assert queue.peek(10) == [1]
+    queue.add_page(range(8, 42, 2), 42)
+    assert queue.peek(20) == [1]
+    queue.hand_out([1])
+    assert queue.peek(20) == [*range(8, 35, 2)]
+
+
+# --- Messages of the log as they come, for a page -------------------------------------------------------------------
+
+LIVE = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
+
+
+def events(api: Api, query: str = "") -> AbstractContextManager[EventSource]:
+    return EventSource(lambda: f"{str(api.http.base_url).rstrip('/')}{LIVE}{query}")
+
+
+def rows(source: EventSource) -> list[dict[str, object]]:
+    """All that came, in its order."""
+    assert all(kind == "msgs" for kind, _, _ in source.events)
+    return list(itertools.chain.from_iterable(json.loads(text) for _, _, text in source.events))
+
+
+def ids(source: EventSource) -> list[object]:
+    return [row["msgId"] for row in rows(source)]
+
+
+@settings(max_examples=100)
+@given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10), st.text(min_size=1))
+def test_the_texts_are_what_a_list_has(found: list[bytes], first: int, topic: str) -> None:
+    """Of any messages, an erased one among them."""
+    found.append(erased(found[0], bare_offset(found[0]), 1, "why")[0])
+    made: list[Row] = [
+        (first + at, 1_700_000_000_123 + at, topic, bare_offset(content), 0, None, content)
+        for at, content in enumerate(found)
+    ]
+    texts = ListedRows(7).texts(made, None)
+    assert [json.loads(text) for text in texts] == [listed_message(summary(row), 7) for row in made]
+
+
+def test_what_is_published_comes_as_a_list_has_it(api: Api, client: Client) -> None:
+    """From now on, those that are asked for."""
+    sender = client.sender("topic://a/1")
+    sender.send_all([data("before")])
+    with events(api, "?subscribe=a/>&subscribe=!a/2&selector=n%20%3E%201") as source:
+        source.wait(lambda: source.last_event_id, "it has begun")
+        assert source.last_event_id == "1"
+        sender.send_all(section(APPLICATION_PROPERTIES, {"n": n}) + data("x") for n in range(4))
+        client.sender("topic://a/2").send_all([section(APPLICATION_PROPERTIES, {"n": 9}) + data("x")])
+        source.wait(lambda: len(rows(source)) >= 2, "both have come")
+        assert rows(source) == api.done("GET", "monitor", MSGS, start="#4", until="#5")
+
+
+def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
+    """Anywhere, and go on live."""
+    sender = client.sender("topic://a")
+    sender.send_all(data(i) for i in range(1_200))
+    with events(api, "?start=%23101") as source:
+        source.wait(lambda: len(rows(source)) >= 1_100, "the past has come")
+        sender.send_all([data("now")])
+        source.wait(lambda: len(rows(source)) >= 1_101, "what is new has come")
+        assert ids(source) == list(range(101, 1_202))
+        assert max(len(json.loads(text)) for _, _, text in source.events) <= MOST_LISTED
+        # The id is that of the last message: from there a browser goes on.
+        assert [int(last) for _, last, _ in source.events] == [
+            json.loads(text)[-1]["msgId"] for _, _, text in source.events
+        ]
+
+
+def test_beside_many_publishers_events_are_few_and_nothing_is_lost(api: Api, gateway: RunningGateway) -> None:
+    """Connections break and are made again: each message once, in its order, in no more events than an eye sees."""
+    began = time.monotonic()
+    with events(api, "?start=beginning") as source:
+        with Publishing(gateway.url, "topic://a/b", limit=12_000) as publishing:
+            publishing.wait_for(2_000)
+            source.cut()
+            publishing.wait_for(9_000)
+            source.cut()
+            publishing.stop()
+        last = api.done("GET", "monitor", "/replayLogs/default")["lastMsgId"]
+        source.wait(lambda: source.events and int(source.last_event_id) >= last, "all has come")
+        assert ids(source) == list(range(1, last + 1))
+        # More, where a busy machine is silent for longer than a source waits; each begins with an event at once.
+        assert source.connections >= 3
+        assert len(source.events) <= source.connections + (time.monotonic() - began) / LISTED_PAUSE_S
+
+
+def test_events_come_no_more_often_than_their_pause(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes within it is in the next one."""
+    assert 1 / LISTED_PAUSE_S <= 20
+    monkeypatch.setattr(ListedEvents, "pause_s", 0.5)
+    sender = client.sender("topic://a")
+    with events(api) as source:
+        source.wait(lambda: source.connections, "it has begun")
+        sender.send_all([data("at once")])
+        source.wait(lambda: source.events, "what comes after a silence comes at once")
+        began = time.monotonic()
+        for i in range(20):
+            sender.send_all([data(i)])  # each is committed before the next one is sent
+        source.wait(lambda: len(rows(source)) == 21, "all have come")
+        assert len(source.events) <= 2 + (time.monotonic() - began) / 0.5
+
+
+def test_silence_moves_the_place(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at and not shown is not looked at again."""
+    monkeypatch.setattr(log, "HEARTBEAT_S", 0.05)
+    sender = client.sender("topic://a")
+    with events(api, "?subscribe=b") as source:
+        source.wait(lambda: source.connections, "it is there")
+        sender.send_all(data(i) for i in range(10))
+        wait_until(lambda: source.last_event_id == "10", "its place has moved")
+        assert source.events == []
+
+
+def test_what_is_wrong_is_said_before_it_begins(api: Api) -> None:
+    """In the shape of all refusals."""
+    for query in ("?start=then", "?selector=n%20%3D", "?subscribe=", "?start=%2399"):
+        answer = api.http.get(f"{LIVE}{query}")
+        assert answer.status_code == 400, query
+        assert answer.json()["meta"]["error"]["description"]
+    assert api.http.get(LIVE, headers={"Last-Event-ID": "x"}).status_code == 400
+    assert api.http.get(LIVE.replace("Logs/default", "Logs/x")).status_code == 400
+
+
+def test_it_counts_as_a_client_and_is_ended_as_one(api: Api, client: Client) -> None:
+    """It is in the list of clients, and an administrator can disconnect it."""
+    with api.http.stream("GET", LIVE, headers={"Accept": TYPE}) as answer:
+        assert answer.headers["content-type"] == TYPE
+        (there,) = [
+            one for one in api.done("GET", "monitor", "/clients") if one["clientName"].startswith("http-")
+        ]
+        client_id = there["clientId"].replace("#", "%23")
+        api.done("PUT", "action", f"/clients/{client_id}/disconnect", {})
+        assert "event: error" in "".join(answer.iter_text())

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.admin.metrics import PIECE, EndpointSeries
 from gateway.amqp.engine.loops import CHOSEN
-from tests.gateway.admin.conftest import Api
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.model import WHOLE
+from gateway.vpn.runtime import Tuning
+from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
+
+# --- `/metrics` -----------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[3]
 LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine", "loops")
@@ -99,3 +112,137 @@ def test_the_documentation_names_what_there_is(api: Api, client: Client) -> None
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     table = page.partition("| Metric |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(rewind_\w+)`", table)) == found
+
+
+# --- The text of the endpoints' series, read by Prometheus' own parser ----------------------------------------------
+
+
+def endpoint(name: str, depth: int) -> Endpoint:
+    """A queue with nothing but messages."""
+    backlog = Backlog(1, 2, {WHOLE: Cursor(0, messages=depth)})
+    return Endpoint(1, name, EndpointKind.QUEUE, EndpointSettings(), 100, backlog)
+
+
+def depths(series: EndpointSeries) -> list[tuple[str, float]]:
+    """Names and depths, as a scraper finds them, in order."""
+    families = {family.name: family for family in text_string_to_metric_families("".join(series.text()))}
+    found = families["rewind_endpoint_messages"].samples
+    assert {sample.labels["vpn"] for sample in found} == {"v"}
+    return [(sample.labels["endpoint"], sample.value) for sample in found]
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.integers(0, 2**63)), min_size=1))
+def test_every_name_comes_back_as_it_is(named: list[tuple[str, int]]) -> None:
+    """Quotes, backslashes, line ends and any other character of a name are those that the parser reads."""
+    series = EndpointSeries()
+    for name, depth in named:
+        series.add("v", endpoint(name, depth), 1)
+    assert depths(series) == [(name, depth) for name, depth in named]
+
+
+def test_many_endpoints_come_in_pieces_and_each_once() -> None:
+    """More lines than go into one piece are all there, in order, under one head."""
+    series = EndpointSeries()
+    count = 2 * PIECE + 1
+    for number in range(count):
+        series.add("v", endpoint(f"q{number}", number), 1)
+    assert max(piece.count("\n") for piece in series.text()) == PIECE
+    assert depths(series) == [(f"q{number}", float(number)) for number in range(count)]
+
+
+def test_what_no_endpoint_has_is_left_out() -> None:
+    """Without a replay there is no metric of replays, and without an endpoint no text at all."""
+    assert "".join(EndpointSeries().text()) == ""
+    series = EndpointSeries()
+    series.add("v", endpoint("q", 0), 1)
+    assert "replay" not in "".join(series.text())
+
+
+# --- Rates, refusals and depths over HTTP ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[RunningGateway]:
+    """A gateway of short intervals."""
+    tuning = Tuning(rates_seconds=0.05, depths_seconds=0.05)
+    with RunningGateway(settings_for(tmp_path / "data"), tuning=tuning) as gateway:
+        yield gateway
+
+
+def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) -> None:
+    """Published, settled and refused: in some interval each, none twice."""
+    api = administer(quick)
+    before = sum(one["count"] for one in api.done("GET", "monitor", "/refusals", count=100))
+    with Client(quick.url) as client:
+        client.sender("q").send_all(data(i) for i in range(7))
+        client.wait(
+            lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 7, "it is deep"
+        )
+        receiver = client.receiver("q")
+        receiver.settle(receiver.drain()[:3])
+        with pytest.raises(Refused):
+            client.receiver("log://>?replay-start=%2399")
+
+        def sums() -> tuple[int, ...]:
+            found = api.done("GET", "monitor", "/rates")
+            assert found["intervalMs"] == 50
+            assert len({len(found[name]) for name in ("publishedMsgs", "publishedBytes", "refusals")}) == 1
+            return sum(found["publishedMsgs"]), sum(found["settledMsgs"])
+
+        client.wait(lambda: sums() == (7, 3), "all is counted")
+        client.wait(
+            lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 4, "it is less deep"
+        )
+    found = api.done("GET", "monitor", "/refusals", count=100)
+    assert sum(one["count"] for one in found) > before
+    assert "amqp:" in found[0]["reason"]
+
+
+def test_depths_are_those_of_endpoints_that_are_there(api: Api) -> None:
+    """Of a queue, of a topic endpoint, and of neither by the other's name."""
+    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    assert set(api.done("GET", "monitor", "/topicEndpoints/te/depths")["msgCounts"]) <= {0}
+    assert api.refused("GET", "monitor", "/queues/te/depths")["status"] == "NOT_FOUND"
+    assert api.refused("GET", "monitor", "/queues/q/depths")["status"] == "NOT_FOUND"
+
+
+# --- The histogram of the log over HTTP -----------------------------------------------------------------------------
+
+HISTOGRAM = "/replayLogs/default/histogram"
+
+
+def test_it_says_when_messages_came(api: Api, client: Client) -> None:
+    """All that was published is in its buckets, which are as many as were asked for; the ends are those of the log."""
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    oldest, *_ = api.done("GET", "monitor", "/replayLogs/default/msgs", count=1)
+    (newest,) = api.done("GET", "monitor", "/replayLogs/default/msgs", count=1, order="newest")
+    found = api.done("GET", "monitor", HISTOGRAM, buckets=3)
+    assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
+    assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)
+    assert found["fromTimeMs"] == found["buckets"][0]["timeMs"] == oldest["spooledTimeMs"]
+    assert found["untilTimeMs"] == newest["spooledTimeMs"] + 1
+    assert found["log"] == {
+        "oldestMsgId": 1,
+        "oldestTimeMs": oldest["spooledTimeMs"],
+        "newestMsgId": 40,
+        "newestTimeMs": newest["spooledTimeMs"],
+    }
+    assert found["archive"] is None
+
+    later = newest["spooledTimeMs"] + 1
+    empty = api.done("GET", "monitor", HISTOGRAM, **{"from": later, "until": later + 1_000, "buckets": 4})
+    assert [bucket["msgCount"] for bucket in empty["buckets"]] == [0, 0, 0, 0]
+    assert [bucket["timeMs"] - later for bucket in empty["buckets"]] == [0, 250, 500, 750]
+
+
+def test_of_an_empty_log_there_is_an_empty_one(api: Api) -> None:
+    """A picture can be drawn of it all the same."""
+    found = api.done("GET", "monitor", HISTOGRAM)
+    assert [bucket["msgCount"] for bucket in found["buckets"]] == [0]
+    assert found["log"] is None
+
+
+def test_times_that_are_none_are_refused(api: Api) -> None:
+    """An end before the beginning, more buckets than there may be, what is no time."""
+    for query in ({"from": 5, "until": 5}, {"buckets": 1_001}, {"buckets": 0}, {"from": -1}, {"until": "x"}):
+        assert api.refused("GET", "monitor", HISTOGRAM, **query)["status"] == "INVALID_PARAMETER"

@@ -1,5 +1,7 @@
 """Reading a configuration: what is taken, and what is refused in which words."""
 
+from __future__ import annotations
+
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -19,6 +21,10 @@ from gateway.config import (
     secret_of,
     toml,
 )
+from gateway.config.settings import PERMISSIONS
+from gateway.core.permissions import Action
+
+# --- Reading a configuration ----------------------------------------------------------------------------------------
 
 HASH = hash_password("secret", salt=b"0123456789abcdef")
 
@@ -271,3 +277,98 @@ def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> 
     assert first.startswith("x is not a setting")
     assert second == "--admin nowhere: the port is missing; write HOST:PORT, as in `127.0.0.1:5672`"
     assert third.startswith("listener[0].host 0.0.0.0 would let anyone in")
+
+
+# --- Permissions in the configuration -------------------------------------------------------------------------------
+
+ANN = f'[user.ann]\npassword = "{HASH}"\n'
+OPEN_LISTENER = '[[listener]]\nsasl = ["ANONYMOUS"]\n'
+
+
+def test_every_action_has_its_list() -> None:
+    """The lists of a user are the actions there are."""
+    assert [action.value for action in Action] == list(PERMISSIONS)
+    assert set(PERMISSIONS) <= set(User.__dataclass_fields__)
+
+
+def test_lists_are_read_as_they_stand() -> None:
+    """Lists come as given; one that is not there is not an empty one."""
+    user = parse(ANN + 'publish = ["topic://a/>", "!topic://a/b"]\nreplay = []').users["ann"]
+    assert user.permissions() == {"publish": ("topic://a/>", "!topic://a/b"), "replay": ()}
+    assert User().permissions() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            'publish = ["orders"]',
+            "user.ann.publish[0] is wrong: 'orders' does not say of what it is a pattern",
+        ),
+        (
+            'publish = ["queue://a", "log://a"]',
+            "user.ann.publish[1] is wrong: 'log://a' is nothing to publish to; what can be permitted here is "
+            "`queue://` or `topic://`",
+        ),
+        ('consume = ["topic://a//b"]', "user.ann.consume[0] is wrong: 'topic://a//b' is no pattern"),
+        ('browse = ["topic://a"]', "user.ann.browse[0] is wrong: 'topic://a' is nothing to browse"),
+        ('replay = ["log://a"]', "user.ann.replay[0] is wrong: 'log://a' is nothing to replay"),
+        ('administer = "queue://a"', 'user.ann.administer should be an array, not "queue://a"'),
+        ("consumes = []", "user.ann.consumes is not a setting; did you mean `consume`?"),
+        ('publish = ["!queue://a"]', "user.ann.publish has exceptions alone, which permit nothing"),
+        ('replay = ["queue://a"]', "user.ann.replay permits nothing without `consume`"),
+        ('replay = ["queue://a"]\nconsume = []', "user.ann.replay permits nothing without `consume`"),
+    ],
+)
+def test_a_rule_that_cannot_mean_anything_is_refused(text: str, sentence: str) -> None:
+    """A rule that would silently permit nothing, or something else, is an error that says what would be right."""
+    (problem,) = problems(ANN + text)
+    assert problem.startswith(sentence)
+
+
+def test_problems_of_permissions_come_with_all_others() -> None:
+    """Wrong rules of several users are reported in one run, and no consequences of them."""
+    first, second = problems(
+        ANN + 'consume = ["a"]\nreplay = ["queue://a"]\n' + "[user.bob]\npublish = ['b']\nbrowse = []"
+    )
+    assert first.startswith("user.ann.consume[0] is wrong")
+    assert second.startswith("user.bob.publish[0] is wrong")
+
+
+def test_clients_without_a_name_have_rules_where_there_are_users() -> None:
+    """ANONYMOUS beside users would get around every rule, so it has to be said what such clients may do."""
+    (problem,) = problems(OPEN_LISTENER + ANN)
+    assert problem.startswith("listener[0].sasl has ANONYMOUS beside users; say in a `[user.anonymous]`")
+    settings = parse(OPEN_LISTENER + ANN + '[user.anonymous]\nconsume = ["log://>"]')
+    assert settings.users["anonymous"].permissions() == {"consume": ("log://>",)}
+
+
+def test_rules_for_clients_without_a_name_need_such_clients() -> None:
+    """`[user.anonymous]` is a user that can log in only where a listener offers ANONYMOUS."""
+    (problem,) = problems(ANN + "[user.anonymous]\nconsume = []")
+    assert (
+        problem == "user.anonymous stands for clients without a name, but no listener has ANONYMOUS in `sasl`"
+    )
+
+
+# --- What a configuration may say of indexed properties and of starts that are searched for -------------------------
+
+
+def test_properties_to_be_indexed_are_named() -> None:
+    """`index` takes names of fields and of application properties, in the order they are given."""
+    settings = parse('[vpn.default.replay_log]\nindex = ["message-id", "trade id"]')
+    assert settings.vpns["default"].replay_log.index == ("message-id", "trade id")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('replay_log.index = ["a", "a"]', r"vpn\.default\.replay_log\.index names a 2 times; once is enough"),
+        ('replay_log.index = [" "]', r"index\[0\] is wrong: a property's name is not empty"),
+        ('queue.q.default_start = "match:a ="', r"default_start is wrong: .*at character 4 of the selector"),
+    ],
+)
+def test_what_could_not_work_is_refused(line: str, problem: str) -> None:
+    """A property named twice or not at all, and a default start whose selector is none, are errors of the file."""
+    with pytest.raises(ConfigError, match=problem):
+        parse(f"[vpn.default]\n{line}")

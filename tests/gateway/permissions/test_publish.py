@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from proton import Described, Link, Terminus, symbol, ulong
 
 from gateway.amqp.links.publisher import DENIED_ADDRESSES
+from gateway.config import Queue, Vpn
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from tests.gateway.permissions.conftest import Line, Login, Start
-from tests.support.client import Client, Refused, texts
+from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data, message_to
+from tests.support.running import RunningGateway
+
+# --- Who may send what ----------------------------------------------------------------------------------------------
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 
@@ -201,3 +208,338 @@ def test_a_temporary_queue_that_lives_on_is_its_users(start: Start, login: Login
         bob.receiver(maker.address)
     assert texts(second.receiver(maker.address, credit=1).take_and_accept(1)) == ["x"]
     second.wait(lambda: maker.address not in gateway.endpoints(), "the queue is deleted")
+
+
+# --- Who may receive what -------------------------------------------------------------------------------------------
+
+START = {"rewind:replay-start": "beginning"}
+
+
+def rules(logged: list[Line]) -> list[str]:
+    """The rules that refused an attach, as logged."""
+    return [line["rule"] for line in logged if line["event"] == "attach_refused"]
+
+
+def test_queues_that_are_permitted_and_not(start: Start, login: Login, logged: list[Line]) -> None:
+    """A user consumes from the queues of the list; another one is refused, and is not made."""
+    gateway = start(ann={"consume": ["queue://orders", "queue://eu/>", "!queue://eu/secret"]})
+    client = login(gateway, "ann")
+    client.receiver("orders")
+    client.receiver("queue://eu/paris")
+    for address in ("others", "eu/secret"):
+        with pytest.raises(Refused) as refused:
+            client.receiver(address)
+        assert refused.value.name == UNAUTHORIZED
+        assert refused.value.text == f"user 'ann' may not consume queue://{address}"
+    assert gateway.endpoints() == {"orders", "eu/paris"}
+    assert rules(logged) == ["no pattern of consume", "consume !queue://eu/secret"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_subscriptions_that_are_permitted_and_not(start: Start, login: Login, durable: bool) -> None:
+    """A subscription is permitted when all it matches is; a wider one is refused and leaves nothing behind."""
+    gateway = start(ann={"consume": ["topic://flights/>", "!topic://flights/secret"]})
+    client = login(gateway, "ann")
+    client.receiver("topic://flights/JFK/*", name="mine", durable=durable)
+    before = gateway.endpoints()
+    for address in (
+        "topic://>",
+        "topic://*/JFK",
+        "topic://flights/*",
+        "topic://#queue/orders",
+        "flights/JFK",
+    ):
+        with pytest.raises(Refused, match=UNAUTHORIZED):
+            client.receiver(address, durable=durable)
+    assert gateway.endpoints() == before
+
+
+@pytest.mark.parametrize(
+    ("address", "is_permitted"),
+    [
+        ("log://flights/>", True),
+        ("log://flights/JFK/*", True),
+        ("log://>", False),
+        ("log://*/>", False),
+        ("log://!flights/>", False),
+        ("log://#queue/hub", True),
+        ("hub/ConsumerGroups/$default/Partitions/0", True),
+        ("other/ConsumerGroups/$default/Partitions/0", False),
+    ],
+)
+def test_the_log_is_read_as_far_as_permitted(
+    start: Start, login: Login, address: str, is_permitted: bool
+) -> None:
+    """A log reader gets all it asks for or is refused with a sentence; nothing is left out in silence."""
+    client = login(start(ann={"consume": ["log://flights/>", "log://#queue/hub"]}), "ann")
+    if is_permitted:
+        client.receiver(address, filters=START)
+    else:
+        with pytest.raises(Refused) as refused:
+            client.receiver(address, filters=START)
+        assert refused.value.name == UNAUTHORIZED
+        assert refused.value.text.endswith(": all that it matches has to be permitted")
+
+
+def test_a_replay_needs_consume(start: Start, login: Login) -> None:
+    """Without a `replay` list, who may consume from an endpoint may replay it, and nobody else may."""
+    gateway = start(ann={}, bob={"consume": ["queue://mine", "topic://a/>"]})
+    login(gateway, "ann").sender("mine").send_all([data(i) for i in range(3)])
+    bob = login(gateway, "bob")
+    receiver = bob.receiver("mine", filters=START, credit=3)
+    assert texts(receiver.take_and_accept(3)) == ["0", "1", "2"]
+    bob.receiver("topic://a/b", filters=START)
+    with pytest.raises(Refused, match="may not consume queue://others"):
+        bob.receiver("others", filters=START)
+
+
+def test_a_replay_needs_its_own_rule_where_there_is_a_list(
+    start: Start, login: Login, logged: list[Line]
+) -> None:
+    """With a `replay` list a start is refused for what is not on it; consuming live is as permitted as before."""
+    gateway = start(ann={"consume": ["queue://>", "topic://>"], "replay": ["queue://mine", "topic://a/>"]})
+    client = login(gateway, "ann")
+    client.receiver("mine", filters=START).close()
+    client.receiver("topic://a/b", filters=START)
+    client.receiver("others", filters={"rewind:replay-start": "live"}).close()
+    for address in ("others", "others?replay-start=beginning", "topic://*/b"):
+        with pytest.raises(Refused, match="may not replay") as refused:
+            client.receiver(address, filters=None if "?" in address else START)
+        assert refused.value.name == UNAUTHORIZED
+    assert rules(logged) == ["no pattern of replay"] * 3
+
+
+def test_a_replay_that_the_queue_asks_for_is_not_the_user_s(start: Start, login: Login) -> None:
+    """A queue's `default_start` was decided on by who configured it: consuming is enough."""
+    vpn = Vpn(queues={"orders": Queue(default_start="beginning")})
+    gateway = start(vpn=vpn, ann={"publish": ["queue://orders"], "consume": ["queue://orders"], "replay": []})
+    client = login(gateway, "ann")
+    client.sender("orders").send_all([data("x")])
+    for _ in range(2):
+        receiver = client.receiver("orders", credit=1)
+        assert texts(receiver.take_and_accept(1)) == ["x"]
+        receiver.close()
+
+
+def test_somebody_s_durable_subscription_is_not_taken_over(start: Start, login: Login) -> None:
+    """A durable topic endpoint is found by its name: with another subscription it would be dropped, so that needs
+    a right to what it has."""
+    gateway = start(ann={}, bob={"consume": ["topic://b/>"]})
+    ann, bob = login(gateway, "ann"), login(gateway, "bob")
+    ann.receiver("topic://a/>", name="subscription", durable=True).detach()
+    ann.sender("topic://a/x").send_all([data("kept")])
+    with pytest.raises(Refused, match="may not consume topic://a/>") as refused:
+        bob.receiver("topic://b/>", name="subscription", durable=True)
+    assert refused.value.name == UNAUTHORIZED
+    again = ann.receiver("topic://a/>", name="subscription", durable=True, credit=1)
+    assert texts(again.take_and_accept(1)) == ["kept"]
+
+
+def as_browser(link: Link) -> None:
+    """Ask for copies."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def test_who_may_browse_may_not_take(start: Start, login: Login) -> None:
+    """A queue on the `browse` list is looked at by a browser, and not consumed from."""
+    gateway = start(ann={}, bob={"browse": ["queue://orders"]})
+    login(gateway, "ann").sender("orders").send_all([data("x")])
+    bob = login(gateway, "bob")
+    assert texts(bob.receiver("orders", set_up=as_browser, credit=1).take(1)) == ["x"]
+    with pytest.raises(Refused, match="may not consume queue://orders"):
+        bob.receiver("orders")
+    with pytest.raises(Refused, match="may not browse queue://others"):
+        bob.receiver("others", set_up=as_browser)
+    assert gateway.depth("orders") == 1
+    assert gateway.endpoints() == {"orders"}
+
+
+def test_who_may_consume_may_browse(start: Start, login: Login) -> None:
+    """To look is less than to take: the `consume` list permits both. A subscription that asks for copies is one."""
+    bob = login(start(bob={"consume": ["queue://orders"], "browse": []}), "bob")
+    bob.receiver("orders", set_up=as_browser)
+    with pytest.raises(Refused, match="may not consume topic://orders"):
+        bob.receiver("topic://orders", set_up=as_browser)
+
+
+def test_publishing_is_no_consuming(start: Start, login: Login) -> None:
+    """Each action has its own list: who may publish to a queue may not consume from it, and the other way round."""
+    gateway = start(ann={"publish": ["queue://orders"]}, bob={"consume": ["queue://orders"]})
+    ann, bob = login(gateway, "ann"), login(gateway, "bob")
+    ann.sender("orders").send_all([data("x")])
+    with pytest.raises(Refused, match="may not consume"):
+        ann.receiver("orders")
+    with pytest.raises(Refused, match="may not publish"):
+        bob.sender("orders")
+    assert texts(bob.receiver("orders", credit=1).take(1)) == ["x"]
+
+
+# --- A durable subscription is its user's, whatever topics others may receive ---------------------------------------
+
+
+def durable(link: Link) -> None:
+    link.source.durability = Terminus.DELIVERIES
+    link.source.expiry_policy = Terminus.EXPIRE_NEVER
+
+
+def subscribe(client: Client, topic: str = "a/>", name: str = "sub", **more: Any) -> Receiver:
+    """A durable subscription."""
+    return client.receiver(f"topic://{topic}", name=name, set_up=durable, credit=10, **more)
+
+
+def unsubscribe(client: Client, name: str = "sub", **more: Any) -> None:
+    """Give a subscription up."""
+    client.receiver(None, name=name, set_up=durable, **more).close()
+
+
+SHARED = {"capabilities": ["topic", "shared"]}
+GLOBAL = {"capabilities": ["topic", "shared", "global"]}
+
+
+@pytest.mark.parametrize("more", [{}, SHARED], ids=["plain", "shared"])
+@pytest.mark.parametrize(
+    "rules", [{}, {"consume": ["topic://>"]}, {"consume": ["topic://a/>"]}], ids=["all", "topics", "topic"]
+)
+def test_nobody_else_has_it(start: Start, login: Login, more: Any, rules: Any) -> None:
+    """Another user who may receive its topics, and calls his container alike, neither takes from it nor ends it."""
+    gateway = start(ann={}, bob=rules, cid={})
+    ann = login(gateway, "ann", container="same")
+    subscribe(ann, **more).detach()
+    login(gateway, "cid").sender("topic://a/1").send_all([data("kept")])
+    bob = login(gateway, "bob", container="same")
+    for steal in (
+        lambda: subscribe(bob, **more),
+        lambda: subscribe(bob, "a/1", **more),
+        lambda: unsubscribe(bob, **more),
+    ):
+        with pytest.raises(Refused) as refused:
+            steal()
+        assert refused.value.name == UNAUTHORIZED
+    assert texts(subscribe(ann, **more).take(1)) == ["kept"]
+
+
+def test_its_user_has_it_on_any_connection(start: Start, login: Login) -> None:
+    """Taken, given another topic, and given up, each on a connection of its own."""
+    gateway = start(ann={}, bob={})
+    subscribe(login(gateway, "ann")).detach()
+    login(gateway, "bob").sender("topic://a/1").send_all([data("kept")])
+    other = login(gateway, "ann")
+    receiver = subscribe(other)
+    assert texts(receiver.take(1)) == ["kept"]
+    receiver.detach()
+    subscribe(other, "b/>").detach()
+    assert gateway.subscriptions("sub") == ["b/>"]
+    unsubscribe(login(gateway, "ann"))
+    other.wait(lambda: "sub" not in gateway.endpoints(), "it is gone")
+
+
+def test_what_everybody_shares_is_ended_by_who_made_it(start: Start, login: Login) -> None:
+    """Whoever may receive its topics takes from it; its topic is changed, and it is given up, by its user alone."""
+    gateway = start(ann={}, bob={"consume": ["topic://a/>"], "publish": ["topic://a/>"]})
+    subscribe(login(gateway, "ann"), **GLOBAL).detach()
+    bob = login(gateway, "bob")
+    receiver = subscribe(bob, **GLOBAL)
+    bob.sender("topic://a/1").send_all([data(1)])
+    receiver.settle(receiver.take(1))
+    receiver.detach()
+    for end in (lambda: subscribe(bob, "a/1", **GLOBAL), lambda: unsubscribe(bob, **GLOBAL)):
+        with pytest.raises(Refused, match="another user's"):
+            end()
+    unsubscribe(login(gateway, "ann"), **GLOBAL)
+
+
+def made_by_administrator(gateway: RunningGateway) -> None:
+    """A topic endpoint that is no user's."""
+
+    async def make(running: Any) -> None:
+        vpn = running.vpns["default"]
+        settings = EndpointSettings(exclusive=Exclusivity.REFUSE)
+        vpn.endpoints.create("sub", EndpointKind.TOPIC_ENDPOINT, settings, ["a/>"])
+        await vpn.committer.committed()
+
+    gateway.run_coroutine(make)
+
+
+def test_what_an_administrator_made_is_ended_by_one(start: Start, login: Login) -> None:
+    """It is received from by whoever may receive its topics; to end it is to administer them."""
+    gateway = start(
+        ann={"consume": ["topic://a/>"]}, root={"consume": ["topic://a/>"], "administer": ["topic://a/>"]}
+    )
+    made_by_administrator(gateway)
+    ann = login(gateway, "ann")
+    subscribe(ann).detach()
+    for end in (lambda: subscribe(ann, "a/1"), lambda: unsubscribe(ann)):
+        with pytest.raises(Refused, match="may not administer"):
+            end()
+    root = login(gateway, "root")
+    unsubscribe(root)
+    root.wait(lambda: "sub" not in gateway.endpoints(), "it is gone")
+
+
+# --- Who may read a stream ------------------------------------------------------------------------------------------
+
+BEGINNING = {"rewind:replay-start": "beginning"}
+AUDIT = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("flights/>",)), "orders": Queue()})
+
+
+def copies(link: Link) -> None:
+    """Sets up a link with distribution mode copy."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def test_consume_is_all_a_reader_needs(start: Start, login: Login) -> None:
+    """With `consume` on the stream a user reads all that it shows, from any start, whatever `replay` and `log` say."""
+    gateway = start(
+        vpn=AUDIT,
+        ann={"consume": ["queue://audit", "queue://orders"], "replay": ["queue://others"]},
+        bob={"publish": ["topic://flights/>"]},
+    )
+    login(gateway, "bob").sender("topic://flights/JFK").send_all([data(1)])
+    client = login(gateway, "ann")
+    assert texts(client.receiver("audit", filters=BEGINNING).drain()) == ["1"]
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        client.receiver("orders", filters=BEGINNING)
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        client.receiver("log://flights/>", filters=BEGINNING)
+
+
+def test_a_stream_that_is_made_needs_no_more(start: Start, login: Login) -> None:
+    """The attach that makes a stream brings a start by the same right; one to a queue that is not there does not."""
+    gateway = start(ann={"consume": ["queue://audit"], "replay": []})
+    client = login(gateway, "ann")
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        client.receiver("audit", filters=BEGINNING)
+    assert gateway.endpoints() == set()
+    client.receiver("audit?kind=stream", filters=BEGINNING)
+    client.receiver("audit", filters=BEGINNING)
+
+
+def test_a_stream_that_is_not_permitted(start: Start, login: Login, logged: list[Line]) -> None:
+    """Without `consume` on its address a stream is not read, whatever may be read of the log, and none is made."""
+    gateway = start(vpn=AUDIT, ann={"consume": ["log://>", "queue://mine"]})
+    client = login(gateway, "ann")
+    for address in ("audit", "other?kind=stream"):
+        with pytest.raises(Refused) as refused:
+            client.receiver(address, filters=BEGINNING)
+        assert refused.value.name == UNAUTHORIZED
+    assert gateway.endpoints() == {"audit", "orders"}
+    assert [line["rule"] for line in logged] == ["no pattern of consume"] * 2
+
+
+def test_browsing_a_stream_is_reading_it(start: Start, login: Login) -> None:
+    """Distribution mode copy needs `browse` and gets any start; without it, `browse` is not enough."""
+    gateway = start(vpn=AUDIT, ann={"browse": ["queue://audit"]}, bob={})
+    login(gateway, "bob").sender("audit").send_all([data(1)])
+    client = login(gateway, "ann")
+    assert texts(client.receiver("audit", filters=BEGINNING, set_up=copies).drain()) == ["1"]
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        client.receiver("audit", filters=BEGINNING)
+
+
+def test_sending_to_a_stream_is_publishing(start: Start, login: Login) -> None:
+    """A user sends to a stream with `publish` on its address, and makes one by it."""
+    client = login(start(vpn=AUDIT, ann={"publish": ["queue://audit", "queue://new"]}), "ann")
+    client.sender("audit").send_all([data(1)])
+    client.sender("new?kind=stream").send_all([data(1)])
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        client.sender("other?kind=stream")

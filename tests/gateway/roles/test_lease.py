@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from proton import Endpoint
+import asyncio
+import gc
+import threading
+import weakref
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from proton import Delivery, Endpoint, Event, Message, Terminus, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
 from gateway.app import Gateway
-from tests.gateway.roles.conftest import Connect, Start, ask
-from tests.support.client import Receiver, texts
+from gateway.config import Queue, VpnStore
+from gateway.core.errors import Refused as CommandRefused
+from store.errors import StoreError
+from tests.gateway.roles.conftest import Connect, Start, ask, is_active
+from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
-from tests.support.shared_store import SharedDatabase
+from tests.support.shared_store import URL, SharedDatabase
 from tests.support.waiting import wait_until
+
+# --- How long a gateway delivers whose store confirms nothing, and what publishers see meanwhile --------------------
 
 
 def holds(gateway: RunningGateway) -> bool:
@@ -127,3 +143,403 @@ def test_a_stop_does_not_wait_for_a_store_out_of_reach(
         gateway.stop()
     assert client.closed_by_peer().name == "amqp:connection:forced"
     assert delivery.remote_state == 0
+
+
+# --- A gateway whose store another one has taken --------------------------------------------------------------------
+
+
+def test_its_clients_are_closed_and_it_waits(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """Publishers, consumers and readers alike get `forced`; whoever comes back is told of the active gateway."""
+    gateway = start()
+    publisher, consumer, reader = (connect(gateway) for _ in range(3))
+    publisher.sender("orders").send_all([data(0)])
+    consumer.receiver("orders", credit=10).take(1)
+    reader.receiver("log://>", credit=10).take(0)
+    database.take_away(active="other.example.com:5672")
+    for client in (publisher, consumer, reader):
+        assert client.closed_by_peer().name == "amqp:connection:forced"
+    assert not is_active(gateway)
+    assert ask(gateway, "/readyz").json()["state"] == "waiting"
+    wait_until(
+        lambda: ask(gateway, "/readyz").json().get("active") == "other.example.com:5672",
+        "it asks for the store again, and finds who has it",
+    )
+
+
+def test_nothing_is_told_of_batches_that_met_another(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """A message on its way when the store is taken is neither accepted nor refused: its publisher asks the other."""
+    gateway = start()
+    client = connect(gateway)
+    sender = client.sender("orders")
+    with database.cut():
+        delivery = sender.send(data(1))
+        client.wait(
+            lambda: gateway.call(lambda running: running.vpns["default"].committer.pending_bytes),
+            "the message is on its way to the store",
+        )
+        database.take_away(active="other.example.com:5672")
+    assert client.closed_by_peer().name == "amqp:connection:forced"
+    assert delivery.remote_state == 0 and not delivery.settled
+    database.release()
+    wait_until(lambda: is_active(gateway), "it takes the store over again")
+    assert connect(gateway).receiver("orders").drain() == []
+
+
+def test_nothing_that_it_knew_is_kept(database: SharedDatabase, start: Start, connect: Connect) -> None:
+    """Active again, it goes by the store alone: what was there is there once, and ids go on."""
+    gateway = start()
+    client = connect(gateway)
+    client.sender("orders").send_all(data(number) for number in range(20))
+    client.receiver("orders", credit=5).take(5)
+    temporary = client.receiver(None, dynamic=True)
+    assert temporary.address in gateway.endpoints()
+    before = gateway.call(lambda running: running.vpns["default"])
+    database.take_away()
+    assert client.closed_by_peer().name == "amqp:connection:forced"
+    client.close()
+    wait_until(lambda: is_active(gateway), "it takes the store over again")
+    assert gateway.call(lambda running: running.vpns["default"]) is not before
+    assert temporary.address not in gateway.endpoints()
+    again = connect(gateway)
+    again.sender("orders").send_all([data(20)])
+    received = again.receiver("orders", credit=21).take_and_accept(21)
+    assert texts(received) == [str(number) for number in range(21)]
+    assert [message.id for message in received] == sorted({message.id for message in received})
+
+
+def test_an_administrator_who_waited_is_told(database: SharedDatabase, start: Start) -> None:
+    """A command under way ends with an error: nobody knows here what became of it."""
+    gateway = start()
+
+    def order(running: Gateway) -> Future[None]:
+        assert gateway._loop is not None
+        done = running.vpns["default"].committer.committed()
+        return asyncio.run_coroutine_threadsafe(done, gateway._loop)
+
+    with database.cut():
+        done = gateway.call(order)
+        database.take_away(active="other.example.com:5672")
+    with pytest.raises(CommandRefused, match="another gateway"):
+        done.result(10)
+
+
+def test_one_that_is_told_late_delivers_nothing(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """One that learns it by its own commit has closed everybody before anything else is delivered."""
+    gateway = start()
+    client = connect(gateway)
+    client.sender("orders").send_all(data(number) for number in range(10))
+    receiver = client.receiver("orders", credit=2)
+    taken = receiver.take(2)
+    database.take_away(active="other.example.com:5672", tell=False)
+    receiver.settle(taken)
+    assert client.closed_by_peer().name == "amqp:connection:forced"
+    assert not receiver.arrived
+    assert not is_active(gateway)
+
+
+def test_a_gateway_can_be_stopped_while_it_lets_go(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """A stop right behind a deposition waits for it, and leaves the store to others."""
+    gateway = start()
+    clients = [connect(gateway) for _ in range(3)]
+    database.take_away()
+    assert clients[0].closed_by_peer().name == "amqp:connection:forced"
+    gateway.stop()
+    other = start("b")
+    assert is_active(other)
+
+
+# --- A store that is taken from a busy gateway again and again ------------------------------------------------------
+
+ROUNDS = 4
+ACCEPTED = 300
+"""Messages accepted in a round, at least, before the store is taken."""
+
+ENDED = (AssertionError, AttributeError, OSError, Refused)
+"""What becomes of a client whose connection is closed at any moment of what it does."""
+
+
+class Comer:
+    """Something that clients do again and again, each time on a connection of their own, on a thread of its own."""
+
+    def __init__(self, gateway: RunningGateway, does: Any) -> None:
+        self._gateway = gateway
+        self._does = does
+        self.name = does.__name__
+        self.times = 0
+        """Done to the end."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name)
+        self._thread.start()
+
+    def end(self) -> None:
+        """And no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with suppress(*ENDED), Client(self._gateway.url) as client:
+                self._does(client)
+                self.times += 1
+
+
+def test_a_busy_gateway_loses_its_store(database: SharedDatabase, start: Start) -> None:
+    """
+    Publishers, consumers that settle, reject and replay, browsers, log readers, temporary nodes, transactions of
+    endpoints: whatever is under way ends, the gateway makes no mistake, and each accepted message is there once.
+    """
+    queues = {
+        "orders": Queue(subscriptions=("t/>",), dead_message_queue="dead"),  # type: ignore[call-arg]
+        "kept": Queue(subscriptions=("t/>",)),
+        "rewound": Queue(subscriptions=("t/>",)),
+    }
+    gateway = start(vpn={"queues": queues})
+    accepted: list[str] = []
+    is_over = threading.Event()
+    number = 0
+
+    def publish(client: Client) -> None:
+        nonlocal number
+        sender = client.sender("topic://t/1")
+        while not is_over.is_set():
+            batch = []
+            for _ in range(20):
+                number += 1
+                batch.append((str(number), sender.send(data(number))))
+            for body, delivery in batch:
+                if sender.outcome(delivery) == "ACCEPTED":
+                    accepted.append(body)
+
+    def consume(client: Client) -> None:
+        receiver = client.receiver("orders", credit=100)
+        for message in receiver.take(30):
+            receiver.settle([message], Delivery.ACCEPTED if message.id % 7 else Delivery.REJECTED)
+
+    def replay(client: Client) -> None:
+        client.receiver("rewound?replay-start=beginning", credit=50).take(40)
+
+    def read(client: Client) -> None:
+        client.receiver("log://>?replay-start=beginning", credit=500).take(200)
+        client.receiver(
+            "kept",
+            credit=200,
+            set_up=lambda link: setattr(link.source, "distribution_mode", Terminus.DIST_MODE_COPY),
+        ).take(50)
+
+    def make(client: Client) -> None:
+        receiver = client.receiver(None, dynamic=True, credit=5)
+        client.sender(receiver.address).send_all([data("x")])
+        receiver.take_and_accept(1)
+
+    gone: list[weakref.ref[Any]] = []
+    comers = [Comer(gateway, does) for does in (publish, consume, replay, read, make)]
+    try:
+        for _ in range(ROUNDS):
+            wait_until(lambda: is_active(gateway), "it has the store")
+            so_far = len(accepted)
+            wait_until(lambda so_far=so_far: len(accepted) >= so_far + ACCEPTED, "messages are accepted")
+            gone.append(gateway.call(lambda running: weakref.ref(running.vpns["default"])))
+            database.take_away(tell=bool(len(gone) % 2))
+    finally:
+        is_over.set()
+        for comer in comers:
+            comer.end()
+    assert [
+        comer.name for comer in comers[1:] if not comer.times
+    ] == []  # the publisher may have been cut each time
+    wait_until(lambda: is_active(gateway), "it has the store")
+
+    with Client(gateway.url) as client:
+        log = client.receiver("log://>?replay-start=beginning&until=now").take_to_end()
+        bodies = [message.text for message in log if message.annotations["x-opt-topic"] == "t/1"]
+        assert len(bodies) == len(set(bodies)) and set(accepted) <= set(bodies)
+        assert bodies == sorted(bodies, key=int)
+        kept: list[Received] = []
+        receiver = client.receiver("kept")
+        receiver.collect(kept, len(bodies))
+        assert texts(kept) == bodies
+
+    def are_gone(running: Gateway) -> bool:
+        gc.collect()
+        return all(found() is None for found in gone)
+
+    wait_until(lambda: gateway.call(are_gone), "nothing of what was deposed is held any more")
+    gateway.stop()
+
+
+# --- A gateway whose store another one has --------------------------------------------------------------------------
+
+
+def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost") -> Any:
+    """With what a client's connection is closed; `product` is what it calls itself."""
+    with Client(gateway.url, hostname=hostname, properties={symbol("product"): product}) as client:
+        refused = client.closed_by_peer()
+        assert client.connection.remote_properties[symbol("amqp:connection-establishment-failed")] is True
+        return refused
+
+
+def test_it_starts_and_says_who_is_active(database: SharedDatabase, start: Start) -> None:
+    """Another's store stops no gateway: it is alive, not ready, and names the active one."""
+    database.hold("other.example.com:5672")
+    gateway = start()
+    assert not is_active(gateway)
+    assert ask(gateway, "/healthz").status_code == 200
+    answer = ask(gateway, "/readyz")
+    assert answer.status_code == 503
+    told = answer.json()
+    assert (told["state"], told["active"]) == ("waiting", "other.example.com:5672")
+    assert ask(gateway, "/readyz?vpn=default").status_code == 503
+    assert ask(gateway, "/readyz?vpn=another").status_code == 404
+
+
+def test_a_client_that_follows_is_redirected(database: SharedDatabase, start: Start) -> None:
+    """Qpid JMS gets open, and then close with the address of the active gateway (AMQP 1.0 section 2.8.18)."""
+    database.hold("other.example.com:5673")
+    refused = closed(start(), product="QpidJMS")
+    assert refused.name == "amqp:connection:redirect"
+    assert refused.info == {"network-host": "other.example.com", "port": 5673}
+    assert isinstance(refused.info["network-host"], str)
+
+
+def test_the_hostname_that_chose_the_message_vpn_goes_along(database: SharedDatabase, start: Start) -> None:
+    """A client that named the Message VPN by its hostname is to say the same over there."""
+    database.hold("[::1]:5673")
+    refused = closed(start(), product="QpidJMS", hostname="vhost:default")
+    assert refused.info == {"network-host": "::1", "port": 5673, "hostname": "vhost:default"}
+
+
+def test_any_other_client_is_told_where_it_is(database: SharedDatabase, start: Start) -> None:
+    """Clients that reconnect by themselves do so for `forced` alone: that is what they get, with the address."""
+    database.hold("other.example.com:5673")
+    refused = closed(start(), product="another")
+    assert refused.name == "amqp:connection:forced"
+    assert refused.info == {"network-host": "other.example.com", "port": 5673}
+    assert "other.example.com:5673" in refused.text
+
+
+def test_a_client_of_proton_goes_on_with_its_next_address(start: Start) -> None:
+    """Whatever the order of its addresses: one that we had opened would begin with the first again."""
+    active, waiting = start("a"), start("b")
+    told: list[str] = []
+
+    class Sending(MessagingHandler):
+        def on_start(self, event: Event) -> None:
+            self.connection = event.container.connect(urls=[waiting.url, active.url])
+            event.container.create_sender(self.connection, "orders")
+            self.timer = event.container.schedule(WAIT_SECONDS, self)
+
+        def on_sendable(self, event: Event) -> None:
+            if event.sender.credit and not told:
+                told.append("sent")
+                event.sender.send(Message(body="x"))
+
+        def on_accepted(self, event: Event) -> None:
+            told.append("accepted")
+            self.timer.cancel()
+            event.connection.close()
+
+        def on_timer_task(self, event: Event) -> None:
+            self.connection.close()
+
+    Container(Sending()).run()
+    assert told == ["sent", "accepted"]
+
+
+@pytest.mark.parametrize("product", ["another", "QpidJMS"])
+def test_nobody_knows_who_is_active(database: SharedDatabase, start: Start, product: str) -> None:
+    """There is no redirect without an address."""
+    database.hold("")
+    refused = closed(start(), product=product)
+    assert refused.name == "amqp:connection:forced" and not refused.info
+
+
+def test_administration_says_that_it_waits(database: SharedDatabase, start: Start) -> None:
+    """Its state is shown; whatever needs what is stored is answered with 503 and a sentence."""
+    database.hold("other.example.com:5672")
+    gateway = start()
+    for path in ("/SEMP/v2/monitor/msgVpns", "/SEMP/v2/monitor/msgVpns/default"):
+        data = ask(gateway, path).json()["data"]
+        shown = data[0] if isinstance(data, list) else data
+        assert (shown["state"], shown["activeGateway"]) == ("standby", "other.example.com:5672")
+    assert ask(gateway, "/SEMP/v2/config/msgVpns").json()["data"][0]["msgVpnName"] == "default"
+    answer = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/queues")
+    assert answer.status_code == 503
+    assert "other.example.com:5672" in answer.json()["meta"]["error"]["description"]
+    assert 'rewind_vpn_active{vpn="default"} 0.0' in ask(gateway, "/metrics").text
+
+
+def test_it_takes_over(database: SharedDatabase, start: Start, connect: Connect) -> None:
+    """Once nobody has the store it is this gateway's, with all that was accepted before."""
+    first, second = start("a"), start("b")
+    assert is_active(first) and not is_active(second)
+    assert ask(second, "/readyz").json()["active"] == "a.example.com:5672"
+    with Client(first.url) as client:
+        client.sender("orders").send_all(data(number) for number in range(10))
+    first.stop()
+    wait_until(lambda: is_active(second), "the other takes over")
+    assert ask(second, "/readyz").status_code == 200
+    received = connect(second).receiver("orders", credit=10).take_and_accept(10)
+    assert texts(received) == [str(number) for number in range(10)]
+    assert 'rewind_vpn_active{vpn="default"} 1.0' in ask(second, "/metrics").text
+
+
+def test_a_store_that_cannot_be_opened_is_an_alarm(database: SharedDatabase, start: Start) -> None:
+    """Whoever waits goes on trying; that it would be in vain is an alarm as long as it lasts."""
+    database.hold("other.example.com:5672")
+    gateway = start()
+
+    def alarms() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
+        return found
+
+    assert alarms() == []
+    database.fault = "no route to host"
+    (alarm,) = wait_until(alarms, "the alarm is raised")
+    assert alarm["alarm"] == "store" and "no route to host" in alarm["description"]
+    database.fault = None
+    wait_until(lambda: not alarms(), "the alarm is cleared")
+    database.release()
+    wait_until(lambda: is_active(gateway), "it takes over")
+
+
+def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, start: Start) -> None:
+    """A gateway that starts before its database does not end; it says why it is not ready, without the password."""
+    database.fault = f"cannot connect to {URL}"
+    gateway = start()
+    told = ask(gateway, "/readyz").json()
+    assert (
+        told["state"] == "waiting"
+        and "cannot connect to postgresql://rewind:***@a,b/double" in told["reason"]
+    )
+    assert URL not in ask(gateway, "/SEMP/v2/monitor/msgVpns").text
+    database.fault = None
+    wait_until(lambda: is_active(gateway), "it has the store")
+
+
+def test_an_engine_that_is_not_installed_stops_the_gateway(start: Start, database: SharedDatabase) -> None:
+    """What no waiting mends is told at once."""
+
+    def missing(settings: VpnStore) -> Any:
+        raise StoreError("cannot use", settings.url, "no such module", "Install the extra")
+
+    database.engine = missing  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="Install the extra"):
+        start()
+
+
+def test_one_that_waits_stops_cleanly(database: SharedDatabase, start: Start) -> None:
+    """A gateway that waits can be stopped, and has the store no more than before."""
+    database.hold("other.example.com:5672")
+    gateway = start()
+    gateway.stop()
+    database.release()
+    gateway.start()
+    assert is_active(gateway)

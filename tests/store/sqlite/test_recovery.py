@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
+import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gateway.core.effects import CountedUpTo, Effect, SavePoint
-from gateway.core.model import WHOLE, Point
+from gateway.core.effects import AddReferences, CountedUpTo, Effect, SavePoint, SettleInTransaction
+from gateway.core.model import ID, TOPIC, WHOLE, Columns, Point, Row
+from gateway.core.replay.search import Search
+from store.cursors import apply_priorities
+from store.errors import DamagedMessage, ReadFailed
 from store.ports import Recovered
 from store.recovery import RecoveredStore, recovered
+from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
-from store.sqlite.database import connect_reader
+from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.log_row import read_log
+from store.sqlite.packed import MESSAGE, fetch_sound
+from store.sqlite.reader import FEW_ROWS, SqliteReader
 from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.store import recover
-from tests.store.effects import counted, publication, queue, settled, trimming
+from tests.store.effects import BY_PRIORITY, counted, publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, empty_model, query, writing_to
-from tests.support.naive_store import NaiveStore
+from tests.store.vpn_file import (
+    MADE_MS,
+    bounds,
+    collect_garbage,
+    commit,
+    empty_model,
+    execute,
+    query,
+    state_of,
+    writing_to,
+)
+from tests.store.writing import writing
+from tests.support.naive_store import NaiveStore, State
+
+# --- What a start finds in a file -----------------------------------------------------------------------------------
 
 
 def expected(model: NaiveStore, found: RecoveredStore) -> RecoveredStore:
@@ -126,3 +150,499 @@ def test_a_new_file_is_an_empty_log(path: Path) -> None:
     found = recover(path)
     assert (found.log.first_id, found.log.next_id, found.log.floor_ms) == (1, 1, MADE_MS)
     assert (found.endpoints, found.next_number, found.garbage, found.largest_bytes) == ([], 1, [], 0)
+
+
+# --- Whenever it ends -----------------------------------------------------------------------------------------------
+
+ROUNDS = 4
+LINES = (1, 40, 300)
+
+
+def wal_of(path: Path) -> Path:
+    return Path(f"{path}-wal")
+
+
+def states(history: list[list[Effect]]) -> list[State]:
+    """What there is after no, one, two … transactions."""
+    model = empty_model()
+    found = [model.state()]
+    for effects in history:
+        for effect in effects:
+            model.apply(effect)
+        found.append(model.state())
+    return found
+
+
+def reopened(path: Path) -> State:
+    """What a start finds; the file keeps every promise."""
+    open_file(path, MADE_MS + 1, synchronous="OFF").close()
+    assert check(path) == []
+    state = state_of(path)
+    assert recover(path).log.next_id == state.last_id + 1
+    return state
+
+
+SLOW = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25
+)
+
+
+@SLOW
+@given(history=histories(), checkpoint_bytes=st.sampled_from([1, 1 << 16, 1 << 24]))
+def test_a_kill_after_any_commit_loses_nothing_that_was_told(
+    fresh: Callable[[], Path], history: list[list[Effect]], checkpoint_bytes: int
+) -> None:
+    """The files as they are the moment each transaction is told of, checkpoints or not, hold it and all before it."""
+    path = fresh()
+    copies: list[Path] = []
+
+    def copy() -> None:
+        # The main file first: what a checkpoint moves into it meanwhile stays in the WAL until this returns.
+        copies.append(path.with_name(f"{path.stem}-{len(copies)}.db"))
+        shutil.copy(path, copies[-1])
+        shutil.copy(wal_of(path), wal_of(copies[-1]))
+
+    with writing(path, checkpoint_bytes=checkpoint_bytes, on_told=copy) as w:
+        for effects in history:
+            assert w.commit(*effects).error is None
+    assert len(copies) == len(history)
+    for found, state in zip([*copies, path], [*states(history)[1:], states(history)[-1]], strict=True):
+        assert reopened(found) == state
+        found.unlink()
+
+
+class Cut(NamedTuple):
+    """Where a WAL ends. Numbers, of which the remainder counts: how long it is may differ from run to run."""
+
+    place: int
+    offset: int
+    """Octets from the end of a transaction; ``ANYWHERE``: the place is one of all octets."""
+    junk: bytes
+    """What stands behind it."""
+
+
+ANYWHERE = 2
+
+cuts = st.builds(
+    Cut,
+    st.integers(0, 1 << 20),
+    st.sampled_from([-1, 0, 1, ANYWHERE]),
+    st.builds(
+        lambda seed, count: random.Random(seed).randbytes(count),
+        st.integers(0, 9),
+        st.sampled_from([0, 1, 9_000]),
+    ),
+)
+
+
+@SLOW
+@given(history=histories(), made=st.lists(cuts, min_size=5, max_size=5))
+def test_a_wal_that_ends_anywhere_holds_the_transactions_before(
+    fresh: Callable[[], Path], history: list[list[Effect]], made: list[Cut]
+) -> None:
+    """Cut at any byte, with nothing or anything behind the cut: whole transactions, to the last that was written."""
+    path = fresh()
+    ends: list[int] = []
+
+    with writing(path, on_told=lambda: ends.append(wal_of(path).stat().st_size)) as w:
+        for effects in history:
+            w.commit(*effects)
+        w.hold.clear()
+        w.commit()  # nothing: it is told of, and the files are as they are
+        main, wal = path.read_bytes(), wal_of(path).read_bytes()
+    expected = states(history)
+    ends = ends[: len(history)]
+    for place, offset, junk in made:
+        anywhere = place % (len(wal) + 1)
+        cut = anywhere if offset == ANYWHERE else min(ends[place % len(ends)] + offset, len(wal))
+        copy = fresh()
+        copy.write_bytes(main)
+        wal_of(copy).write_bytes(wal[:cut] + junk)
+        assert reopened(copy) == expected[sum(end <= cut for end in ends)]
+        copy.unlink()
+
+
+LARGE = b"x" * 3_000
+"""Some of these make a transaction of many pages."""
+
+BEFORE: list[Effect] = [
+    *queue(1, "q"),
+    *queue(2, "r"),
+    publication(1, [LARGE] * 10, endpoints=(1, 2), time_ms=MADE_MS),
+    publication(11, [LARGE] * 10, topic="#queue/r", endpoints=(1, 2), logged=False, time_ms=MADE_MS),
+]
+TRANSACTION: list[Effect] = [
+    publication(21, [LARGE] * 10, topic="a/b", endpoints=(1,), time_ms=MADE_MS),
+    publication(31, [LARGE] * 10, topic="#queue/r", endpoints=(2,), logged=False, time_ms=MADE_MS),
+    publication(41, [LARGE] * 10, topic="a", time_ms=MADE_MS),
+    SettleInTransaction(1, WHOLE, None, {1: 19}, 20, 1, len(LARGE), list(range(1, 20))),
+    SettleInTransaction(2, WHOLE, None, {2: 2, 12: 12, 20: 20}, 20, 17, 17 * len(LARGE), [2, 12, 20]),
+]
+"""Topics with and without an endpoint, in the log and not; what is acknowledged is held by both, one or nobody then."""
+
+
+def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: Callable[[], Path]) -> None:
+    """The files at each of its steps, pages already written out among them, hold what was there before it began."""
+    path = fresh()
+    copies: list[Path] = []
+    connection = writing_to(path)
+    # Pages do not wait for the commit in memory.
+    connection.execute("pragma cache_size = 1")
+    commit(connection, BEFORE)
+    sizes: list[int] = []
+
+    def copy(*statement: object) -> bool:
+        sizes.append(wal_of(path).stat().st_size)
+        copies.append(fresh())
+        shutil.copy(path, copies[-1])
+        shutil.copy(wal_of(path), wal_of(copies[-1]))
+        return True
+
+    connection.exec_trace = copy
+    commit(connection, TRANSACTION)
+    connection.exec_trace = None
+    copy("its end")
+    connection.close()
+    nothing, before, after = states([BEFORE, TRANSACTION])
+    assert nothing != before != after
+    assert sizes[-2] > sizes[0], "some of it was in the file before it was committed"
+    assert [reopened(found) for found in copies] == [before] * (len(copies) - 1) + [after]
+
+
+def test_a_transaction_is_there_with_its_last_byte(fresh: Callable[[], Path]) -> None:
+    """The WAL cut at every page of it: without the last one nothing of it is there."""
+    path = fresh()
+    connection = writing_to(path)
+    commit(connection, BEFORE)
+    begin = wal_of(path).stat().st_size
+    commit(connection, TRANSACTION)
+    main, wal = path.read_bytes(), wal_of(path).read_bytes()
+    page_bytes = 24 + connection.execute("pragma page_size").get
+    connection.close()
+    _, before, after = states([BEFORE, TRANSACTION])
+    cuts = [*range(begin, len(wal), page_bytes), len(wal) - 1, len(wal)]
+    assert len(cuts) > 20
+    for cut in cuts:
+        copy = fresh()
+        copy.write_bytes(main)
+        wal_of(copy).write_bytes(wal[:cut])
+        assert reopened(copy) == (after if cut == len(wal) else before)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
+) -> None:
+    """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
+    monkeypatch.setattr("store.cursors.PIECE_ROWS", 3)
+    path, model = fresh(), empty_model()
+    with closing(writing_to(path)) as connection:
+        for effects in (
+            [*queue(1, "q", settings=BY_PRIORITY), *queue(2, "r")],
+            [publication(1, [b"x"] * 20, endpoints=(1, 2), logged=logged, time_ms=MADE_MS, ranked=True)],
+            lambda: settled(model, 1, [3, 4, 9, 10, 11], is_joined=False),
+            lambda: [AddReferences(1, [3, 10])] if logged else [],
+            lambda: [trimming(model, 13)] if logged else [],
+            lambda: purge(model, 1),
+            [publication(21, [b"y"] * 5, endpoints=(1, 2), logged=False, time_ms=MADE_MS, ranked=True)],
+        ):
+            found = effects() if callable(effects) else effects
+            commit(connection, found)
+            for effect in found:
+                model.apply(effect)
+    pieces = 0
+    while query(path, "select 1 from garbage"):
+        copy = fresh()
+        shutil.copy(path, copy)
+        assert reopened(copy) == model.state()
+        assert collect_garbage(copy)
+        assert reopened(copy) == model.state()
+        collect_garbage(path, pieces=1)
+        pieces += 1
+    assert pieces > 5
+    assert reopened(path) == model.state()
+    for table, column in (("cursor", "number"), ("cursor_range", "number"), ("reference", "cursor")):
+        assert query(path, f"select * from {table} where {column} = 1") == []
+
+
+# --- A disk that gives back another byte than it was given ----------------------------------------------------------
+
+TOPICS = ("first", "second", "third")
+CONTENTS = (b"content of the first", b"content of the second", b"content of the third")
+ROWS = [
+    (i, MADE_MS + i, topic, 3, route(1).number, None, content)
+    for i, (topic, content) in enumerate(zip(TOPICS, CONTENTS, strict=True), 1)
+]
+DAMAGED = 2
+"""The id of the one whose bytes change."""
+
+END = 4
+
+
+@pytest.fixture
+def three(path: Path) -> Path:
+    """A file of three messages on a queue, all of it in the file itself."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, queue(1, "q"))
+        for message_id, time_ms, topic, bare, _, _, content in ROWS:
+            commit(
+                connection,
+                [
+                    publication(
+                        message_id, [content], topic=topic, endpoints=(1,), time_ms=time_ms, bares=[bare]
+                    )
+                ],
+            )
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    return path
+
+
+@pytest.fixture
+def open_reader() -> Iterator[Callable[..., SqliteReader]]:
+    """Makes readers that end with the test; pages have so many rows."""
+    readers: list[SqliteReader] = []
+
+    def make(path: Path, rows: int = 1_000) -> SqliteReader:
+        readers.append(SqliteReader(path, bounds(rows), 64))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.close()
+
+
+def cell(path: Path, message_id: int) -> range:
+    """Where a message's row is in a file whose messages are all on one page (SQLite's "B-tree Pages")."""
+    ((root,),) = query(path, "select rootpage from sqlite_master where name = 'message'")
+    page = path.read_bytes()[(root - 1) * PAGE_BYTES : root * PAGE_BYTES]
+    assert page[0] == 13, "a leaf"
+    place = int.from_bytes(page[6 + 2 * message_id : 8 + 2 * message_id])
+    length, found_id = page[place], page[place + 1]
+    assert found_id == message_id
+    assert length < 128
+    start = (root - 1) * PAGE_BYTES + place
+    return range(start, start + 2 + length)
+
+
+def flip(path: Path, place: int, change: int = 0x01) -> None:
+    """Change a byte of the file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= change
+    path.write_bytes(content)
+
+
+def place_of(path: Path, field: str) -> int:
+    """Where a byte of the field is, of the message in the middle."""
+    where = cell(path, DAMAGED)
+    raw = path.read_bytes()[where.start : where.stop]
+    time = (MADE_MS + DAMAGED).to_bytes(6)
+    found = {
+        "id": 1,
+        "time": raw.index(time) + 5,
+        "topic": raw.index(b"second") + 2,
+        # Between the topic and the checksum: offset and route have a byte each.
+        "bare": raw.index(b"second") + 6,
+        "route": raw.index(b"second") + 7,
+        "checksum": raw.index(b"content") - 3,
+        "content": raw.index(b"content") + 4,
+    }
+    return where.start + found[field]
+
+
+FIELDS = ("id", "time", "topic", "bare", "route", "checksum", "content")
+
+
+def read_to_the_end(page: Callable[[int], tuple[list[Row], int]]) -> list[Row]:
+    """All rows up to where pages end, or cannot be read."""
+    rows: list[Row] = []
+    position = 1
+    while position < END:
+        found, position = page(position)
+        rows += found
+    return rows
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_check_names_the_message(three: Path, field: str) -> None:
+    """A byte that changes in any field of a message is told with its id, and what to do."""
+    assert check(three) == []
+    flip(three, place_of(three, field), change=0x04)
+    found = check(three)
+    told = f"message {DAMAGED} is not what was written: its checksum is wrong. Restore"
+    expected = {"id": "SQLite: ", "route": "SQLite: "}.get(
+        field, told
+    )  # they are in an index, or an order, too
+    assert found[0].startswith(expected), found
+
+
+@pytest.mark.parametrize("rows", [1_000, FEW_ROWS, 2, 1])
+@pytest.mark.parametrize("field", FIELDS[1:])
+def test_no_page_has_the_message(
+    three: Path, open_reader: Callable[..., SqliteReader], field: str, rows: int
+) -> None:
+    """What comes before it is read as it was written; then reading fails, names it, and goes on failing."""
+    flip(three, place_of(three, field), change=0x04)
+    reader = open_reader(three, rows)
+    got: list[Row] = []
+
+    def page(position: int) -> tuple[list[Row], int]:
+        found = reader.log_page(position, 100, ())
+        got.extend(found.rows)
+        return found.rows, found.position
+
+    with pytest.raises(DamagedMessage) as caught:
+        read_to_the_end(page)
+    assert got == ROWS[:1]
+    assert f"message {DAMAGED} is not what was written" in str(caught.value)
+    assert reader.damage == str(caught.value)
+    with pytest.raises(DamagedMessage):
+        reader.log_page(DAMAGED, 100, ())
+
+
+@pytest.mark.parametrize("rows", [1_000, 1])
+def test_other_ways_to_read_it_fail_as_well(
+    three: Path, open_reader: Callable[..., SqliteReader], rows: int
+) -> None:
+    """By its route, by its id, and by a search that looks at it, whether its bytes are looked through first or not."""
+    flip(three, place_of(three, "content"))
+    reader = open_reader(three, rows)
+    assert reader.routed_page([route(1).number], 0, DAMAGED).rows == ROWS[:1]
+    for read in (
+        lambda: reader.routed_page([route(1).number], 1),
+        lambda: reader.messages([DAMAGED]),
+        lambda: reader.search_page(Search(lambda view: False), (), DAMAGED, END),
+        lambda: reader.search_page(Search(lambda view: False, needles=(b"second",)), (), 1, END),
+    ):
+        with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
+            read()
+    assert reader.messages([1, 3]) == [ROWS[0], ROWS[2]] or rows == 1
+
+
+def test_a_topic_that_is_no_text_any_more_is_damage(
+    three: Path, open_reader: Callable[..., SqliteReader]
+) -> None:
+    """Where topics alone are read, too, the error is that of a file that cannot be read."""
+    flip(three, place_of(three, "topic"), change=0x80)
+    reader = open_reader(three)
+    with pytest.raises(ReadFailed, match="no text any more"):
+        reader.last_matching(lambda topic: False)
+    assert reader.damage is not None
+    reader = open_reader(three)
+    with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
+        reader.log_page(DAMAGED, END, ())
+    assert check(three)[0].startswith(f"message {DAMAGED} is not")
+
+
+@pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
+def test_whichever_byte_of_a_row_changes(
+    three: Path, open_reader: Callable[..., SqliteReader], tmp_path: Path, change: int
+) -> None:
+    """The check sees it; and no way to read gives anything that was not written."""
+    damaged = tmp_path / "damaged.db"
+    for place in cell(three, DAMAGED):
+        damaged.write_bytes(three.read_bytes())
+        flip(damaged, place, change)
+        assert check(damaged), place
+        reader = open_reader(damaged)
+        for read in (
+            lambda reader=reader: reader.log_page(1, 100, ()).rows,
+            lambda reader=reader: reader.log_page(1, 100, (), held=True).rows,
+            lambda reader=reader: reader.routed_page([route(1).number], 0).rows,
+            lambda reader=reader: reader.messages([1, 2, 3]),
+        ):
+            try:
+                rows = read()
+            except ReadFailed:
+                assert reader.damage is not None
+            else:
+                assert [row for row in rows if row not in ROWS] == [], place
+        damaged.unlink()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@given(history=histories())
+def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
+    """Whatever was written, and however: the sum of a page's checksums is that of its messages."""
+    path = fresh()
+    with closing(writing_to(path)) as connection:
+        for effects in history:
+            commit(connection, effects)
+    with closing(connect_reader(path)) as connection:
+        found = fetch_sound(connection, MESSAGE, "from message order by id", [], 1)
+        assert found == fetch_sound(connection, MESSAGE, "from message order by id", [], 1 << 20)
+        assert found is not None
+        rows, columns = found
+        assert columns is None or columns == Columns.of(rows)._replace(topics=columns.topics)
+        assert columns is None or set(columns.topics) == {row[TOPIC] for row in rows}
+        assert [row[ID] for row in rows] == [i for (i,) in query(path, "select id from message order by id")]
+
+
+def test_a_message_that_changes_its_route_stays_what_it_is(three: Path) -> None:
+    """A queue that is to deliver by priority: what was sound is, and what was not is not."""
+    with closing(connect_writer(three, synchronous="OFF")) as connection, connection:
+        connection.execute("update message set content = cast(replace(content, 'second', 'Second') as blob)")
+        before = [number for (number,) in connection.execute("select route from message order by id")]
+        apply_priorities(SqliteShortTables(connection), {"q": True})
+        after = [number for (number,) in connection.execute("select route from message order by id")]
+    assert before != after
+    assert [sentence.partition(":")[0] for sentence in check(three)] == [
+        f"message {DAMAGED} is not what was written"
+    ]
+
+
+# --- The check of a file --------------------------------------------------------------------------------------------
+
+BOTH = route(1, 2).number
+
+
+@pytest.fixture
+def sound(path: Path) -> Path:
+    """A file with something in it."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, [*queue(1, "q"), publication(1, [b"12345"] * 4, endpoints=(1,), time_ms=MADE_MS)])
+    return path
+
+
+def test_a_damaged_page_is_found(sound: Path) -> None:
+    """What SQLite itself cannot make sense of is told in its words."""
+    open_file(sound, MADE_MS, synchronous="OFF").close()  # leaves no WAL beside it
+    content = bytearray(sound.read_bytes())
+    content[4096:8192] = b"\x5a" * 4096
+    sound.write_bytes(content)
+    (first, *_) = check(sound)
+    assert "SQLite" in first or "malformed" in first
+
+
+@pytest.mark.parametrize("content", [b"this is no database" * 100, b""], ids=["text", "empty"])
+def test_what_is_no_gateways_file_is_told_so(tmp_path: Path, content: bytes) -> None:
+    """One sentence, whatever the file is; it is left as it was."""
+    path = tmp_path / "x.db"
+    path.write_bytes(content)
+    (found,) = check(path)
+    assert "not a database" in found or "no file of a gateway" in found
+    assert path.read_bytes() == content
+
+
+def test_a_missing_file_is_told_so_and_not_made(tmp_path: Path) -> None:
+    """Looking makes nothing."""
+    path = tmp_path / "x.db"
+    assert check(path) == [f"there is no file {path}"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
+    """Its promises are others: no guess is made."""
+    execute(
+        sound,
+        "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')",
+    )
+    assert check(sound) == ["it knows m999_new: it was written by a later version"]
+
+
+def test_a_file_in_use_is_checked_as_it_is_at_one_moment(sound: Path) -> None:
+    """A writer that is at work meanwhile neither waits nor causes a false alarm."""
+    with closing(writing_to(sound)) as connection:
+        connection.execute("begin immediate")
+        connection.execute("update log set size_bytes = 0")
+        assert check(sound) == []
+        connection.execute("rollback")

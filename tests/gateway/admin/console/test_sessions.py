@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+import structlog
+import trustme
 from starlette.requests import HTTPConnection
 
+from amqp_ext.sasl import passwords
+from amqp_ext.sasl.passwords import hash_password
+from gateway.admin import middleware
 from gateway.admin.administrators import (
     COOKIE,
     IDLE_S,
@@ -18,8 +30,15 @@ from gateway.admin.administrators import (
     Sessions,
     token_of,
 )
-from gateway.config import Settings, User
+from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
+from gateway.config import AdminListener, Settings, Tls, User, Vpn, token_hash
+from gateway.logging.lines import BURST
 from gateway.users import Users
+from tests.gateway.admin.conftest import Administer, Start
+from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
+from tests.support.waiting import wait_until
+
+# --- Sessions of the console by themselves --------------------------------------------------------------------------
 
 OURS = f"{COOKIE}-8080"
 
@@ -203,3 +222,474 @@ def test_a_cookie_that_is_there_twice_is_nobody_s(fields: list[str], token: str 
     headers = [(b"host", b"a"), *((b"cookie", field.encode()) for field in fields)]
     request = HTTPConnection({"type": "http", "server": ("127.0.0.1", 8080), "headers": headers})
     assert token_of(request) == token
+
+
+# --- Signing in with a browser, over HTTP ---------------------------------------------------------------------------
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+OTHER_HASH = hash_password("changed", salt=b"0123456789abcdef", iterations=4096)
+QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
+ANN = {"userName": "ann", "password": "secret"}
+USERS = {
+    "ann": User(
+        password=HASH,
+        token=token_hash("ann-s-token"),
+        publish=("topic://>",),
+        administer=("queue://*", "log://>"),
+    ),
+    "ben": User(password=HASH, vpns=("default", "other"), global_access="read-only"),
+}
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with users, and two Message VPNs."""
+    return start(users=USERS, vpns={"other": Vpn(enabled=False)})
+
+
+@pytest.fixture
+def http(gateway: RunningGateway, administer: Administer) -> httpx.Client:
+    """A browser, as far as it keeps cookies."""
+    return administer(gateway).http
+
+
+def name_of(http: httpx.Client) -> str:
+    """The cookie's."""
+    return f"{COOKIE}-{http.base_url.port}"
+
+
+def attributes_of(answer: httpx.Response) -> set[str]:
+    """Those of the cookie that it sets."""
+    return {one.strip().lower() for one in answer.headers["set-cookie"].split(";")[1:]}
+
+
+def sign_in(http: httpx.Client, **said: str) -> httpx.Response:
+    """As ann, or as is said."""
+    return http.post("/session", json=said or ANN)
+
+
+def signed_in(http: httpx.Client, **said: str) -> dict[str, Any]:
+    """The same, which has to succeed: what the page is told."""
+    answer = sign_in(http, **said)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["data"]
+    http.headers["X-CSRF-Token"] = found["csrfToken"]
+    return found
+
+
+def make_queue(http: httpx.Client, name: str = "q", **headers: str) -> int:
+    """How a request that changes something is answered."""
+    return http.post(QUEUES, json={"queueName": name}, headers=headers).status_code
+
+
+def test_who_has_not_signed_in_is_told_that_and_no_more(http: httpx.Client) -> None:
+    """No Message VPN, and no version."""
+    answer = http.get("/session")
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json()["data"] == {
+        "userName": "",
+        "isSignedIn": False,
+        "isSignInNeeded": True,
+        "csrfToken": "",
+        "globalAccess": "none",
+        "msgVpns": [],
+        "version": "",
+    }
+    assert http.get(QUEUES).status_code == 401
+
+
+def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
+    """The cookie is for this address alone and for no script; it is enough to look, and the page's token to change."""
+    for said in (ANN, {"token": "ann-s-token"}):
+        answer = sign_in(http, **said)
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith(f"{name_of(http)}=")
+        assert attributes_of(answer) == {"httponly", "samesite=strict", "path=/"}
+        data = answer.json()["data"]
+        assert data == http.get("/session").json()["data"]
+        assert (data["userName"], data["isSignedIn"]) == ("ann", True)
+        assert data["globalAccess"] == "none"
+        assert data["msgVpns"] == [{"msgVpnName": "default", "state": "up", "mayAdministerLog": True}]
+        assert http.get(QUEUES).status_code == 200
+        name = said.get("token", "q")
+        assert make_queue(http, name, **{"X-CSRF-Token": data["csrfToken"]}) == 200
+        http.cookies.clear()
+        assert http.get(QUEUES).status_code == 401
+
+
+def test_two_gateways_on_one_host_put_nobody_out_of_the_other(
+    http: httpx.Client, administer: Administer, tmp_path: Path
+) -> None:
+    """A browser sends the cookies of all ports of an address to each of them."""
+    signed_in(http)
+    with RunningGateway(settings_for(tmp_path / "other", users=USERS)) as gateway:
+        other = administer(gateway).http
+        other.cookies = http.cookies
+        assert other.get(QUEUES).status_code == 401
+        signed_in(other)
+        http.cookies = other.cookies
+        assert http.get(QUEUES).status_code == other.get(QUEUES).status_code == 200
+        assert other.delete("/session").status_code == 200
+        assert http.get(QUEUES).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "is_secure"), [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)]
+)
+def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(
+    http: httpx.Client, said: str, is_secure: bool
+) -> None:
+    """The first proxy of several is the one that the browser came to."""
+    http.headers["X-Forwarded-Proto"] = said
+    answers = [sign_in(http)]
+    http.headers["Authorization"] = "Bearer ann-s-token"
+    answers.append(http.delete("/session"))
+    for answer in answers:
+        assert ("secure" in attributes_of(answer)) is is_secure
+
+
+def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
+    """Message VPNs that he may enter, and what they are; his access to the gateway."""
+    data = signed_in(http, userName="ben", password="secret")
+    assert data["globalAccess"] == "read-only"
+    assert data["msgVpns"] == [
+        {"msgVpnName": "default", "state": "up", "mayAdministerLog": False},
+        {"msgVpnName": "other", "state": "down", "mayAdministerLog": False},
+    ]
+    assert http.get("/SEMP/v2/monitor/msgVpns").status_code == 200
+    assert http.get("/SEMP/v2/monitor/msgVpns/default").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"userName": "ann", "password": "Secret"},
+        {"userName": "ann", "password": ""},
+        {"userName": "nobody", "password": "secret"},
+        {"userName": "", "password": ""},
+        {"token": "ann-s-toke"},
+        {"token": token_hash("ann-s-token")},
+        {"token": ""},
+    ],
+)
+def test_who_is_not_known_gets_no_session(http: httpx.Client, said: dict[str, str]) -> None:
+    """One answer for all of them, without a cookie."""
+    answer = sign_in(http, **said)
+    assert answer.status_code == 401
+    assert answer.json()["meta"]["error"]["description"] == (
+        "The name or the password is wrong, or the token."
+    )
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"userName": "ann"},
+        {"password": "secret"},
+        {**ANN, "token": "ann-s-token"},
+        {**ANN, "more": "x"},
+        {"userName": "ann", "password": 1},
+        {"userName": "ann", "password": "x" * 1_001},
+        [],
+    ],
+)
+def test_half_of_a_sign_in_is_none(http: httpx.Client, said: Any) -> None:
+    """Said as a mistake in the request is, and without what was sent."""
+    answer = http.post("/session", json=said)
+    assert answer.status_code == 400
+    assert "secret" not in answer.text
+    assert "xxx" not in answer.text
+
+
+def test_nobody_signs_in_where_nobody_needs_to(start: Start, administer: Administer) -> None:
+    """The page is told that it may ask for everything."""
+    http = administer(start()).http
+    data = http.get("/session").json()["data"]
+    assert (data["isSignedIn"], data["isSignInNeeded"], data["userName"]) == (True, False, "")
+    assert data["globalAccess"] == "read-write"
+    assert data["msgVpns"] == [{"msgVpnName": "default", "state": "up", "mayAdministerLog": True}]
+    assert data["version"]
+    assert sign_in(http).status_code == 400
+    assert http.delete("/session").status_code == 200
+
+
+def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
+    """The cookie comes with a request that another page made the browser send, too; this does not."""
+    token = signed_in(http)["csrfToken"]
+    del http.headers["X-CSRF-Token"]
+    for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": token[:-1]}, {"X-CSRF-Token": "é"}):
+        raw = {name: value.encode("latin-1") for name, value in wrong.items()}
+        answer = http.post(QUEUES, json={"queueName": "q"}, headers=raw)
+        assert answer.status_code == 403, wrong
+    assert http.delete("/session").status_code == 403
+    assert http.put("/SEMP/v2/action/reload").status_code == 403
+    assert http.get(QUEUES).json()["data"] == []
+    assert make_queue(http, **{"X-CSRF-Token": token}) == 200
+
+
+def test_one_session_s_token_is_no_other_s(http: httpx.Client, gateway: RunningGateway) -> None:
+    """Who has signed in himself has a token, and cannot use it in the session of another."""
+    signed_in(http)
+    with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
+        theirs = signed_in(other, userName="ben", password="secret")["csrfToken"]
+    assert make_queue(http, **{"X-CSRF-Token": theirs}) == 403
+
+
+def test_a_foreign_page_signs_nobody_in_or_out(http: httpx.Client) -> None:
+    """By its origin, whatever cookie and token come with it."""
+    token = signed_in(http)["csrfToken"]
+    foreign = {"Origin": "http://127.0.0.1:1", "X-CSRF-Token": token}
+    assert http.post("/session", json=ANN, headers=foreign).status_code == 403
+    assert http.delete("/session", headers=foreign).status_code == 403
+    assert make_queue(http, **foreign) == 403
+    assert http.get("/session", headers=foreign).status_code == 403
+    assert http.get("/session").json()["data"]["isSignedIn"]
+
+
+def test_a_form_signs_nobody_in(http: httpx.Client) -> None:
+    """What a page can send without a script is no JSON."""
+    assert http.post("/session", data=ANN).status_code == 400
+
+
+def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) -> None:
+    """One that somebody else put there would be his, too (session fixation); a session of before ends."""
+    http.cookies.set(name_of(http), "planted", domain="127.0.0.1", path="/")
+    answer = sign_in(http)
+    assert "planted" not in answer.headers["set-cookie"]
+    first = answer.cookies[name_of(http)]
+    http.cookies.clear()
+    assert sign_in(http, **ANN).cookies[name_of(http)] != first
+    http.cookies.clear()
+    http.cookies.set(name_of(http), first, domain="127.0.0.1", path="/")
+    second = sign_in(http).cookies[name_of(http)]
+    http.cookies.clear()
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={first}"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}=planted"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={second}"}).status_code == 200
+
+
+def test_a_cookie_beside_ours_is_nobody_s(http: httpx.Client) -> None:
+    """A page of another port of this machine can set one of the same name: of two, neither is taken."""
+    ours = sign_in(http).cookies[name_of(http)]
+    http.cookies.clear()
+    both = f"{name_of(http)}=theirs; {name_of(http)}={ours}"
+    assert http.get(QUEUES, headers={"Cookie": both}).status_code == 401
+
+
+def test_signing_out_ends_the_session(http: httpx.Client) -> None:
+    """For whoever has its cookie; and the browser forgets it."""
+    signed_in(http)
+    cookie = http.cookies[name_of(http)]
+    answer = http.delete("/session")
+    assert answer.status_code == 200
+    assert answer.json()["data"]["isSignedIn"] is False
+    assert name_of(http) not in http.cookies
+    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={cookie}"}).status_code == 401
+    assert http.delete("/session").status_code == 200
+
+
+def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
+    """A stream of messages that was begun in it says why it ends; one of another session of the user goes on."""
+    signed_in(http)
+    live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
+    with (
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as other,
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as program,
+    ):
+        signed_in(other)
+        with http.stream("GET", live) as stream, other.stream("GET", live) as others:
+            assert (stream.status_code, others.status_code) == (200, 200)
+            headers = {
+                "X-CSRF-Token": http.headers["X-CSRF-Token"],
+                "Cookie": f"{name_of(http)}={http.cookies[name_of(http)]}",
+            }
+            assert program.delete("/session", headers=headers).status_code == 200
+            told = "".join(stream.iter_text())
+            assert "event: error" in told
+            assert "the session has ended" in told
+            form = {"Authorization": "Bearer ann-s-token", "Content-Type": "application/x-ndjson"}
+            published = program.post(
+                "/v1/publish", params={"address": "topic://a"}, content=b'{"body": "x"}', headers=form
+            )
+            assert published.status_code == 200, published.text
+            assert any("event: msgs" in line for line in others.iter_lines())
+
+
+def test_who_says_who_he_is_needs_no_token_of_a_page(http: httpx.Client) -> None:
+    """A program with a password or a bearer token is no browser; and it is that user, whatever cookie comes too."""
+    signed_in(http, userName="ben", password="secret")
+    del http.headers["X-CSRF-Token"]
+    bearer = {"Authorization": "Bearer ann-s-token"}
+    assert make_queue(http, **bearer) == 200
+    data = http.get("/session", headers=bearer).json()["data"]
+    assert (data["userName"], data["csrfToken"]) == ("ann", "")
+    wrong = {"Authorization": "Bearer wrong"}
+    assert http.get("/session", headers=wrong).status_code == 401
+    assert http.get(QUEUES, headers=wrong).status_code == 401
+
+
+def test_a_page_s_script_is_not_asked_for_a_password_by_the_browser(http: httpx.Client) -> None:
+    """A browser would open a window of its own at Basic; anybody else is told of it."""
+    script = http.get(QUEUES, headers={"Sec-Fetch-Dest": "empty"})
+    assert script.status_code == 401
+    assert "Basic" not in script.headers["www-authenticate"]
+    assert "Basic" in http.get(QUEUES).headers["www-authenticate"]
+    assert "Basic" in http.get(QUEUES, headers={"Sec-Fetch-Dest": "document"}).headers["www-authenticate"]
+
+
+def test_a_reload_ends_the_sessions_of_users_that_have_changed(
+    http: httpx.Client, gateway: RunningGateway
+) -> None:
+    """Another password: who signed in with the old one may be somebody else. Others stay."""
+    signed_in(http)
+    with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
+        signed_in(other, userName="ben", password="secret")
+        changed = {**USERS, "ann": replace(USERS["ann"], password=OTHER_HASH)}
+        gateway.call(lambda running: running._users.reload(replace(running.settings, users=changed)))
+        assert http.get(QUEUES).status_code == 401
+        assert http.get("/session").json()["data"]["isSignedIn"] is False
+        assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
+    assert sign_in(http).status_code == 401
+    assert sign_in(http, userName="ann", password="changed").status_code == 200
+
+
+def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
+    """Who signs in again and again keeps the newest."""
+    found = []
+    for _ in range(MOST_SESSIONS_PER_USER + 1):
+        found.append(sign_in(http).cookies[name_of(http)])
+        http.cookies.clear()
+    known = [http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={one}"}).status_code for one in found]
+    assert known == [401, *[200] * MOST_SESSIONS_PER_USER]
+
+
+def test_the_console_turned_off_signs_nobody_in(start: Start, administer: Administer) -> None:
+    """There is nothing at `/session`, as at `/`."""
+    http = administer(start(users=USERS, admin=AdminListener(port=0, console=False))).http
+    for answer in (http.get("/session"), sign_in(http), http.delete("/session")):
+        assert answer.status_code == 404
+        assert "set-cookie" not in answer.headers
+
+
+def test_a_name_there_is_not_costs_as_much_as_a_wrong_password(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rounds of hashing are done for both: nobody finds out who is a user by the time it takes."""
+    rounds: list[int] = []
+    pbkdf2 = passwords.hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int, *more: Any) -> bytes:
+        rounds.append(iterations)
+        return pbkdf2(name, password, salt, iterations, *more)
+
+    monkeypatch.setattr(passwords.hashlib, "pbkdf2_hmac", counted)
+    for name in ("ann", "nobody"):
+        assert sign_in(http, userName=name, password="wrong").status_code == 401
+    assert len(rounds) == 2
+    assert rounds[0] == rounds[1] > 0
+
+
+Line = MutableMapping[str, Any]
+
+
+@pytest.fixture
+def logged() -> Iterator[list[Line]]:
+    """The lines about administration."""
+    lines: list[Line] = []
+
+    def keep(logger: Any, method: str, line: Line) -> Line:
+        if line["event"] in ("administered", "administration_refused"):
+            lines.append(line)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    yield lines
+    structlog.reset_defaults()
+
+
+def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http: httpx.Client) -> None:
+    """Who, and what came of it, as for any change; what is done in the session has the user's name."""
+    assert sign_in(http, userName="ann", password="wr0ng").status_code == 401
+    signed_in(http)
+    assert make_queue(http) == 200
+    assert http.delete("/session").status_code == 200
+    wait_until(lambda: len(logged) == 4, "all are written")  # the last, after its answer
+    assert [(line["event"], line["operation"], line["user"], line["status"]) for line in logged] == [
+        ("administration_refused", "POST /session", "ann", 401),
+        ("administered", "POST /session", "ann", 200),
+        ("administered", f"POST {QUEUES}", "ann", 200),
+        ("administered", "DELETE /session", "ann", 200),
+    ]
+    assert not [line for line in logged if "secret" in repr(line) or "wr0ng" in repr(line)]
+
+
+def connect(http: httpx.Client) -> socket.socket:
+    """A connection of which nothing is said yet."""
+    return socket.create_connection((http.base_url.host, http.base_url.port or 0), 20)
+
+
+def head(length: int) -> bytes:
+    """The head of a request to sign in."""
+    text = "POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{text}Content-Length: {length}\r\n\r\n".encode()
+
+
+def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One address has a few such requests at once; each ends soon; and administrators go on meanwhile."""
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connect(http)) for _ in range(MOST_SIGN_INS_PER_ADDRESS)]
+        for sock in waiting:
+            sock.sendall(head(100) + b"{")
+        bearer = {"Authorization": "Bearer ann-s-token"}
+        wait_until(lambda: sign_in(http).status_code == 429, "the address has all that it may have")
+        assert make_queue(http, **bearer) == 200
+        waiting[0].sendall(b" " * 99)
+        assert waiting[0].recv(65_536).startswith(b"HTTP/1.1 400 ")
+        wait_until(lambda: sign_in(http).status_code == 200, "there is room again")
+        for sock in waiting[1:]:
+            sock.close()
+        monkeypatch.setattr(middleware, "SIGN_IN_BODY_S", 0.3)
+        with connect(http) as slow:
+            slow.sendall(head(100) + b"{")
+            assert slow.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_no_name_and_password_have_is_not_read(http: httpx.Client) -> None:
+    """Whoever is not known has nothing to say at length."""
+    with connect(http) as sock:
+        sock.sendall(head(1_000_000) + b" " * 9_000)
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
+def test_what_strangers_send_fills_no_log(logged: list[Line], http: httpx.Client) -> None:
+    """Lines of one address are held back, and counted, whatever is wrong with the requests."""
+    for _ in range(BURST + 5):
+        assert http.post("/session", content=b"{").status_code == 400
+    assert len(logged) <= BURST + 1
+
+
+def test_under_tls_the_cookie_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
+    """A browser does not send it in clear; and a client with a certificate needs none."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    for number, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(tmp_path / "server.pem", append=number > 0)
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "ca.pem")
+    users = {**USERS, "eve": User(certificate_names=("eve.example",))}
+    gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
+    url = gateway.call(lambda running: running.admin[0])
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as http:
+        assert "; secure" in sign_in(http).headers["set-cookie"].lower()
+        assert http.get(QUEUES).status_code == 200
+    authority.issue_cert("client.invalid", common_name="eve.example").configure_cert(context)
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as http:
+        assert http.get("/session").json()["data"]["userName"] == "eve"

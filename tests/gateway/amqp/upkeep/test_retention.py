@@ -15,7 +15,9 @@ from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Clock, Start
 from tests.support.client import MESSAGE_UNAVAILABLE, Client, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, trim_before
+
+# --- Retention by topic ---------------------------------------------------------------------------------------------
 
 HOUR_MS = 3_600_000
 KILOBYTE = b"x" * 1_000
@@ -254,3 +256,249 @@ def test_rules_change_while_it_runs(start: Start) -> None:
         change()
         client.sender("topic://debug/a").send_all(data(KILOBYTE) for _ in range(500))
         assert len(read(client, "debug/>")) == left + 500
+
+
+# --- Trimming -------------------------------------------------------------------------------------------------------
+
+
+def first_id(gateway: RunningGateway) -> int:
+    return gateway.call(lambda g: g.vpns["default"].broker.log.first_id)
+
+
+def usage(gateway: RunningGateway) -> float:
+    return gateway.call(lambda g: g.vpns["default"].broker.trimming.usage)
+
+
+def test_the_log_trims_its_oldest_messages_near_its_quota(start: Start) -> None:
+    """Past 90 % of the quota the oldest go, publishers notice nothing, and what is left is the newest, whole."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        for _ in range(50):
+            sender.send_all(data(KILOBYTE) for _ in range(50))
+        client.wait(lambda: usage(gateway) <= 0.9, "the oldest are trimmed")
+        assert usage(gateway) > 0.7
+        kept = client.receiver("log://a?replay-start=beginning&until=now").take_to_end()
+        assert len(kept) > 500
+        assert [m.id for m in kept] == list(range(2_501 - len(kept), 2_501))
+
+
+def test_a_log_of_large_messages_is_not_emptied_for_one_too_many(start: Start) -> None:
+    """Where a few dozen fill it, some go and most stay."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        for _ in range(50):
+            sender.send_all([data(KILOBYTE * 32)])
+        client.wait(lambda: usage(gateway) <= 0.9, "the oldest are trimmed")
+        assert usage(gateway) > 0.7
+
+
+def test_a_trimmed_message_on_a_queue_is_delivered(gateway: RunningGateway, client: Client) -> None:
+    """Trimming takes a message from the log, not from a queue; once consumed it is nowhere."""
+    client.sender("orders").send_all(data(i) for i in range(10))
+    client.sender("topic://a").send_all(data(i) for i in range(10))
+    trim_before(gateway, 16)
+    assert texts(client.receiver("orders").take_and_accept(0)) == []
+    consumer = client.receiver("orders", credit=10)
+    assert texts(consumer.take_and_accept(10)) == [str(i) for i in range(10)]
+    logged = client.receiver("log://>?replay-start=beginning&until=now").take_to_end()
+    assert texts(logged) == ["5", "6", "7", "8", "9"]
+
+
+def test_a_full_log_rejects_and_stores_nothing_of_it(start: Start) -> None:
+    """What would take the log over its quota is rejected with the reason, and is in no queue."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
+    with Client(gateway.url) as client:
+        sender = client.sender("orders")
+        told = sender.rejection(sender.send(data(b"x" * 2_000_000)))
+        assert told.name == "amqp:resource-limit-exceeded"
+        assert told.info["rewind:reason"] == "replay-log-quota"
+        assert gateway.depth("orders") == 0
+
+
+def test_trimming_survives_a_restart(gateway: RunningGateway, client: Client) -> None:
+    """After a restart the log begins where it was trimmed to, its size is right, and ids go on."""
+    client.sender("topic://a").send_all(data(i) for i in range(10))
+    size = gateway.call(lambda g: g.vpns["default"].broker.log.size_bytes)
+    trim_before(gateway, 6)
+    gateway.restart()
+    assert first_id(gateway) == 6
+    assert gateway.call(lambda g: g.vpns["default"].broker.log.size_bytes) == size // 2
+    with Client(gateway.url) as again:
+        again.sender("topic://a").send_all([data("next")])
+        assert again.receiver("log://a?replay-start=last", credit=1).take(1)[0].id == 11
+
+
+@pytest.mark.parametrize(
+    ("start_text", "expected"),
+    [
+        ("%233", ("amqp:precondition-failed", "start-message-unavailable", 156)),
+        ("1970-01-01T00:00:00Z", ("amqp:precondition-failed", "start-time-not-available", 143)),
+    ],
+)
+def test_a_start_that_was_trimmed_is_refused(
+    gateway: RunningGateway, client: Client, start_text: str, expected: tuple[str, str, int]
+) -> None:
+    """An offset, or a date, before what is left of the log is refused; with clamp the replay has what is there."""
+    client.sender("topic://a").send_all(data(i) for i in range(10))
+    trim_before(gateway, 6)
+    with pytest.raises(Refused) as refused:
+        client.receiver(f"log://a?replay-start={start_text}")
+    assert refused.value.replay_refusal == expected
+    clamped = client.receiver(f"log://a?replay-start={start_text}&missing=clamp&until=now").take_to_end()
+    assert [m.id for m in clamped] == [6, 7, 8, 9, 10]
+
+
+def test_a_log_reader_whose_next_message_was_trimmed_is_told(start: Start) -> None:
+    """amqp:resource-deleted, message-unavailable, 140: it is never short in silence."""
+    gateway = start(limits=Limits(tail_bytes=10_000, read_page_rows=10))
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all(data(KILOBYTE) for _ in range(500))
+        reader = client.receiver("log://a?replay-start=beginning", credit=5)
+        reader.take_and_accept(5)
+        trim_before(gateway, 300)
+        reader.flow(400)
+        told = reader.detached_by_peer()
+        assert told.replay_refusal == MESSAGE_UNAVAILABLE
+        ids = [m.id for m in reader.arrived]
+        assert ids == list(range(6, 6 + len(ids)))
+
+
+def test_an_endpoint_replay_whose_next_message_was_trimmed_fails(start: Start) -> None:
+    """The consumer is detached with 140, what it had not acknowledged is gone, and the queue is live again."""
+    gateway = start(limits=Limits(tail_bytes=10_000, max_unsettled_per_flow=20, read_page_rows=10))
+    with Client(gateway.url) as client:
+        sender = client.sender("orders")
+        sender.send_all(data(KILOBYTE) for _ in range(500))
+        replaying = client.receiver("orders?replay-start=beginning", credit=500)
+        taken = replaying.take(20)
+        trim_before(gateway, 400)
+        replaying.settle(taken)
+        told = replaying.detached_by_peer()
+        assert told.replay_refusal == MESSAGE_UNAVAILABLE
+        assert gateway.replay_state("orders") == "failed"
+        sender.send_all([data("live")])
+        assert texts(client.receiver("orders").drain()) == ["live"]
+
+
+def test_publishing_goes_on_while_the_log_is_trimmed(gateway: RunningGateway, client: Client) -> None:
+    """Messages published meanwhile are accepted and logged, and nothing newer than was asked for is trimmed."""
+    sender = client.sender("topic://a")
+    sender.send_all(data(i) for i in range(3_000))
+    trim_before(gateway, 2_000)
+    sender.send_all(data(i) for i in range(3_000, 4_000))
+    assert first_id(gateway) == 2_000
+    assert len(client.receiver("log://a?replay-start=beginning&until=now").take_to_end()) == 2_001
+
+
+# --- Publishers at the log's quota wait while trimming makes room, in order -----------------------------------------
+
+
+def pending_bytes(gateway: RunningGateway) -> int:
+    """Content that was taken and is not committed."""
+    return gateway.call(lambda g: g.vpns["default"].committer.pending_bytes)
+
+
+def hold_trimming(gateway: RunningGateway) -> None:
+    """From now on nothing is trimmed, as while a transaction is about to settle the oldest message."""
+    # What is on its way is waited for: it would make room.
+    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.take_turn())
+
+
+@pytest.mark.parametrize(("quota_mb", "count"), [(1, 6_000), (5, 12_000)])
+def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(start: Start, quota_mb: int, count: int) -> None:
+    """Several times the quota at full speed, large messages among small: none refused, each queue's in order."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=quota_mb)))
+    with Client(gateway.url) as client:
+        consumer = client.receiver("orders")
+        sender = client.sender("orders")
+        sent = [data(b"%06d" % i + KILOBYTE * (1 if i % 97 else 40)) for i in range(count)]
+        deliveries = [sender.send(message) for message in sent]
+        outcomes = [sender.outcome(delivery) for delivery in deliveries]
+        assert outcomes == ["ACCEPTED"] * count
+        taken = []
+        consumer.collect(taken, count)
+        assert [message.text[:6] for message in taken] == [f"{i:06d}" for i in range(count)]
+        assert pending_bytes(gateway) == 0
+        assert gateway.call(lambda g: g.vpns["default"].broker.trimming.usage) <= 1
+
+
+def test_a_link_s_messages_keep_their_order_behind_one_that_waits(start: Start) -> None:
+    """A large message waits; small ones behind it, on its link and on others, do not overtake it."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
+    with Client(gateway.url) as client:
+        sender, other = client.sender("topic://a"), client.sender("topic://b")
+        sender.send_all(data(KILOBYTE) for _ in range(850))
+        large = sender.send(data(KILOBYTE * 400))
+        behind = [sender.send(data("behind")), other.send(data("other"))]
+        assert sender.outcome(large) == "ACCEPTED"
+        assert [sender.outcome(behind[0]), other.outcome(behind[1])] == ["ACCEPTED", "ACCEPTED"]
+        kept = client.receiver("log://>?replay-start=beginning&until=now").take_to_end()
+        assert [message.text for message in kept[-2:]] == ["behind", "other"]
+        assert len(kept[-3].text) == 400_000
+
+
+def test_what_the_log_does_not_take_waits_for_nobody(start: Start) -> None:
+    """Where nothing may be trimmed, a publisher of a topic that is not logged is not held up by one that is refused."""
+    log = ReplayLog(quota_mb=1, topics=("a",), keep_until_archived=True)
+    gateway = start(vpn=Vpn(replay_log=log))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        sender.send_all(data(KILOBYTE) for _ in range(700))
+        assert sender.outcome(sender.send(data(KILOBYTE * 500))) == "REJECTED"
+        client.sender("orders").send_all([data("not logged")])
+
+
+def test_without_waiting_a_burst_is_refused(start: Start) -> None:
+    """``wait_for_room_seconds = 0``: what finds no room is refused at once, as the log says why."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1, wait_for_room_seconds=0)))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        sender.send_all(data(KILOBYTE) for _ in range(700))
+        told = sender.rejection(sender.send(data(KILOBYTE * 500)))
+        assert told.info["rewind:reason"] == "replay-log-quota"
+
+
+def test_a_message_larger_than_the_quota_is_refused_at_once(start: Start) -> None:
+    """No trimming makes room for it, and it holds nobody up."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        deliveries = [sender.send(data(KILOBYTE * size)) for size in (1, 1_200, 1)]
+        assert [sender.outcome(one) for one in deliveries] == ["ACCEPTED", "REJECTED", "ACCEPTED"]
+
+
+def test_who_waits_goes_on_when_the_quota_is_raised(start: Start) -> None:
+    """An open transaction keeps trimming from making room: the publisher waits, is told nothing, and a higher quota
+    lets it go on."""
+    log = ReplayLog(quota_mb=1, wait_for_room_seconds=600)
+    gateway = start(vpn=Vpn(replay_log=log))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        sender.send_all(data(KILOBYTE) for _ in range(700))
+        hold_trimming(gateway)
+        delivery = sender.send(data(KILOBYTE * 500))
+        client.wait(lambda: pending_bytes(gateway) > 500_000, "it waits")
+        assert delivery.remote_state == 0
+
+        def raise_quota(g: object) -> None:
+            vpn = g.vpns["default"]  # type: ignore[attr-defined]
+            vpn.reconfigure(replace(vpn.settings, replay_log=replace(log, quota_mb=2)))
+
+        gateway.call(raise_quota)
+        assert sender.outcome(delivery) == "ACCEPTED"
+        assert pending_bytes(gateway) == 0
+
+
+def test_who_waits_in_vain_is_refused(start: Start) -> None:
+    """Where no room comes for as long as a publisher waits, each that waits is refused with the reason."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1, wait_for_room_seconds=1)))
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        sender.send_all(data(KILOBYTE) for _ in range(700))
+        hold_trimming(gateway)
+        deliveries = [sender.send(data(KILOBYTE * 500)) for _ in range(3)]
+        told = [sender.rejection(delivery) for delivery in deliveries]
+        assert {one.info["rewind:reason"] for one in told} == {"replay-log-quota"}
+        assert pending_bytes(gateway) == 0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCursor, SettleInTransaction
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
-from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.cursor import Cursor, CursorChange
 from gateway.core.model import WHOLE
+
+# --- The backlog of an endpoint -------------------------------------------------------------------------------------
 
 
 def new_backlog(*, priorities: bool = False, floor: int = 0) -> Backlog:
@@ -48,8 +52,6 @@ def move(effect: Any) -> MoveCursor:
 
 
 # --- how much it is -------------------------------------------------------------------------------------------------
-
-
 @given(
     steps=st.lists(
         st.tuples(
@@ -131,8 +133,6 @@ def test_what_is_settled_is_let_go_of_and_its_failures_are_forgotten() -> None:
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_message_without_a_priority_is_in_the_default_part() -> None:
     backlog = new_backlog(priorities=True)
     plain, high = new_route(backlog, 1, None), new_route(backlog, 2, 8)
@@ -180,8 +180,6 @@ def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> Non
 
 
 # --- replays and references -----------------------------------------------------------------------------------------
-
-
 def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
     backlog = replaying([2, 3, 5], first=2)
     backlog.put.keep_by_reference(range(3, 4))
@@ -277,3 +275,259 @@ def test_what_is_open_still_is_told_apart_by_part() -> None:
     backlog.parts[9].load([5])
     backlog.parts[9].settle([5])
     assert backlog.open_among({4: [2, 3, 4], 9: [5]}) == {4: [2, 3]}
+
+
+# --- A cursor against sets of ids, and against what a store would have of it ----------------------------------------
+
+LAST = 40
+"""Ids that are looked at: few enough that ranges meet."""
+
+ids = st.integers(1, LAST)
+spans = st.tuples(ids, ids).map(lambda pair: (min(pair), max(pair)))
+many_spans = st.lists(spans, max_size=8, unique_by=lambda span: span[0])
+
+
+def done_ids(cursor: Cursor) -> set[int]:
+    return {i for i in range(1, LAST + 10) if cursor.is_done(i)}
+
+
+def ids_of(spans: list[tuple[int, int]]) -> set[int]:
+    return {i for first, last in spans for i in range(first, last + 1)}
+
+
+def check_shape(cursor: Cursor) -> None:
+    """Ranges rise, and touch neither each other nor the floor."""
+    end = cursor.floor
+    for first, last in cursor.ranges:
+        assert end + 1 < first <= last
+        end = last
+
+
+def write(rows: dict[int, int], change: CursorChange) -> None:
+    """As a store writes it: rows of ranges by their first ids."""
+    for first, last in change.ranges.items():
+        if last is None:
+            rows.pop(first, None)
+        else:
+            rows[first] = last
+
+
+# --- what is done ---------------------------------------------------------------------------------------------------
+@given(floor=st.integers(0, LAST), given_spans=many_spans)
+def test_a_cursor_is_done_with_its_floor_and_its_ranges_in_whatever_order_they_come(
+    floor: int, given_spans: list[tuple[int, int]]
+) -> None:
+    restored = Cursor(floor, given_spans)
+    added = Cursor(floor)
+    for first, last in given_spans:
+        added.add(first, last)
+    expected = set(range(1, floor + 1)) | ids_of(given_spans)
+    for cursor in (restored, added):
+        assert done_ids(cursor) == expected
+        check_shape(cursor)
+        assert cursor.floor == next(i for i in range(1, LAST + 2) if i not in expected or i == LAST + 1) - 1
+    assert restored.ranges == added.ranges
+
+
+@pytest.mark.parametrize(
+    ("floor", "ranges"), [(3, [(6, 8), (10, 10), (14, 20)]), (0, []), (0, [(2, 24)]), (20, [(22, 22)])]
+)
+def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each(
+    floor: int, ranges: list[tuple[int, int]]
+) -> None:
+    """At the edges of every range, and between them."""
+    cursor = Cursor(floor, ranges)
+    done = {*range(1, floor + 1), *ids_of(ranges)}
+    assert done_ids(cursor) == done
+    for first in range(1, 27):
+        assert cursor.next_open(first) == next(i for i in range(first, 40) if i not in done)
+        assert cursor.has_done_after(first) == any(i >= first for i in done)
+        for last in range(first, 27):
+            gaps = list(cursor.gaps(first, last))
+            assert ids_of(gaps) == set(range(first, last + 1)) - done
+            assert all(begin <= end for begin, end in gaps)
+            assert all(end + 1 < begin for (_, end), (begin, _) in pairwise(gaps))
+        for shortest in (1, 2, 3, 4, 7, 8):
+            found = [begin for begin, end in ranges if begin > first and end - begin + 1 >= shortest]
+            assert cursor.next_range(first, shortest) == min(found, default=None)
+
+
+@given(opened=st.sets(ids), asked=st.sets(ids, min_size=1), data=st.data())
+def test_it_has_all_that_follow_each_other_among_the_open_ones(
+    opened: set[int], asked: set[int], data: st.DataObject
+) -> None:
+    """Rising ids, of which each is open and none that is open lies between them."""
+    cursor = Cursor(0)
+    cursor.load(sorted(opened))
+    if opened and data.draw(st.booleans()):
+        low, high = sorted((data.draw(ids), data.draw(ids)))
+        asked = {i for i in opened if low <= i <= high}
+    wanted = sorted(asked)
+    between = [i for i in sorted(opened) if wanted and wanted[0] <= i <= wanted[-1]]
+    assert cursor.has_all(wanted) == (between == wanted)
+
+
+def test_what_nobody_else_needs_in_between_makes_one_range() -> None:
+    """What a transaction writes of messages that follow each other among the open ones, whatever their ids."""
+    cursor = Cursor(0)
+    cursor.load([1, 3, 5, 6, 9])
+    assert cursor.ranges_of([1, 3]) == [(1, 3)]
+    assert cursor.ranges_of([1, 5, 6]) == [(1, 1), (5, 6)]
+    assert cursor.ranges_of([3, 6, 9]) == [(3, 3), (6, 9)]
+
+
+def test_what_is_done_already_changes_nothing() -> None:
+    cursor = Cursor(10, [(20, 25)])
+    cursor.add(3, 10)
+    cursor.add(5, 7)
+    assert (cursor.floor, cursor.ranges) == (10, [(20, 25)])
+    assert cursor.change() == CursorChange(None, {})
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+def test_ranges_that_a_transaction_left_touching_are_one_after_a_start_and_are_written_so() -> None:
+    cursor = Cursor(4, [(5, 5), (7, 8), (9, 9), (12, 12)])
+    assert (cursor.floor, cursor.ranges) == (5, [(7, 9), (12, 12)])
+    assert cursor.change() == CursorChange(5, {5: None, 7: 9, 9: None})
+
+
+def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_settled() -> None:
+    """None of those rows stays behind: inside a longer range it would hide that the rest of that is done."""
+    cursor = Cursor(0)
+    cursor.load(range(1, 10))
+    written = cursor.ranges_of([5, 7])
+    assert written == [(5, 5), (7, 7)]
+    cursor.settle([6])
+    assert cursor.change() == CursorChange(None, {6: 6})
+    rows = {5: 5, 6: 6, 7: 7}
+    cursor.settled_elsewhere([5, 7], [first for first, _ in written])
+    cursor.settle([8])
+    write(rows, cursor.change())
+    assert rows == {5: 8}
+
+
+def test_what_is_counted_is_saved_as_a_change_of_what_was_saved_before() -> None:
+    cursor = Cursor(0, messages=9, size_bytes=90, saved_messages=4, saved_bytes=40)
+    assert cursor.saves(9, 90) == (5, 50)
+    assert cursor.saves(9, 90) == (0, 0)
+    assert cursor.saves(7, 65) == (-2, -25)
+
+
+class CursorMachine(RuleBasedStateMachine):
+    """
+    Messages come and are settled, at once or in transactions. ``rows`` are what a store has of the ranges; what the
+    endpoint needs is ``needed``, whether it is in memory or not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cursor = Cursor(0)
+        self.next_id = 1
+        self.needed: set[int] = set()
+        self.settled: set[int] = set()
+        self.loaded_up_to = 0
+        self.floor = 0
+        self.rows: dict[int, int] = {}
+        self.under_way: list[tuple[list[int], list[tuple[int, int]]]] = []
+        """What transactions are to settle, and the ranges they write."""
+
+    @initialize(floor=st.integers(0, 5))
+    def begins(self, floor: int) -> None:
+        self.cursor = Cursor(floor)
+        self.floor = self.loaded_up_to = floor
+        self.next_id = floor + 1
+
+    @rule(gaps=st.lists(st.integers(0, 2), min_size=1, max_size=6))
+    def come(self, gaps: list[int]) -> None:
+        """Messages of the endpoint, with others' between them."""
+        for gap in gaps:
+            self.needed.add(self.next_id + gap)
+            self.next_id += gap + 1
+
+    @rule(count=st.integers(1, 8))
+    def load(self, count: int) -> None:
+        """The next ones of those that only the store has."""
+        found = sorted(i for i in self.needed if i > self.loaded_up_to and not self.cursor.is_done(i))[:count]
+        self.cursor.load(found)
+        if found:
+            self.loaded_up_to = found[-1]
+
+    @precondition(lambda self: self.cursor.open and not self.under_way)
+    @rule(data=st.data())
+    def unload(self, data: st.DataObject) -> None:
+        above = data.draw(st.sampled_from(self.cursor.open))
+        self.cursor.unload(above)
+        self.loaded_up_to = above
+
+    def free(self) -> list[int]:
+        taken = {i for gone, _ in self.under_way for i in gone}
+        return [i for i in self.cursor.open if i not in taken]
+
+    @precondition(lambda self: self.free())
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        gone = sorted(data.draw(st.sets(st.sampled_from(self.free()), min_size=1)))
+        self.cursor.settle(gone)
+        self.are_gone(gone)
+
+    @precondition(lambda self: self.free())
+    @rule(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        """A transaction is to settle some."""
+        gone = sorted(data.draw(st.sets(st.sampled_from(self.free()), min_size=1)))
+        self.written()
+        ranges = self.cursor.ranges_of(gone)
+        assert not ids_of(ranges) & (set(self.cursor.open) - set(gone)), "others are not settled by it"
+        assert set(gone) <= ids_of(ranges)
+        self.under_way.append((gone, ranges))
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), is_committed=st.booleans(), before=st.booleans())
+    def end(self, data: st.DataObject, is_committed: bool, before: bool) -> None:
+        """It is durable, or it is not; what was settled otherwise may have been written before it."""
+        gone, ranges = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        if is_committed:
+            if before:
+                self.written()
+            self.rows.update(ranges)
+            self.cursor.settled_elsewhere(gone, [first for first, _ in ranges])
+            self.are_gone(gone)
+
+    def are_gone(self, gone: list[int]) -> None:
+        self.needed.difference_update(gone)
+        self.settled.update(gone)
+
+    @rule()
+    def written(self) -> None:
+        change = self.cursor.change()
+        if change.floor is not None:
+            self.floor = change.floor
+        write(self.rows, change)
+        assert sorted(self.rows.items()) == self.cursor.ranges, "the store has these ranges, and no others"
+        assert self.floor == self.cursor.floor
+
+    @precondition(lambda self: not self.under_way)
+    @rule()
+    def restart(self) -> None:
+        """What was written gives the same cursor again."""
+        before = self.cursor
+        self.written()
+        self.cursor = Cursor(self.floor, self.rows.items())
+        assert (self.cursor.floor, self.cursor.ranges) == (before.floor, before.ranges)
+        assert self.cursor.change() == CursorChange(None, {})
+        self.loaded_up_to = self.cursor.floor
+
+    @invariant()
+    def says_what_is_needed(self) -> None:
+        cursor = self.cursor
+        check_shape(cursor)
+        assert all(cursor.is_done(i) for i in self.settled)
+        assert not any(cursor.is_done(i) for i in self.needed)
+        assert cursor.open == sorted(i for i in self.needed if i <= self.loaded_up_to)
+        spans = [(cursor.floor, cursor.floor), *cursor.ranges]
+        for (_, end), (begin, _) in pairwise(spans):
+            assert any(end < i < begin for i in self.needed), "a hole that nobody needs"
+
+
+CursorMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+TestCursor = CursorMachine.TestCase

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ASLEEP_WINDOW, SHORT_RANGE, Candidates, ReadyQueue
+from gateway.core.endpoint.settings import EndpointSettings
+from gateway.core.model import Row
+from tests.support.core import new_endpoint
+
+# --- The ready queue ------------------------------------------------------------------------------------------------
 
 
 def rows(ids: list[int]) -> list[Any]:
@@ -259,3 +266,254 @@ class ReadyQueueMachine(RuleBasedStateMachine):
 
 ReadyQueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30)
 TestReadyQueue = ReadyQueueMachine.TestCase
+
+
+# --- An endpoint that delivers by priority, against the plainest queue there is -------------------------------------
+
+PAGE_ROWS = 3
+WINDOW = 4
+PRIORITIES = st.lists(st.sampled_from([1, 4, 8]), min_size=1, max_size=12)
+"""Few enough that ready queues get deeper than their windows."""
+MODULUS = 3
+"""The selector wants ids that this divides."""
+
+
+def row(message: int) -> Row:
+    return (message, 0, "a", 0, 0, None, b"x")
+
+
+def endpoint_of(window: int = WINDOW, stored_up_to: int = 0) -> Endpoint:
+    return new_endpoint(EndpointSettings(priorities=True), window, stored_up_to=stored_up_to)
+
+
+def is_wanted(found: Row) -> bool:
+    return found[0] % MODULUS == 0
+
+
+class Priorities(RuleBasedStateMachine):
+    """``stored`` is what the store would hold: every reference, its priority, and whether a flow has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: dict[int, int] = {}
+        self.held: dict[int, Flow] = {}
+        self.next_id = 1
+        self.endpoint = endpoint_of()
+        self.plain = Flow(self.endpoint, None)
+        self.choosy: Flow | None = None
+        self.was_choosy = False
+        self.reading: tuple[ReadyQueue, int, int, list[int]] | None = None
+        """A page under way: its queue, up to where it was read before, its end, and what it will bring."""
+
+    @initialize(priorities=PRIORITIES)
+    def recovered(self, priorities: list[int]) -> None:
+        """Some messages are there from before a restart: the store alone knows them."""
+        for priority in priorities:
+            self.stored[self.next_id] = priority
+            self.next_id += 1
+        self.endpoint = endpoint_of(stored_up_to=max(self.stored, default=0))
+        self.plain = Flow(self.endpoint, None)
+        self.endpoint.bind(self.plain)
+
+    # --- what the naive queue would do ------------------------------------------------------------------------
+
+    def ready(self) -> list[int]:
+        """All that no flow has, in the order it is to go."""
+        return sorted(self.stored.keys() - self.held.keys(), key=lambda i: (-self.stored[i], i))
+
+    # --- references come --------------------------------------------------------------------------------------
+
+    @rule(priorities=PRIORITIES, gap=st.integers(0, 1))
+    def publish(self, priorities: list[int], gap: int) -> None:
+        """Messages are committed together."""
+        first = self.next_id + gap
+        ids = range(first, first + len(priorities))
+        self.next_id = ids[-1] + 1
+        self.stored |= dict(zip(ids, priorities, strict=True))
+        self.endpoint.ready.note_priorities(ids, priorities)
+        self.endpoint.ready.add_committed(ids)
+
+    @precondition(lambda self: self.reading is None)
+    @rule()
+    def begin_page(self) -> None:
+        """The store is asked, and answers later, with what it held when it was asked."""
+        queue = self.endpoint.queue_to_read(PAGE_ROWS)
+        if queue is None:
+            return
+        after, end = queue.next_page(self.next_id)
+        found = [i for i in sorted(self.stored) if after < i < end and self.stored[i] == queue.part]
+        if len(found) > PAGE_ROWS:
+            found, end = found[:PAGE_ROWS], found[PAGE_ROWS - 1] + 1
+        self.reading = queue, queue.read_up_to, end, found
+
+    @precondition(lambda self: self.reading is not None)
+    @rule()
+    def end_page(self) -> None:
+        assert self.reading is not None
+        (queue, read_up_to, end, found), self.reading = self.reading, None
+        if queue.read_up_to == read_up_to:
+            queue.add_page(found, end)
+
+    def read_all(self) -> bool:
+        """Pages are read as long as one is wanted; whether any was."""
+        count = 0
+        while True:
+            if self.reading is not None:
+                self.end_page()
+                count += 1
+            self.begin_page()
+            if self.reading is None:
+                return count > 0
+
+    # --- references go ----------------------------------------------------------------------------------------
+
+    @rule(limit=st.integers(1, 6))
+    def take(self, limit: int) -> None:
+        """What a consumer is given is the beginning of the highest priority that there is."""
+        self.read_all()
+        ids, expected = self.endpoint.ready.peek(limit), self.ready()
+        assert bool(ids) == bool(expected)
+        assert ids == expected[: len(ids)]
+        assert len({self.stored[i] for i in ids}) <= 1
+        if ids:
+            self.hand_out(self.plain, ids)
+
+    @rule(limit=st.integers(1, 6))
+    def take_at_once(self, limit: int) -> None:
+        """While pages are on their way a consumer waits, or is given just the same."""
+        ids = self.endpoint.ready.peek(limit)
+        assert ids == self.ready()[: len(ids)]
+        if ids:
+            self.hand_out(self.plain, ids)
+
+    def hand_out(self, flow: Flow, ids: Sequence[int]) -> None:
+        self.endpoint.hand_out(flow, ids, [row(i) for i in ids])
+        self.held |= dict.fromkeys(ids, flow)
+
+    @precondition(lambda self: self.choosy is not None)
+    @rule(limit=st.integers(1, 6), waits=st.booleans())
+    def select(self, limit: int, waits: bool) -> None:
+        """
+        A flow with a selector is given what it wants in the same order, whatever it passes over: all of it if it waits
+        for pages, else nothing out of its turn.
+        """
+        flow = self.choosy
+        assert flow is not None
+        expected = [i for i in self.ready() if is_wanted(row(i))][:limit]
+        flow.demand = limit
+        taken: list[int] = []
+        while len(taken) < limit:
+            assert flow.candidates is not None
+            ids = flow.candidates.take(PAGE_ROWS)
+            if not ids:
+                if waits and self.read_all():
+                    continue
+                break
+            assert flow.candidates is not None
+            wanted = [i for i in ids if is_wanted(row(i))][: limit - len(taken)]
+            if len(taken) + len(wanted) == limit:
+                flow.candidates.put_back([i for i in ids if i > wanted[-1]])
+            if wanted:
+                self.hand_out(flow, wanted)
+                taken += wanted
+        flow.demand = 0
+        assert taken == (expected if waits else expected[: len(taken)])
+
+    @precondition(lambda self: self.choosy is None)
+    @rule()
+    def bind(self) -> None:
+        self.was_choosy = True
+        self.choosy = Flow(self.endpoint, None, matches=is_wanted)
+        self.endpoint.bind(self.choosy)
+
+    @precondition(lambda self: self.choosy is not None)
+    @rule()
+    def unbind(self) -> None:
+        """What the flow had is ready again."""
+        assert self.choosy is not None
+        self.endpoint.unbind(self.choosy)
+        self.held = {i: flow for i, flow in self.held.items() if flow is not self.choosy}
+        self.choosy = None
+
+    @rule(data=st.data(), keeps=st.booleans())
+    def settle(self, data: st.DataObject, keeps: bool) -> None:
+        """Some of what flows have is settled or comes back."""
+        if not self.held:
+            return
+        ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
+        for i in ids:
+            flow = self.held.pop(i)
+            if keeps:
+                self.endpoint.release(flow, [i])
+            else:
+                self.endpoint.settle(flow, [i], self.next_id - 1)
+                del self.stored[i]
+
+    @rule()
+    def forget(self) -> None:
+        """A purge leaves nothing, neither here nor with flows."""
+        self.held.clear()
+        self.stored.clear()
+        self.endpoint.empty(3, self.next_id - 1)
+        assert self.endpoint.ready.peek(1) == []
+        assert self.endpoint.queue_to_read(PAGE_ROWS) is None
+
+    # --- always -----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def is_bounded(self) -> None:
+        """
+        However deep it is, each ready queue keeps no more in memory than its window, twice; selectors may want more.
+        """
+        for queue in self.endpoint.ready.queues:
+            assert len(queue.newest) <= WINDOW
+            assert len(queue.oldest) <= 2 * WINDOW + PAGE_ROWS or self.was_choosy
+
+    @invariant()
+    def nothing_is_noted_in_vain(self) -> None:
+        """Priorities are remembered of what flows have, and of nothing else."""
+        assert self.endpoint.ready._noted.keys() == self.held.keys()  # type: ignore[union-attr]
+
+    def teardown(self) -> None:
+        """All of it can be had, in order."""
+        if self.choosy is not None:
+            self.unbind()
+        self.endpoint.unbind(self.plain)
+        self.held.clear()
+        self.endpoint.bind(self.plain)
+        while self.ready():
+            self.take(limit=5)
+            self.endpoint.settle(self.plain, list(self.held), self.next_id - 1)
+            for i in self.held:
+                del self.stored[i]
+            self.held.clear()
+        assert self.endpoint.ready.peek(1) == []
+
+
+TestPriorities = Priorities.TestCase
+TestPriorities.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
+    """What is noted first and added later has its place by priority, in any mixture of both."""
+    endpoint = endpoint_of(window=10)
+    endpoint.ready.note_priorities([7, 8], [9, 1])
+    endpoint.ready.note_priorities([1, 2, 9], [1, 9, 9])
+    endpoint.ready.add_committed([1, 2, 7, 8, 9])
+    assert [endpoint.ready.peek(5)] == [[2, 7, 9]]
+    flow = Flow(endpoint, None)
+    endpoint.hand_out(flow, [2, 7, 9], [row(i) for i in (2, 7, 9)])
+    assert endpoint.ready.peek(5) == [1, 8]
+
+
+def test_consumers_share_what_is_next() -> None:
+    """The turn of one of two hungry consumers is half of the highest priority, whatever lies below it."""
+    endpoint = endpoint_of(window=100)
+    flows = [Flow(endpoint, None), Flow(endpoint, None)]
+    for flow in flows:
+        endpoint.bind(flow)
+        flow.demand = 50
+    ids = range(1, 41)
+    endpoint.ready.note_priorities(ids, [9] * 10 + [0] * 30)
+    endpoint.ready.add_committed(ids)
+    assert endpoint.share(flows[0]) == 5

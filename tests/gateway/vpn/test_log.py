@@ -1,4 +1,4 @@
-"""Log and archive as one: against the list of what was published, while both change under every read."""
+"""When messages of the log came, while log and archive change under every read; times are ids there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,67 @@ from typing import Any
 import pytest
 
 from amqp_ext.replay_start import parse_text
+from amqp_ext.selector.selector import compile_selector
 from gateway.core.model import Row
-from gateway.core.replay.search import search_for
+from gateway.core.replay.search import Search, search_for
 from gateway.core.replay.starts import LogProbe
 from gateway.vpn.history import HeldMessages, LogHistory
+from gateway.vpn.log import Histogram, LoggedMessages, LogHistogram, LogListing, Wanted
+from gateway.vpn.turns import UserTurns
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import LogPage
-from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of
+from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of, state_of
+
+# --- When messages of the log came, while log and archive change under every read -----------------------------------
+
+
+def histogram_of(world: World, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
+    async def run() -> Histogram:
+        state, _ = state_of(world)
+        return await LogHistogram(state).between(from_ms, until_ms, most)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_each_message_is_in_its_bucket(seed: int) -> None:
+    """Wherever it has gone at the moment of the read: it came in its bucket's time, and has an id of the bucket's."""
+    world = World(seed)
+    from_ms, until_ms = sorted(world.dice.sample(range(COUNT + 9), 2))
+    most = world.dice.choice([1, 2, 7, 100])
+    found = histogram_of(world, from_ms, until_ms, most)
+    assert (found.from_ms, found.until_ms) == (from_ms, until_ms)
+    assert len(found.buckets) == min(most, until_ms - from_ms)
+    ends = [bucket.time_ms for bucket in found.buckets[1:]] + [until_ms]
+    for bucket, end_ms in zip(found.buckets, ends, strict=True):
+        assert from_ms <= bucket.time_ms < end_ms
+        came = {row[0] for row in world.rows.values() if bucket.time_ms <= row[1] < end_ms}
+        ids = range(bucket.first_id, bucket.first_id + bucket.ids)
+        assert came == world.rows.keys() & set(ids)
+    assert found.last_id - found.first_id + 1 == sum(bucket.ids for bucket in found.buckets)
+
+
+def test_without_times_it_is_the_whole_log() -> None:
+    """From the oldest message to the newest, which is in the last bucket."""
+    world = World(0)
+    world.change = lambda: None  # type: ignore[method-assign]
+    found = histogram_of(world, None, None, 10)
+    assert (found.first_id, found.last_id) == (min(world.rows), max(world.rows))
+    assert found.oldest == (min(world.rows), min(world.rows))
+    assert found.newest == (max(world.rows), max(world.rows))
+    assert found.archived is None
+
+
+def test_an_end_that_is_not_said_lies_behind_the_other() -> None:
+    """A beginning after the newest message, and an end before the oldest one: a bucket without a message."""
+    world = World(0)
+    world.change = lambda: None  # type: ignore[method-assign]
+    after, before = histogram_of(world, COUNT + 5, None, 10), histogram_of(world, None, 1, 10)
+    assert [(b.time_ms, b.ids) for b in after.buckets] == [(COUNT + 5, 0)]
+    assert [(b.time_ms, b.ids) for b in before.buckets] == [(0, 0)]
+
+
+# --- Log and archive as one -----------------------------------------------------------------------------------------
 
 
 async def read_all(history: LogHistory, position: int, held: HeldMessages | None = None) -> list[Row]:
@@ -214,3 +268,111 @@ def test_who_waits_no_more_is_not_read_for() -> None:
         history.close()
 
     asyncio.run(run())
+
+
+# --- Lists of the log, from either end, while log and archive change under every read -------------------------------
+
+ALL = Wanted((), lambda topic: True)
+SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").matches))
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("wanted", [ALL, SOME], ids=["all", "some"])
+def test_a_list_has_each_message_once(seed: int, wanted: Wanted) -> None:
+    """Page by page, from either end: what was published and is wanted, in its order, however little a read brings."""
+    world = World(seed)
+
+    def is_wanted(number: int, topic: str) -> bool:
+        return wanted is ALL or (topic == "a" and 7 < number < 55)
+
+    async def run() -> None:
+        state, _ = state_of(world)
+        listing = LogListing(state)
+        first, end = sorted(world.dice.sample(range(1, COUNT + 2), 2))
+        count = world.dice.choice([1, 2, 5, 100])
+        expected = [i for i, row in sorted(world.rows.items()) if first <= i < end and is_wanted(i, row[2])]
+        found: list[int] = []
+        position: int | None = first
+        while position is not None:
+            page = await listing.oldest_first(wanted, position, end, count)
+            position = taken(page, found, count)
+        assert found == expected
+        found, position = [], end
+        while position is not None:
+            page = await listing.newest_first(wanted, position, first, count)
+            position = taken(page, found, count)
+        assert found == expected[::-1]
+
+    asyncio.run(run())
+
+
+def taken(page: LoggedMessages, found: list[int], count: int) -> int | None:
+    assert len(page.messages) <= count
+    found += [message.message_id for message in page.messages]
+    return page.position
+
+
+# --- Searches of the log take turns by user -------------------------------------------------------------------------
+
+
+def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozenset()) -> list[str]:
+    """Whose pages are read, in which order, where each search reads so many; some are given up while they wait."""
+    read: list[str] = []
+
+    async def search(turns: UserTurns, user: str) -> None:
+        for _ in range(pages):
+            async with turns.turn(user):
+                read.append(user)
+                await asyncio.sleep(0)
+
+    async def run() -> None:
+        turns = UserTurns()
+        tasks = [asyncio.create_task(search(turns, user)) for user in searches]
+        await asyncio.sleep(0)
+        for number in cancelled:
+            tasks[number].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+    asyncio.run(run())
+    return read
+
+
+def test_as_many_have_a_turn_as_may() -> None:
+    """With two turns at once there are two readers at a time, never more, and none is left without one."""
+
+    async def run() -> tuple[int, int]:
+        turns, under_way, most, read = UserTurns(2), 0, 0, 0
+
+        async def reads(user: str) -> None:
+            nonlocal under_way, most, read
+            async with turns.turn(user):
+                under_way += 1
+                most = max(most, under_way)
+                await asyncio.sleep(0)
+                under_way -= 1
+                read += 1
+
+        await asyncio.wait_for(asyncio.gather(*(reads(user) for user in "aaabbc")), 10)
+        return most, read
+
+    assert asyncio.run(run()) == (2, 6)
+
+
+def test_one_user_with_many_searches_starves_no_other() -> None:
+    """Beside twenty searches of one user, another's single one reads every other page."""
+    read = order_of(["greedy"] * 20 + ["modest"], pages=10)
+    places = [place for place, user in enumerate(read) if user == "modest"]
+    assert len(read) == 210
+    assert places[-1] <= 2 * 10 + 1
+
+
+def test_searches_of_one_user_take_turns_too() -> None:
+    """Among themselves a user's searches go page by page, in their order."""
+    assert order_of(["a", "a", "b"], pages=2) == ["a", "b", "a", "b", "a", "a"]
+
+
+def test_a_search_that_is_given_up_leaves_the_turn_to_others() -> None:
+    """Whether it waits or was just given the turn: nobody waits for it."""
+    for number in range(4):
+        read = order_of(["a", "b", "a", "c"], pages=3, cancelled=frozenset({number}))
+        assert len(read) >= 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext import codec
-from amqp_ext.codec import Array, CodecError, Described, ULong
+from amqp_ext.codec import Array, CodecError, Described, Int, UInt, ULong
 from amqp_ext.message import sections
-from amqp_ext.rabbitmq.forms import NODE_NAME, ExchangeKind
+from amqp_ext.rabbitmq.forms import NODE_NAME, ExchangeError, ExchangeKind, subscriptions_of, topic_of
 from amqp_ext.rabbitmq.management import (
+    ArgumentError,
     Bind,
     Binding,
     Declared,
@@ -31,8 +33,12 @@ from amqp_ext.rabbitmq.management import (
     Removed,
     RenewToken,
     Unbind,
+    read_queue_arguments,
 )
 from amqp_ext.request_nodes import Request, RequestError, value_of
+from amqp_ext.topics import TopicPattern, check_topic
+
+# --- ``/management`` ------------------------------------------------------------------------------------------------
 
 NODE = ManagementNode(NODE_NAME)
 ID = UUID(int=5)
@@ -212,3 +218,144 @@ def test_refusals_have_a_status_and_a_sentence(condition: str, status: int) -> N
     """A refusal's body is its sentence."""
     refusal = NODE.refuse(Request(None, ID, "$me"), condition, "because")
     assert (status_of(refusal), value_of(refusal)) == (status, "because")
+
+
+# --- Exchanges, keys and bindings as topics and subscriptions -------------------------------------------------------
+
+WORDS = st.sampled_from(["a", "b", "", "a/b", "*x", ">", "x*", "%41", "!", "ü"])
+KEYS = st.lists(WORDS, max_size=4).map(".".join)
+
+
+def is_bound(kind: ExchangeKind, binding_key: str, key: str) -> bool:
+    """Whether a message with this key comes to a queue bound with that key."""
+    topic = topic_of("e", key)
+    return any(TopicPattern.parse(s).matches(topic) for s in subscriptions_of(kind, "e", binding_key))
+
+
+def amqp_091(binding_key: str, key: str) -> bool:
+    """A topic exchange as AMQP 0-9-1 describes it: ``*`` is one word, ``#`` zero or more."""
+    patterns = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
+    words = binding_key.split(".") if binding_key else []
+    expression = "".join(patterns.get(word, re.escape(f".{word}")) for word in words)
+    return re.fullmatch(expression, f".{key}" if key else "") is not None
+
+
+@given(KEYS, st.lists(st.one_of(WORDS, st.just("*")), max_size=4), st.booleans())
+def test_a_topic_exchange_matches_as_in_amqp_091(key: str, words: list[str], rest: bool) -> None:
+    """A binding's subscriptions match a key's topic where a topic exchange would route it."""
+    binding_key = ".".join([*words, "#"] if rest else words)
+    assert is_bound(ExchangeKind.TOPIC, binding_key, key) == amqp_091(binding_key, key)
+
+
+@given(KEYS, KEYS)
+def test_a_direct_exchange_compares_keys(binding_key: str, key: str) -> None:
+    """Two keys have one topic only if they are one key, whatever characters are in them."""
+    assert is_bound(ExchangeKind.DIRECT, binding_key, key) == (binding_key == key)
+
+
+@given(KEYS, KEYS)
+def test_a_fanout_exchange_takes_every_key(binding_key: str, key: str) -> None:
+    """Every message of a fanout exchange comes, whatever its key and that of the binding."""
+    assert is_bound(ExchangeKind.FANOUT, binding_key, key)
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name), KEYS)
+def test_exchanges_stay_apart(exchange: str, key: str) -> None:
+    """A name of an exchange is one level: none is another's with a key, and none begins with a ``#`` or ``!``."""
+    topic = check_topic(topic_of(exchange, key))
+    assert topic.split("/")[0] == topic_of(exchange, "")
+    assert topic[0] not in "#!"
+
+
+@pytest.mark.parametrize("key", ["#.new", "a.#.b", "#.#"])
+def test_a_rest_before_the_end_is_refused(key: str) -> None:
+    """No subscription says what a ``#`` before the last word says."""
+    with pytest.raises(ExchangeError, match="before its end"):
+        subscriptions_of(ExchangeKind.TOPIC, "e", key)
+
+
+@pytest.mark.parametrize("kind", ["headers", "x-random", 5, None])
+def test_kinds_that_are_not_there_are_refused(kind: object) -> None:
+    """A headers exchange, or one of a plugin, is named in the refusal."""
+    with pytest.raises(ExchangeError, match="direct, topic or fanout") as refused:
+        ExchangeKind.parse(kind)
+    assert refused.value.condition == "amqp:not-implemented"
+
+
+def test_a_key_that_is_no_topic_is_refused() -> None:
+    """A key that is longer than a topic may be has no subscription."""
+    with pytest.raises(ExchangeError, match="at most"):
+        subscriptions_of(ExchangeKind.DIRECT, "e", ".".join("x" * 200))
+
+
+# --- The arguments of a queue's declaration -------------------------------------------------------------------------
+
+QUEUE = {
+    "x-queue-type": "quorum",
+    "x-message-ttl": UInt(5_000),
+    "x-max-length": 10,
+    "x-max-length-bytes": Int(1_000),
+    "x-overflow": "reject-publish",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "dead",
+    "x-delivery-limit": 3,
+    "x-single-active-consumer": True,
+    "x-max-priority": 9,
+}
+
+
+def test_arguments_with_an_equivalent_are_read() -> None:
+    """Each argument that means something here is read, of whatever integer type it comes."""
+    assert read_queue_arguments(QUEUE) == QueueArguments(
+        max_ttl_ms=5_000,
+        quota_messages=10,
+        quota_bytes=1_000,
+        dead_message_queue="dead",
+        max_redelivery=3,
+        single_active_consumer=True,
+        priorities=True,
+    )
+
+
+def test_what_is_read_is_said_again_as_rabbitmq_says_it() -> None:
+    """The arguments of a queue that is described declare the same queue."""
+    read = read_queue_arguments(QUEUE)
+    assert read_queue_arguments(read.to_map()) == read
+
+
+def test_arguments_of_a_cluster_mean_nothing() -> None:
+    """What clients send for replicas, segments and leaders changes nothing on one node with one log."""
+    cluster = {"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3, "x-queue-version": 2}
+    assert read_queue_arguments(cluster) == QueueArguments()
+    for name in ("x-initial-cluster-size", "x-stream-initial-cluster-size"):  # the latter is the Go client's
+        stream = {"x-queue-type": "stream", name: 3}
+        assert read_queue_arguments(stream) == QueueArguments(is_stream=True)
+
+
+def test_a_stream_keeps_to_the_bounds_of_the_log() -> None:
+    """The bounds that clients give to a stream are taken and leave it as it is."""
+    bounds = {"x-queue-type": "stream", "x-max-age": "1h", "x-max-length-bytes": 10_000}
+    assert read_queue_arguments(bounds) == QueueArguments(is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"x-queue-type": "jms"}, "quorum, classic or stream, not 'jms'"),
+        ({"x-expires": 1_000}, "'x-expires' has no meaning"),
+        ({"x-overflow": "drop-head"}, "'drop-head' is not there"),
+        ({"x-message-ttl": "soon"}, "x-message-ttl is a whole number of at least 1, not 'soon'"),
+        ({"x-message-ttl": True}, "not True"),
+        ({"x-max-length": 0}, "at least 1, not 0"),
+        ({"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "q"}, "not the exchange 'dlx'"),
+        ({"x-dead-letter-exchange": ""}, "back to their queue"),
+        ({"x-dead-letter-routing-key": 5}, "the name of a queue, not 5"),
+        ({"x-single-active-consumer": 1}, "is a boolean, not 1"),
+        ({"x-queue-type": "stream", "x-message-ttl": 5}, "x-message-ttl is of queues"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(arguments: dict[str, Any], words: str) -> None:
+    """An argument that would change what happens to messages, and would not here, is an error."""
+    with pytest.raises(ArgumentError) as refused:
+        read_queue_arguments(arguments)
+    assert words in str(refused.value)

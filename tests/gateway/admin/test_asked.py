@@ -1,0 +1,474 @@
+"""Whatever is asked of the administration: an answer in its shape, a gateway that lives, a file that is sound."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI, HTTPException
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from gateway.admin import http as http_server
+from gateway.admin.middleware import MOST_BYTES
+from gateway.admin.operations import LazyRoute, LazyRouter, openapi_document
+from gateway.admin.semp.paging import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
+from tests.gateway.admin.conftest import Api, stop_and_check
+from tests.support.client import Client
+from tests.support.messages import data
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+
+# --- Whatever is asked of the administration ------------------------------------------------------------------------
+
+REQUESTS = 400
+
+NAMES = ("q", "p", "te", "default", "a/>", "!a", "#1", "", "é", "a b", "x" * 300, "\0")
+TEXTS = (*NAMES, "beginning", "live", "#3", "10m", "rmid1:00000-00000000000-00000000-00000003", "match:a = 1")
+VALUES = (
+    *TEXTS,
+    0,
+    1,
+    -1,
+    5,
+    2**31,
+    2**70,
+    1.5,
+    True,
+    False,
+    None,
+    [],
+    {},
+    "exclusive",
+    "stream",
+    "2026-01-01",
+)
+
+
+def body_for(dice: random.Random, schema: dict[str, Any]) -> Any:
+    """Mostly attributes that there are, with values that may be right."""
+    if dice.random() < 0.05:
+        return dice.choice(VALUES)
+    names = [*schema.get("properties", {"x": {}}), "unknown"]
+    chosen = set(dice.sample(names, min(len(names), dice.randint(0, 3)))) | set(schema.get("required", ()))
+    if dice.random() < 0.9:
+        chosen.discard("unknown")
+    return {name: dice.choice(VALUES) for name in chosen}
+
+
+def schema_of(document: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any] | None:
+    """What an operation takes as its body."""
+    if "requestBody" not in operation:
+        return None
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    reference = schema.get("$ref") or next(
+        (part["$ref"] for part in schema.get("anyOf", ()) if "$ref" in part), None
+    )
+    found: dict[str, Any] = (
+        document["components"]["schemas"][reference.rpartition("/")[2]] if reference else schema
+    )
+    return found
+
+
+def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gateway: RunningGateway) -> None:
+    """Requests with values that may be right: none is answered with 5xx, and the store is sound after them."""
+    dice = random.Random(4)
+    client.sender("q").send_all([data(i) for i in range(20)])
+    document = api.http.get("/openapi.json").json()
+    operations = [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if path.startswith("/SEMP") and not path.endswith("/live")
+    ]
+    assert len(operations) > 40
+    seen: set[int] = set()
+    for _ in range(REQUESTS):
+        path, method, operation = dice.choice(operations)
+        url = path.replace("{vpn}", "default" if dice.random() < 0.95 else quote(dice.choice(NAMES), safe=""))
+        for parameter in ("log", "name", "topic", "client"):
+            value = "default" if parameter == "log" and dice.random() < 0.9 else dice.choice(NAMES)
+            url = url.replace(f"{{{parameter}}}", quote(value, safe=""))
+        url = url.replace("{message}", quote(str(dice.choice((1, 2, 20, 21, *VALUES))), safe=""))
+        query = {
+            one["name"]: str(dice.choice(VALUES))
+            for one in operation.get("parameters", ())
+            if one["in"] == "query" and dice.random() < 0.15
+        }
+        schema = schema_of(document, operation)
+        body = body_for(dice, schema) if schema is not None else None
+        answer = api.http.request(
+            method.upper(), url, params=query, **({} if schema is None else {"json": body})
+        )
+        assert answer.status_code < 500, (method, url, query, body, answer.text)
+        seen.add(answer.status_code)
+        if answer.status_code in (200, 400) and answer.headers["content-type"] == "application/json":
+            assert answer.json()["meta"]["responseCode"] == answer.status_code
+    assert {200, 400} <= seen
+    stop_and_check(gateway, api, client)
+
+
+# --- Requests that a client of HTTP makes by mistake or to see what happens -----------------------------------------
+
+QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
+JSON = {"Content-Type": "application/json"}
+
+
+def error(answer: Any) -> tuple[int, str, str]:
+    """Status, kind and sentence of a refusal."""
+    told = answer.json()["meta"]["error"]
+    return answer.status_code, told["status"], told["description"]
+
+
+def answer(sock: socket.socket) -> bytes:
+    """An answer whose body is an object, as it came."""
+    found = b""
+    while not found.endswith(b"}"):
+        piece = sock.recv(4_096)
+        assert piece, found
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"queueName":"\xff"}', b"[" * 100_000, b'{"queueName":' + b"1" * 5_000 + b"}"],
+    ids=["no UTF-8", "deep", "a long number"],
+)
+def test_a_body_that_cannot_be_read_is_told_to_be_one(api: Api, body: bytes) -> None:
+    """What Python's JSON fails on is the body's mistake, and not a resource that is not there."""
+    status, kind, sentence = error(api.http.post(QUEUES, content=body, headers=JSON))
+    assert (status, kind) == (400, "PARSE_ERROR")
+    assert "no JSON" in sentence
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, JSON])
+def test_a_body_that_is_no_object_is_told_what_is_expected(api: Api, headers: dict[str, str]) -> None:
+    """A list, or an object that is not said to be JSON, is answered with what to send and how."""
+    body = b"[]" if headers == JSON else b'{"queueName":"q"}'
+    _, _, sentence = error(api.http.post(QUEUES, content=body, headers=headers))
+    assert sentence == "A JSON object is expected as body, with Content-Type: application/json."
+
+
+def test_a_sentence_ends_once(api: Api) -> None:
+    """What another part of the gateway says with a full stop gets no second one."""
+    _, _, sentence = error(api.http.post(QUEUES, json={"queueName": "x" * 300}))
+    assert sentence.endswith("this one has 300.")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> None:
+    """Who announces too much, or sends it piece by piece, has the answer without sending the rest."""
+    url = urlsplit(str(api.http.base_url))
+    head = f"POST {QUEUES} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((url.hostname or "", url.port or 0)) as sock:
+        sock.settimeout(20)
+        if chunked:
+            size = MOST_BYTES + 1
+            sock.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n".encode() + b"x" * size)
+        else:
+            sock.sendall(f"{head}Content-Length: {10**12}\r\n\r\n".encode())
+        assert sock.recv(4_096).startswith(b"HTTP/1.1 413 ")
+    assert api.http.get("/healthz").status_code == 200
+
+
+def test_another_method_is_told_which_there_are(api: Api) -> None:
+    """All of a resource's methods are named, in the sentence and in `Allow`."""
+    answer = api.http.put(f"{QUEUES}/q")
+    assert answer.headers["Allow"] == "DELETE, GET, PATCH"
+    assert error(answer) == (
+        405,
+        "NOT_SUPPORTED",
+        "PUT is nothing to do here; DELETE, GET, PATCH may be. See /openapi.json.",
+    )
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_can_be_asked_without_a_body(api: Api, path: str) -> None:
+    """HEAD is answered as GET is, with nothing behind it."""
+    answer = api.http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize("name", ["a/b", "#q", "é日本", "a b", "a%b", '"q"', "ü" * 100, "%2F", "+"])
+def test_any_name_can_be_made_shown_and_deleted(api: Api, name: str) -> None:
+    """Whatever has to be percent-encoded in a path is the name that it was made with."""
+    assert api.done("POST", "config", "/queues", {"queueName": name})["queueName"] == name
+    path = f"/queues/{quote(name, safe='')}"
+    assert api.done("GET", "monitor", path)["queueName"] == name
+    api.done("DELETE", "config", path)
+    assert api.done("GET", "config", "/queues") == []
+
+
+def test_a_topic_endpoint_has_no_exception_for_its_topic(api: Api) -> None:
+    """It would attract nothing: neither is it made with one, nor is its topic changed to one."""
+    made = {"topicEndpointName": "te", "topic": "!a"}
+    assert "is an exception" in api.refused("POST", "config", "/topicEndpoints", made)["description"]
+    api.done("POST", "config", "/topicEndpoints", {**made, "topic": "a/>"})
+    refused = api.refused("PATCH", "config", "/topicEndpoints/te", {"topic": "!a"})
+    assert "is an exception" in refused["description"]
+
+
+def test_one_of_many_who_make_the_same_queue_at_once_makes_it(api: Api) -> None:
+    """The others are told that it is there."""
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda _: api.ask("POST", "config", "/queues", {"queueName": "q"}), range(16))
+        )
+    assert sorted(answer.status_code for answer in answers) == [200] + 15 * [400]
+    assert {error(answer)[1] for answer in answers if answer.status_code == 400} == {"ALREADY_EXISTS"}
+
+
+def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
+    """A cursor at a queue that is gone leads to the next one that is there."""
+    for number in range(6):
+        api.done("POST", "config", "/queues", {"queueName": f"q{number}"})
+    first = api.ask("GET", "config", "/queues", count=2, select="queueName").json()
+    for name in ("q2", "q3"):
+        api.done("DELETE", "config", f"/queues/{name}")
+    rest = api.http.get(first["meta"]["paging"]["nextPageUri"]).json()
+    assert [queue["queueName"] for queue in rest["data"]] == ["q4", "q5"]
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: gate"])
+def test_a_client_that_asks_nothing_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """A connection whose first request does not come is closed; one that asked in time is not."""
+    monkeypatch.setattr(http_server, "HEAD_S", 1.0)
+    url = urlsplit(str(api.http.base_url))
+    where = (url.hostname or "", url.port or 0)
+    with socket.create_connection(where) as asking, socket.create_connection(where) as silent:
+        for sock in (asking, silent):
+            sock.settimeout(20)
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer(asking).startswith(b"HTTP/1.1 200 ")
+        silent.sendall(said)
+        assert silent.recv(4_096) == b""
+        asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer(asking).startswith(b"HTTP/1.1 200 ")
+
+
+# --- Routes that are made when they are first asked for -------------------------------------------------------------
+
+
+class Thing(BaseModel):
+    """What is sent."""
+
+    size: int
+
+
+class Sent(BaseModel):
+    """What is answered."""
+
+    twice: int
+
+
+def refuse_thirteen(size: int = 0) -> None:
+    """A dependency that refuses."""
+    if size == 13:
+        raise HTTPException(403)
+
+
+def made_answers() -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": Sent}, 404: {"description": "of the operation"}}
+
+
+@pytest.fixture
+def router() -> LazyRouter:
+    router = LazyRouter(
+        "/things",
+        tags=["things"],
+        dependencies=[Depends(refuse_thirteen)],
+        answers={404: {"description": "of all"}, 503: {"description": "not now"}},
+    )
+
+    @router.operation("POST", "/{name}", None, summary="Send one", responses=made_answers)
+    async def send(name: str, body: Thing) -> dict[str, int]:
+        return {name: 2 * body.size}
+
+    @router.operation("GET", "/{name}", None, summary="See one")
+    async def see(name: str) -> str:
+        return name
+
+    return router
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
+    """Routes of FastAPI that were made, each with the thread."""
+    found: list[tuple[str, threading.Thread]] = []
+    init = APIRoute.__init__
+
+    def counted(self: APIRoute, path: str, endpoint: Any, **declared: Any) -> None:
+        found.append((f"{min(declared['methods'])} {path}", threading.current_thread()))
+        init(self, path, endpoint, **declared)
+
+    monkeypatch.setattr(APIRoute, "__init__", counted)
+    return found
+
+
+def served(router: LazyRouter) -> FastAPI:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.routes.extend(router.routes)
+    return app
+
+
+def ask(app: FastAPI, *requests: tuple[str, str, Any]) -> list[httpx.Response]:
+    """Requests one after the other, in a loop on this thread."""
+
+    async def all_of_them() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here", trust_env=False) as http:
+            return [await http.request(method, path, json=body) for method, path, body in requests]
+
+    return asyncio.run(all_of_them())
+
+
+def test_a_route_is_made_once_when_it_is_first_asked_for(
+    router: LazyRouter, made: list[tuple[str, threading.Thread]]
+) -> None:
+    """Neither when it is declared nor for another one's sake; and on a thread, as the loop has others to serve."""
+    app = served(router)
+    assert made == []
+    answers = ask(app, *[("POST", "/things/a", {"size": size}) for size in (1, 2)])
+    assert [answer.json() for answer in answers] == [{"a": 2}, {"a": 4}]
+    assert [name for name, _ in made] == ["POST /things/{name}"]
+    assert made[0][1] is not threading.current_thread()
+    assert ask(app, ("GET", "/things/b", None))[0].json() == "b"
+    assert [name for name, _ in made] == ["POST /things/{name}", "GET /things/{name}"]
+
+
+def test_it_is_a_route_of_fastapi(router: LazyRouter) -> None:
+    """Dependencies, bodies that are wrong, methods that it has not: all as with FastAPI's own."""
+    answers = ask(
+        served(router),
+        ("POST", "/things/a?size=13", {"size": 1}),
+        ("GET", "/things/a?size=13", None),
+        ("HEAD", "/things/a", None),
+        ("GET", "/things", None),
+        ("POST", "/things/a", {"size": "x"}),
+    )
+    assert [answer.status_code for answer in answers] == [403, 403, 405, 404, 422]
+    assert answers[-1].json()["detail"][0]["loc"] == ["body", "size"]
+
+
+def test_the_document_has_all_that_is_declared(router: LazyRouter) -> None:
+    """Answers too, which nothing else needs: an operation's own go before those of all."""
+    document = openapi_document(served(router))
+    send = document["paths"]["/things/{name}"]["post"]
+    assert (send["summary"], send["tags"]) == ("Send one", ["things"])
+    answer = send["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answer["$ref"] == "#/components/schemas/Sent"
+    assert send["responses"]["404"]["description"] == "of the operation"
+    assert send["responses"]["503"]["description"] == "not now"
+    assert set(document["components"]["schemas"]) >= {"Thing", "Sent"}
+    see = document["paths"]["/things/{name}"]["get"]["responses"]
+    assert see["404"]["description"] == "of all"
+
+
+def test_answers_are_made_for_the_document_alone(router: LazyRouter) -> None:
+    """What serves has none of them."""
+    (send, _) = router.routes
+    assert isinstance(send, LazyRoute)
+    ask(served(router), ("POST", "/things/a", {"size": 1}))
+    assert send._made is not None
+    assert send._made.responses == {}
+    assert set(send.documented().responses) == {200, 404, 503}
+
+
+# --- Lists wait for live traffic, and for nothing else --------------------------------------------------------------
+
+
+class World:
+    """A clock that sleeps move, and traffic beside them."""
+
+    def __init__(self, live: Callable[[float], bool]) -> None:
+        self.now = 0.0
+        self.activity = 0
+        self._live = live
+        self.pace = ListingPace(lambda: self.activity, lambda: self.now, self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pass_by(seconds)
+
+    def pass_by(self, seconds: float) -> None:
+        self.activity += self._live(self.now)
+        self.now += seconds
+
+    async def page(self, seconds: float) -> float:
+        """A page that takes so long; how long it was waited for after it."""
+        async with self.pace.page():
+            self.pass_by(seconds)
+            ended = self.now
+        return self.now - ended
+
+
+def test_where_nothing_is_live_nobody_waits() -> None:
+    """Page after page."""
+    world = World(lambda now: False)
+    assert [asyncio.run(world.page(0.01)) for _ in range(5)] == [0.0] * 5
+
+
+def test_beside_live_traffic_a_page_is_followed_by_a_pause() -> None:
+    """A multiple of what it took; of one that was interrupted, no more than of the longest."""
+    world = World(lambda now: True)
+    assert asyncio.run(world.page(0.004)) == pytest.approx(0.004 * PAUSE)
+    assert asyncio.run(world.page(3.0)) == pytest.approx(LONGEST_TURN_S * PAUSE)
+
+
+def test_the_pauses_of_all_lists_follow_each_other() -> None:
+    """Many who list at once get no more of the loop than one."""
+    world = World(lambda now: True)
+
+    async def both() -> list[float]:
+        first, second = world.pace.page(), world.pace.page()
+        await first.__aenter__()
+        await second.__aenter__()
+        world.pass_by(0.004)
+        await first.__aexit__(None, None, None)
+        began = world.now
+        await second.__aexit__(None, None, None)
+        return [began, world.now]
+
+    began, ended = asyncio.run(both())
+    assert began == pytest.approx(0.004 * (1 + PAUSE))
+    assert ended >= began + 0.004 * PAUSE - 1e-9
+
+
+def test_a_pause_ends_with_live_traffic() -> None:
+    """Within a window."""
+    world = World(lambda now: now < 0.1)
+    assert asyncio.run(world.page(LONGEST_TURN_S)) <= 0.1 - LONGEST_TURN_S + 2 * WINDOW_S + 1e-9
+    assert asyncio.run(world.page(LONGEST_TURN_S)) == 0.0
+
+
+# --- Administration while a publisher goes on at full speed ---------------------------------------------------------
+
+
+def test_a_queue_is_made_and_replayed_while_publishing_runs(
+    api: Api, client: Client, gateway: RunningGateway
+) -> None:
+    """Made, subscribed, purged and replayed in mid-traffic, the queue gets every message once, and in order."""
+    with Publishing(gateway.url, "topic://a/1", limit=8_000) as publishing:
+        publishing.wait_for(500)
+        api.done("POST", "config", "/queues", {"queueName": "q"})
+        api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "a/>"})
+        publishing.wait_for(1_000)
+        assert api.done("PUT", "action", "/queues/q/previewReplay", {})["msgCount"] >= 1_000
+        api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+        for i in range(200):
+            api.done("POST", "config", "/queues", {"queueName": f"other{i}"})
+        assert len(api.done("GET", "monitor", "/queues", count=500)) == 201
+        api.done("PUT", "action", "/queues/q/startReplay", {})
+        assert api.http.get("/metrics").status_code == 200
+    ids = [received.id for received in client.receiver("q").drain(9_000)]
+    assert ids == list(range(1, publishing.next + 1))

@@ -1,0 +1,337 @@
+"""A link's name attached twice: who keeps it, in raw frames (AMQP 1.0 section 2.6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from proton import Condition, Connection, Link
+
+from amqp_ext.codec import Symbol, UInt
+from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.conditions import CloseError
+from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.loops import LOOPS
+from gateway.core.errors import ErrorCode, Refused
+from gateway.ledger import LINK_BYTES, SESSION_BYTES, Ledger
+from tests.gateway.amqp.engine.conftest import Opened
+from tests.support.frames import (
+    ATTACH,
+    CLOSE,
+    DETACH,
+    FLOW,
+    TRANSFER,
+    Frame,
+    attach_frame,
+    disposition,
+    error_of,
+    flow_frame,
+    frame,
+    parse,
+)
+from tests.support.messages import body_of
+from tests.support.peer import Peer
+
+# --- A link's name attached twice -----------------------------------------------------------------------------------
+
+STOLEN = "amqp:link:stolen"
+
+
+def stolen_from(peer: Peer) -> Frame:
+    """The detach that tells a link's holder; it is answered."""
+    detached = peer.skip_to(DETACH)
+    assert error_of(detached)[0] == STOLEN
+    peer.send(frame(DETACH, [UInt(0), True]))
+    return detached
+
+
+def test_a_consumers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
+    """The older link of a session is detached as stolen; what it had not settled goes to the new one, which goes on."""
+    peer, publisher = opened(), opened()
+    publisher.attach_sender("queue://taken")
+    peer.attach_receiver("queue://taken", name="mine", credit=10)
+    publisher.publish(b"first")
+    assert body_of(peer.skip_to(TRANSFER).payload) == b"first"
+    peer.send(attach_frame(1, receiver=True, address="queue://taken", name="mine"))
+    stolen_from(peer)
+    assert peer.skip_to(ATTACH).field(0) == "mine"
+    peer.send(flow_frame(1, 0, 10))
+    again = peer.skip_to(TRANSFER)
+    assert body_of(again.payload) == b"first"
+    peer.send(disposition(int(again.field(1)), int(again.field(1))))
+    publisher.publish(b"second")
+    assert peer.receive() == b"second"
+    peer.close()
+
+
+def test_a_publishers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
+    """The older link is detached as stolen, and messages are accepted on the new one."""
+    peer = opened()
+    peer.attach_sender("queue://taken", name="mine")
+    peer.publish(b"before")
+    peer.send(attach_frame(1, receiver=False, address="queue://taken", name="mine"))
+    stolen_from(peer)
+    peer.skip_to(ATTACH)
+    peer.publish(b"after", handle=1)
+    peer.close()
+
+
+def test_a_name_can_be_stolen_again_and_again(opened: Opened) -> None:
+    """Each new attach of a name ends the one before; the last is the one that lives, detached by its peer as ever."""
+    peer = opened()
+    peer.attach_receiver("queue://taken", name="mine")
+    for handle in range(1, 6):
+        peer.send(attach_frame(handle, receiver=True, address="queue://taken", name="mine"))
+        assert error_of(peer.skip_to(DETACH))[0] == STOLEN
+        peer.send(frame(DETACH, [UInt(handle - 1), True]))
+        peer.skip_to(ATTACH)
+    peer.send(frame(DETACH, [UInt(5), True]))
+    assert peer.skip_to(DETACH).field(2) is None
+    peer.send(attach_frame(5, receiver=True, address="queue://taken", name="mine"))
+    peer.skip_to(ATTACH)
+    peer.close()
+
+
+def test_a_durable_subscription_is_taken_over_by_its_name(opened: Opened) -> None:
+    """The new link has the subscription, with what came for it while the old one held it."""
+    peer = opened()
+    peer.attach_receiver("topic://taken/a", name="mine", expiry=Symbol("never"))
+    peer.attach_sender("topic://taken/a")
+    peer.publish(b"kept", handle=1)
+    peer.send(attach_frame(2, receiver=True, address="topic://taken/a", name="mine", expiry=Symbol("never")))
+    stolen_from(peer)
+    peer.skip_to(ATTACH)
+    peer.send(flow_frame(2, 0, 1))
+    assert peer.receive() == b"kept"
+    peer.close()
+
+
+def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Opened) -> None:
+    """A peer that tries again at once, its own detach still to come, is served."""
+    peer = opened()
+    peer.send(attach_frame(0, receiver=False, address="log://>", name="mine"))
+    assert error_of(peer.skip_to(DETACH))[0] == "amqp:not-allowed"
+    peer.send(attach_frame(1, receiver=False, address="queue://taken", name="mine"))
+    assert peer.skip_to(FLOW)
+    peer.send(frame(DETACH, [UInt(0), True]))
+    peer.publish(b"served", handle=1)
+    peer.close()
+
+
+def test_a_name_attached_twice_at_once_is_a_mistake(opened: Opened) -> None:
+    """A second attach of a name before the first is answered ends that connection, with an error that names it."""
+    peer = opened()
+    peer.send(*(attach_frame(n, receiver=True, address="queue://taken", name="mine") for n in range(2)))
+    assert "mine" in error_of(peer.skip_to(CLOSE))[1]
+
+
+# --- The table of a connection's links ------------------------------------------------------------------------------
+
+
+class Attached:
+    """A link that notes what it is told."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.told: list[Any] = []
+
+    @property
+    def incoming(self) -> Any:
+        return self if self.link.is_receiver else None
+
+    @property
+    def outgoing(self) -> Any:
+        return None if self.link.is_receiver else self
+
+    def detached(self, *, closed: bool) -> None:
+        self.told.append(("detached", closed))
+
+    def lost(self) -> None:
+        self.told.append("lost")
+
+    def refuse(self, refused: Refused) -> None:
+        self.told.append(refused)
+
+    def writable(self) -> None:
+        self.told.append("writable")
+
+    def receive(self) -> None: ...
+
+    def report(self) -> None: ...
+
+    def updated(self, delivery: Any) -> None: ...
+
+    def on_flow(self) -> None: ...
+
+
+class Flushes:
+    """Counts how often a flush was asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def flushes() -> Flushes:
+    return Flushes()
+
+
+@pytest.fixture
+def table(flushes: Flushes) -> LinkTable:
+    return LinkTable(ConnectionLog(1), Ledger(2**30, 2**30).open(2**30, print), flushes)
+
+
+@pytest.fixture
+def session(table: LinkTable) -> Any:
+    session = Connection().session()
+    table.begin_session(session)
+    return session
+
+
+def register(table: LinkTable, link: Link) -> Attached:
+    attached = Attached(link)
+    table.register(attached)
+    return attached
+
+
+def test_a_registered_link_is_found_by_its_handle(table: LinkTable, session: Any) -> None:
+    """Links that messages come in on and those that they go out on are kept apart."""
+    incoming, outgoing = register(table, session.receiver("in")), register(table, session.sender("out"))
+    assert list(table.incoming.values()) == [incoming]
+    assert list(table.outgoing.values()) == [outgoing]
+    assert table.attached_at(LOOPS.handle_of(outgoing.link._impl)) == outgoing.link
+    assert list(table.attached) == [incoming, outgoing]
+
+
+def test_a_link_that_we_detach_is_told_and_gone(table: LinkTable, session: Any, flushes: Flushes) -> None:
+    """What the engine then has to say is written; the link's name is the peer's until that has detached, too."""
+    link = session.sender("out")
+    assert (table.count_attach(link), table.replaced_by(link)) == (1, None)
+    attached = register(table, link)
+    link.open()
+    table.detach(link, None)
+    assert attached.told == [("detached", True)]
+    assert (dict(table.outgoing), list(table.attached), flushes.count) == ({}, [], 1)
+    assert table.attached_at(LOOPS.handle_of(link._impl)) is None
+    assert table.count_attach(session.sender("other")) == 2
+    table.detached(link, closed=True)
+    assert attached.told == [("detached", True)]
+    assert table.count_attach(session.sender("third")) == 2
+
+
+def test_the_link_of_a_name_is_found_when_the_name_is_attached_anew(table: LinkTable, session: Any) -> None:
+    """In its direction: a sender and a receiver may have one name."""
+    first, second = session.sender("a"), session.sender("a")
+    assert table.replaced_by(first) is None
+    attached = register(table, first)
+    assert table.replaced_by(session.receiver("a")) is None
+    assert table.replaced_by(second) is attached
+
+
+def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> None:
+    """Links of another session stay."""
+    other = session.connection.session()
+    table.begin_session(other)
+    ended, stays = register(table, session.sender("a")), register(table, other.sender("b"))
+    table.end_session(session)
+    assert (ended.told, stays.told) == ([("detached", False)], [])
+    assert (list(table.attached), list(table.sessions)) == ([stays], [other])
+
+
+def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: Any) -> None:
+    """A second detach, one after the end of its session, and a second end free nothing, and count nothing."""
+    first, second = session.sender("a"), session.sender("b")
+    for link in (first, second):
+        table.count_attach(link)
+        table.replaced_by(link)
+    for _ in range(2):
+        table.detached(first, closed=True)
+        assert table.account.held_bytes == SESSION_BYTES + LINK_BYTES
+    for _ in range(2):
+        table.end_session(session)
+        table.detached(second, closed=False)
+        assert table.account.held_bytes == 0
+    assert not table.is_known(first)
+    assert not table.is_known(second)
+
+
+def test_a_lost_connection_is_told_to_every_link(table: LinkTable, session: Any) -> None:
+    """Each is told by itself, so that a mistake of one costs no other its end; and nothing is kept."""
+    links = [register(table, session.sender(name)) for name in "abc"]
+    guarded: list[Callable[[], None]] = []
+    table.wait_for_output(links[0])
+    table.lost(guarded.append)
+    for tell in guarded:
+        tell()
+    assert [link.told for link in links] == [["lost"]] * 3
+    assert (dict(table.outgoing), list(table.attached), table.is_waiting) == ({}, [], False)
+
+
+def test_links_that_wait_are_told_of_room_once(table: LinkTable, session: Any) -> None:
+    """In the order in which they came; who has nothing to send any more is not."""
+    links = [register(table, session.sender(name)) for name in "abc"]
+    for link in links:
+        table.wait_for_output(link)
+    table.stop_waiting(links[1])
+    table.offer_output()
+    assert [link.told for link in links] == [["writable"], [], ["writable"]]
+    assert not table.is_waiting
+
+
+def test_a_refusal_is_the_condition_of_the_detach(table: LinkTable, session: Any) -> None:
+    """The row of the table of errors, and the text for a person."""
+    link = session.sender("a")
+    register(table, link)
+    table.detach(link, Refused(ErrorCode.RESOURCE_DELETED, "gone"))
+    assert (link.condition.name, link.condition.description) == ("amqp:resource-deleted", "gone")
+
+
+# --- What is made of the engine's errors, and of the close frame it writes for them ---------------------------------
+
+ERROR = CloseError("amqp:illegal-state", "not now")
+
+
+@pytest.mark.parametrize(
+    ("said", "condition", "text"),
+    [
+        ("no such handle: 7", "amqp:session:unattached-handle", "handle 7"),
+        ("no such channel: 5 (connection aborted)", "amqp:illegal-state", "channel 5"),
+        ("link name already attached: a{b}", "amqp:not-allowed", "'a{b}'"),
+        ("connection aborted", "amqp:decode-error", "0x10 for open"),
+        (
+            "remote channel 9 is above it. (connection aborted)",
+            "amqp:as-it-is",
+            "remote channel 9 is above it.",
+        ),
+        ("something new", "amqp:as-it-is", "something new"),
+    ],
+)
+def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, text: str) -> None:
+    """What the engine finds is said with the specification's condition; what is not known goes as it is."""
+    word = CloseError.of(Condition("amqp:as-it-is", said))
+    assert word.condition == condition
+    assert text in word.text
+    assert "aborted" not in word.text
+
+
+def test_the_last_frame_is_replaced() -> None:
+    """What was to be written before the close frame stays as it was, even where it looks like one."""
+    before = frame(CLOSE, []) + frame(0x14, [], b"\x02\x00\x00\x00\x00\x53\x18")
+    output = ERROR.put_into(before + frame(CLOSE, ["the engine's words"]))
+    assert output.startswith(before)
+    closed = parse(output, len(before), len(output))
+    assert closed is not None
+    assert closed.code == CLOSE
+    assert [str(part) for part in closed.fields[0].value] == ["amqp:illegal-state", "not now"]
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"AMQP\x00\x01\x00\x00", frame(0x14, [], b"\x02\x00\x00\x00\x00\x53\x18 more")]
+)
+def test_where_no_close_frame_is_last_nothing_is_replaced(output: bytes) -> None:
+    """Output that does not end with a close frame goes as it is."""
+    assert ERROR.put_into(output) == output

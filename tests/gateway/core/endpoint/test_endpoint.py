@@ -1,0 +1,363 @@
+"""When messages expire: the header's ttl, the endpoint's, and history, which does not."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.core.broker import Broker
+from gateway.core.effects import Publication
+from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow, expiries
+from gateway.core.endpoint.flow import Unsettled
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.log import LogPolicy
+from gateway.core.model import CONTENT, LogState, Row, stored_bytes
+from gateway.core.publications import TooLarge
+from gateway.core.replay.states import Replay, ReplayState
+from tests.support.core import new_endpoint
+
+# --- When messages expire -------------------------------------------------------------------------------------------
+
+ARRIVED_MS = 1_000
+ID = 5
+
+
+def endpoint(max_ttl_ms: int = 0, replay: Replay | None = None) -> Endpoint:
+    settings = EndpointSettings(max_ttl_ms=max_ttl_ms)
+    return new_endpoint(settings, replay=replay)
+
+
+def message(ttl_ms: int | None) -> Row:
+    """A message whose content is its ttl; without one it has no header."""
+    return (
+        ID,
+        ARRIVED_MS,
+        "t",
+        0 if ttl_ms is None else 1,
+        0,
+        None,
+        b"" if ttl_ms is None else b"%d" % ttl_ms,
+    )
+
+
+def ttl_of(content: bytes) -> int:
+    return int(content)
+
+
+@given(
+    ttls=st.lists(st.none() | st.integers(1, 3), min_size=1, max_size=5),
+    fresh_from=st.integers(1, 6),
+    longest_ms=st.integers(0, 2),
+)
+@example(ttls=[None, 2], fresh_from=1, longest_ms=0)
+@example(ttls=[2, 2], fresh_from=1, longest_ms=0)
+@example(ttls=[1, 3], fresh_from=1, longest_ms=0)
+def test_each_of_many_messages_expires_by_its_own_header(
+    ttls: list[int | None], fresh_from: int, longest_ms: int
+) -> None:
+    """However alike their headers are."""
+    rows = [(i, ARRIVED_MS, "t", *message(ttl)[3:]) for i, ttl in enumerate(ttls, 1)]
+    found = expiries(rows, fresh_from, longest_ms, ttl_of)
+    expected = {}
+    for i, ttl in enumerate(ttls, 1):
+        lives = [ms for ms in (ttl, longest_ms or None) if ms is not None]
+        if lives and i >= fresh_from:
+            expected[i] = ARRIVED_MS + min(lives)
+    assert found == expected
+
+
+TTL = st.none() | st.integers(0, 1_000)
+REPLAYS = st.sampled_from(
+    [
+        None,
+        Replay(ID, state=ReplayState.ACTIVE),
+        Replay(ID, state=ReplayState.PENDING_COMPLETE, live_from=ID + 1),
+        Replay(ID, state=ReplayState.COMPLETE, live_from=ID),
+        Replay(ID, state=ReplayState.FAILED),
+    ]
+)
+
+
+@given(ttl_ms=TTL, max_ttl_ms=st.integers(0, 1_000), after_ms=st.integers(0, 2_000), replay=REPLAYS)
+@example(ttl_ms=None, max_ttl_ms=10, after_ms=11, replay=None)
+@example(ttl_ms=10, max_ttl_ms=0, after_ms=10, replay=None)
+def test_what_is_dead_has_expired(
+    ttl_ms: int | None, max_ttl_ms: int, after_ms: int, replay: Replay | None
+) -> None:
+    """A message is dead for a delivery exactly when its time is over, whoever of header and endpoint says so."""
+    lying = endpoint(max_ttl_ms, replay)
+    row = message(ttl_ms)
+    now_ms = ARRIVED_MS + after_ms
+    is_over = lying.expires_ms(row, ttl_of) < now_ms
+    assert lying.dead([row], now_ms, ttl_of) == ({ID: "expired"} if is_over else {})
+
+
+@given(ttl_ms=TTL, max_ttl_ms=st.integers(1, 1_000))
+def test_the_shorter_of_two_lives_counts(ttl_ms: int | None, max_ttl_ms: int) -> None:
+    """No message outlives its endpoint's max_ttl_ms, with a header or without, and an earlier end stays one."""
+    lives_ms = endpoint(max_ttl_ms).expires_ms(message(ttl_ms), ttl_of) - ARRIVED_MS
+    assert lives_ms == min(max_ttl_ms, max_ttl_ms if ttl_ms is None else ttl_ms)
+
+
+@given(ttl_ms=TTL)
+def test_without_a_limit_the_header_decides(ttl_ms: int | None) -> None:
+    """An endpoint without max_ttl_ms leaves it to the header; a message without ttl lives for ever."""
+    expected = NEVER_MS if ttl_ms is None else ARRIVED_MS + ttl_ms
+    assert endpoint().expires_ms(message(ttl_ms), ttl_of) == expected
+
+
+@given(ttl_ms=TTL, max_ttl_ms=st.integers(0, 1_000))
+def test_replayed_history_lives_for_ever(ttl_ms: int | None, max_ttl_ms: int) -> None:
+    """What a replay has put was asked for, however old; the first live message after it expires again."""
+    for replay in (
+        Replay(ID, state=ReplayState.ACTIVE),
+        Replay(ID, state=ReplayState.COMPLETE, live_from=ID + 1),
+    ):
+        assert endpoint(max_ttl_ms, replay).expires_ms(message(ttl_ms), ttl_of) == NEVER_MS
+    live = Replay(ID, state=ReplayState.COMPLETE, live_from=ID)
+    assert endpoint(50, live).expires_ms(message(None), ttl_of) == ARRIVED_MS + 50
+
+
+# --- Consumers of an endpoint ---------------------------------------------------------------------------------------
+
+CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=1, max_size=6)
+"""The priority of each, and how many messages it can take."""
+
+
+def endpoint_of(consumers: list[tuple[int, int]]) -> tuple[Endpoint, list[Flow]]:
+    """An endpoint with these consumers."""
+    endpoint = new_endpoint(EndpointSettings())
+    flows = [Flow(endpoint, None, priority=priority) for priority, _ in consumers]
+    for flow, (_, demand) in zip(flows, consumers, strict=True):
+        endpoint.bind(flow)
+        flow.demand = demand
+    return endpoint, flows
+
+
+@given(CONSUMERS, st.data())
+def test_nobody_is_served_before_who_has_a_higher_priority(
+    consumers: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Each turn is of a hungry consumer with the highest priority among them, whoever comes and goes meanwhile."""
+    endpoint, flows = endpoint_of(consumers)
+    while (flow := endpoint.next_flow()) is not None:
+        hungry = [each for each in endpoint.flows if each.is_hungry]
+        assert flow in hungry
+        assert flow.priority == max(each.priority for each in hungry)
+        flow.demand -= 1
+        change = data.draw(st.sampled_from(["none", "none", "hungry", "gone"]))
+        other = data.draw(st.sampled_from(flows))
+        if change == "hungry" and sum(each.demand for each in flows) < 10 and data.draw(st.booleans()):
+            other.demand += 1
+        elif change == "gone":
+            endpoint.unbind(other)
+    assert not any(each.is_hungry for each in endpoint.flows)
+
+
+def test_consumers_of_one_priority_take_turns() -> None:
+    """Equal ones are served in turn, and share what there is without those who wait for them."""
+    endpoint, flows = endpoint_of([(1, FLOW_QUANTUM), (0, FLOW_QUANTUM), (1, FLOW_QUANTUM)])
+    turns = [endpoint.next_flow() for _ in range(4)]
+    assert turns == [flows[0], flows[2]] * 2
+    endpoint.ready.add_committed(range(1, 11))
+    assert endpoint.share(flows[0]) == 5
+
+
+# --- selectors ------------------------------------------------------------------------------------------------------
+def row(message_id: int) -> Row:
+    return (message_id, 0, "a", 0, 0, None, b"x")
+
+
+def is_odd(found: Row) -> bool:
+    return found[0] % 2 == 1
+
+
+def endpoint_with(*ids: int, window: int = 10) -> Endpoint:
+    endpoint = new_endpoint(EndpointSettings(), window)
+    for i in ids:
+        endpoint.ready.add_committed([i])
+    return endpoint
+
+
+def selecting_flow(endpoint: Endpoint) -> Flow:
+    flow = Flow(endpoint, None, matches=is_odd)
+    flow.demand = 10
+    endpoint.bind(flow)
+    return flow
+
+
+def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
+    """A message that a selector took from behind another and gave back is offered once, in its place."""
+    endpoint = endpoint_with(1, 2, 3, 4)
+    flow = selecting_flow(endpoint)
+    endpoint.hand_out(flow, [1, 3], [row(1), row(3)])
+
+    endpoint.release(flow, [3])
+    assert endpoint.ready.peek(10) == [2, 3, 4]
+
+    endpoint.unbind(flow)
+    assert endpoint.ready.peek(1) == [1]
+    plain = Flow(endpoint, None)
+    endpoint.bind(plain)
+    for i in (1, 2, 3, 4):
+        assert endpoint.ready.peek(1) == [i]
+        endpoint.hand_out(plain, [i], [row(i)])
+    assert endpoint.ready.peek(1) == []
+
+
+def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
+    """However much in front of it is unwanted, a new message that a selector wants is looked at."""
+    endpoint = endpoint_with(2, 4, 6, 8, 10, window=2)
+    queue = endpoint.queue_to_read(page_rows=10)
+    assert queue is not None
+    queue.add_page([2, 4, 6, 8], 9)
+    flow = selecting_flow(endpoint)
+    assert flow.candidates is not None
+    assert flow.candidates.take(10) == [2, 4, 6, 8, 10]
+    endpoint.ready.add_committed([11])
+    assert flow.candidates.take(10) == [11]
+
+
+# --- suspended ------------------------------------------------------------------------------------------------------
+def test_a_suspended_flow_keeps_its_messages_until_its_end() -> None:
+    """Then they are ready, once; one that is settled meanwhile is not. One that is not suspended stays as it is."""
+    endpoint = endpoint_with(1, 2, 3)
+    flow = Flow(endpoint, None)
+    endpoint.bind(flow)
+    endpoint.hand_out(flow, [1, 2, 3], [row(1), row(2), row(3)])
+    endpoint.end_suspended(flow)
+    assert (endpoint.ready.ready, list(flow.unsettled), flow in endpoint.flows) == (0, [1, 2, 3], True)
+    endpoint.suspend(flow)
+    assert (endpoint.ready.ready, list(flow.unsettled)) == (0, [1, 2, 3])
+    assert (flow in endpoint.flows, flow in endpoint.suspended) == (False, True)
+    endpoint.settle(flow, [2], 3)
+    endpoint.end_suspended(flow)
+    assert (endpoint.ready.peek(10), dict(flow.unsettled), list(endpoint.suspended)) == ([1, 3], {}, [])
+    endpoint.end_suspended(flow)
+    assert endpoint.ready.peek(10) == [1, 3]
+
+
+# --- Messages larger than an endpoint takes -------------------------------------------------------------------------
+
+
+def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
+    """A limited endpoint and one without limits, both of the topic `t`; the log takes everything."""
+    broker = Broker(LogState(1, 1, 1, 0, 0), LogPolicy(), window=1_000, create_queues=True)
+    settings = EndpointSettings(max_message_bytes=limit_bytes, quota_messages=quota_messages)
+    broker.create("limited", EndpointKind.QUEUE, settings, ["t"])
+    broker.create("free", EndpointKind.QUEUE, EndpointSettings(), ["t"])
+    return broker
+
+
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=30),
+    limit_bytes=st.integers(0, 20),
+    quota_messages=st.integers(0, 10),
+)
+def test_only_messages_too_large_or_beyond_the_quota_are_refused(
+    sizes: list[int], limit_bytes: int, quota_messages: int
+) -> None:
+    """Of messages that come together those that fit are taken, in order, by all endpoints and the log or by none."""
+    broker = broker_with(limit_bytes, quota_messages)
+    contents = [bytes([i]) * size for i, size in enumerate(sizes)]
+    expected = [c for c in contents if not limit_bytes or len(c) <= limit_bytes]
+    if quota_messages:
+        expected = expected[:quota_messages]
+    taken: list[bytes] = []
+    publications: list[Publication] = []
+    left = contents
+    while left:
+        publication, count, refused = broker.publications.publish(1, "t", left, [0] * len(left), None)
+        assert (publication is None) == (count == 0)
+        if publication is not None:
+            assert [row[CONTENT] for row in publication.rows] == left[:count]
+            assert publication.logged
+            taken += left[:count]
+            publications.append(publication)
+        if isinstance(refused, TooLarge):
+            assert all(len(content) > limit_bytes for content in left[count : count + refused.count])
+            left = left[count + refused.count :]
+            continue
+        assert count == len(left) or quota_messages, "nothing else can be in the way"
+        break
+    assert taken == expected
+    for publication in publications:
+        broker.publications.committed(publication)
+    assert [broker.endpoints[name].depth for name in ("limited", "free")] == [len(taken)] * 2
+    assert broker.log.size_bytes == (stored_bytes("t", list(map(len, taken))) if taken else 0)
+    assert broker.log.unused_id == len(taken) + 1, "a refused message has no id"
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1))
+def test_a_limit_that_nothing_reaches_changes_nothing(sizes: list[int]) -> None:
+    """Messages of at most the limit are taken together, as without one."""
+    broker = broker_with(5, 0)
+    publication, count, refused = broker.publications.publish(
+        1, "t", [b"x" * size for size in sizes], [0] * len(sizes), None
+    )
+    assert publication is not None
+    assert (count, refused) == (len(sizes), None)
+
+
+# --- What a consumer has unsettled, against a dictionary ------------------------------------------------------------
+
+SOME = st.lists(st.integers(1, 12), unique=True)
+
+
+class UnsettledMachine(RuleBasedStateMachine):
+    """In whatever order messages come and go, those that are there are found, each with its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsettled = Unsettled()
+        self.model: dict[int, int] = {}
+
+    @rule(ids=SOME)
+    def hold(self, ids: list[int]) -> None:
+        new = [i for i in ids if i not in self.model]
+        sizes = [10 * i for i in new]
+        self.unsettled.hold(new, iter(sizes))
+        self.model.update(zip(new, sizes, strict=True))
+
+    @rule(count=st.integers(0, 5))
+    def take_the_first(self, count: int) -> None:
+        self._take(list(self.model)[:count])
+
+    @rule(ids=SOME)
+    def take(self, ids: list[int]) -> None:
+        self._take(ids)
+
+    def _take(self, ids: list[int]) -> None:
+        there = [i for i in ids if i in self.model]
+        assert self.unsettled.take(ids) == (there, [self.model.pop(i) for i in there])
+
+    @precondition(lambda self: self.model)
+    @rule(pick=st.integers(0, 11))
+    def pop_one(self, pick: int) -> None:
+        message_id = list(self.model)[pick % len(self.model)]
+        assert self.unsettled.pop(message_id) == self.model.pop(message_id)
+
+    @rule(message_id=st.integers(1, 12))
+    def look(self, message_id: int) -> None:
+        assert (message_id in self.unsettled) == (message_id in self.model)
+        assert self.unsettled.get(message_id) == self.model.get(message_id)
+
+    @rule(message_id=st.integers(1, 12))
+    def give_one_back(self, message_id: int) -> None:
+        if message_id not in self.model:
+            self.unsettled.update({message_id: 1})
+            self.model[message_id] = 1
+
+    @rule()
+    def clear(self) -> None:
+        self.unsettled.clear()
+        self.model.clear()
+
+    @invariant()
+    def the_same_is_there(self) -> None:
+        assert len(self.unsettled) == len(self.model)
+        assert list(self.unsettled) == list(self.model)
+
+
+TestUnsettled = UnsettledMachine.TestCase
