@@ -29,7 +29,7 @@ from typing import Any, Final
 import click
 
 from amqp_ext.addresses.address import OPTIONS
-from amqp_ext.replay_start.value import StartKind
+from amqp_ext.replay_start import StartKind
 from gateway.admin.application import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind

@@ -24,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, get_args
 
-from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy
-from amqp_ext.sasl.passwords import parse as parse_password
+from amqp_ext.sasl import ITERATIONS, StoredPassword, decoy
+from amqp_ext.sasl import parse as parse_password
 from gateway.config import Settings, secret_of, token_hash
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused

@@ -1,8 +1,8 @@
-"""What the bridge alone raises on purpose; errors of logs and archives are in ``store.archive.errors``."""
+"""What the bridge alone raises on purpose; errors of logs and archives are in ``store.archive.source``."""
 
 from __future__ import annotations
 
-from store.archive.errors import LogError, LogUnavailable
+from store.archive.source import LogError, LogUnavailable
 
 
 class OptionError(LogError):

@@ -21,13 +21,11 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.errors import Refused, SchemaError
 from spark_bridge.options import Options, parse
-from spark_bridge.partitions import LogPartition, settle, shares
 from spark_bridge.places.from_options import log_place, log_places
-from spark_bridge.stream import LogStream
+from spark_bridge.stream import LogPartition, LogStream, settle, shares
 from spark_bridge.writer import LogStreamWriter, LogWriter
 from store.archive.columns import COLUMNS, Columns
-from store.archive.errors import DataLoss, LogError
-from store.archive.source import IdRange
+from store.archive.source import DataLoss, IdRange, LogError
 
 _TYPES = COLUMNS | {
     "enqueuedTime": "timestamp_ltz"

@@ -9,8 +9,8 @@ import re
 from typing import Final
 
 from amqp_ext.addresses.forms import AddressError, AddressForm, PartitionAddress, PartitionPosition, quoted
-from amqp_ext.replay_start.text import NUMBER
-from amqp_ext.replay_start.value import (
+from amqp_ext.replay_start import (
+    NUMBER,
     ReplayStart,
     ReplayStartError,
     StartKind,

@@ -38,8 +38,15 @@ from typing import Any, Final
 from amqp_ext.codec import Described, Symbol
 from amqp_ext.filters.forms import FilterError, FilterValues, MessageFilter
 from amqp_ext.replay_start import SELECTOR as START_IN_SELECTOR
-from amqp_ext.replay_start import ReplayStart, combine, from_rewind_filter, is_answer, parse_text
-from amqp_ext.replay_start.value import is_text, shown
+from amqp_ext.replay_start import (
+    ReplayStart,
+    combine,
+    from_rewind_filter,
+    is_answer,
+    is_text,
+    parse_text,
+    shown,
+)
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import extract_equal
 from amqp_ext.vendor_forms import FILTER_FORMS, SELECTOR_STARTS

@@ -48,7 +48,7 @@ from typing import Final, TypeAlias
 
 from amqp_ext import codec
 from amqp_ext.codec import Long, Symbol, Timestamp, UByte, UInt
-from amqp_ext.message.reader_batches import DATA_HEAD, HEAD_SIZE, batch_of, head_of
+from amqp_ext.message.fields import DATA_HEAD, HEAD_SIZE, batch_of, head_of
 from amqp_ext.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -162,7 +162,7 @@ class Splicer:
 
     def batch(self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None) -> bytes:
         """
-        The messages whole, in one envelope (``amqp_ext.message.reader_batches``).
+        The messages whole, in one envelope (``amqp_ext.message.fields``).
 
         Args: as for ``fronts``.
         """

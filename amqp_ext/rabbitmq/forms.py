@@ -17,10 +17,11 @@ from amqp_ext.addresses.forms import AddressError, AddressForm, percent_decoded,
 from amqp_ext.codec import Symbol, Timestamp
 from amqp_ext.filters.forms import FilterError, FilterForms, FilterValues, MessageTest
 from amqp_ext.message.sections import MessageView
-from amqp_ext.replay_start import ReplayStart
-from amqp_ext.replay_start.text import MS_PER_DAY, UNITS_AGO
-from amqp_ext.replay_start.value import (
+from amqp_ext.replay_start import (
+    MS_PER_DAY,
+    UNITS_AGO,
     Missing,
+    ReplayStart,
     ReplayStartError,
     StartKind,
     check_ago,

@@ -20,7 +20,7 @@ from proton import Event, Link, symbol, uint
 from amqp_ext.frames.performatives import DETECTION_POLICY, SOLE_CONNECTION, STRONG, EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import BadConnection, BadLink, BadSession, Finding, FrameWalk, Retirement
-from amqp_ext.sasl.server import Identity, SaslServer, SaslState
+from amqp_ext.sasl import Identity, SaslServer, SaslState
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.engine.conditions import CloseError, code_of

@@ -22,7 +22,7 @@ from proton import Link
 
 from amqp_ext.frames.performatives import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.sasl.server import Identity, SaslServer
+from amqp_ext.sasl import Identity, SaslServer
 from gateway.amqp.admission import Admission, Admitted, NoRoom
 from gateway.amqp.attach.attach import AttachRequest, attach
 from gateway.amqp.attach.sources import source_setup

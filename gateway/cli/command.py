@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from amqp_ext.sasl.passwords import SALT_BYTES
-from amqp_ext.sasl.passwords import hash_password as hash_with_salt
+from amqp_ext.sasl import SALT_BYTES
+from amqp_ext.sasl import hash_password as hash_with_salt
 from gateway.cli.options import behind_the_verb, global_options
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from amqp_ext.addresses.address import AddressKind
 from amqp_ext.addresses.patterns import AddressPattern
 from amqp_ext.replay_start import StartKind, parse_text
-from amqp_ext.sasl.passwords import normalise
-from amqp_ext.sasl.passwords import parse as parse_password
+from amqp_ext.sasl import normalise
+from amqp_ext.sasl import parse as parse_password
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicPattern
 
@@ -55,7 +55,7 @@ UINT_MAX = 2**32 - 1
 USHORT_MAX = 2**16 - 1
 
 ANONYMOUS_USER = "anonymous"
-"""The user that a client without a name is, as ``amqp_ext.sasl.server`` has it."""
+"""The user that a client without a name is, as ``amqp_ext.sasl`` has it."""
 
 # On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys.
 table = with_config(ConfigDict(strict=True, extra="forbid"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from amqp_ext.replay_start.filter_value import NAME_CHARACTERS
+from amqp_ext.replay_start import NAME_CHARACTERS
 from gateway.core.errors import ErrorCode, Refused
 
 Row: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"

@@ -15,10 +15,10 @@ from uuid import uuid4
 from cproton import ffi, lib
 
 from amqp_ext.codec import Described, Symbol
-from amqp_ext.message.reader_batches import BATCHES
+from amqp_ext.message.fields import BATCHES
 from spark_bridge.amqp_client.wire import Wire, mapping, put, refusal
 from spark_bridge.errors import Refused
-from store.archive.errors import ConnectionFailed
+from store.archive.source import ConnectionFailed
 
 CREDIT = 2_000  # messages in flight to a receiver; 1,000 to 10,000 measured alike
 WINDOW = (
@@ -85,7 +85,7 @@ class Receiver(Link):
         Attach; no credit is granted before the first ``receive``.
 
         With ``batches`` a log's sender is asked for many messages in a delivery, see
-        ``amqp_ext.message.reader_batches``; ``in_batches`` tells whether it does so.
+        ``amqp_ext.message.fields``; ``in_batches`` tells whether it does so.
 
         Raises:
             Refused: The broker does not let us.

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from amqp_ext.codec import Symbol, encode
-from amqp_ext.message.reader_batches import HEAD_SIZE, ends_of
+from amqp_ext.message.fields import HEAD_SIZE, ends_of
 from amqp_ext.message.sections import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
@@ -95,7 +95,7 @@ class EncodedMessages(Sequence[bytes]):
 
 
 class GatheredBatches:
-    """A log reader's batches as they come in, until they are a page; see ``amqp_ext.message.reader_batches``."""
+    """A log reader's batches as they come in, until they are a page; see ``amqp_ext.message.fields``."""
 
     def __init__(self) -> None:
         self.octets = 0

@@ -20,8 +20,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import OptionError
 from spark_bridge.options import WHOLE_LOG, Selection
 from store.archive.columns import Columns
-from store.archive.errors import DataLoss
-from store.archive.source import IdRange, LogWatch
+from store.archive.source import DataLoss, IdRange, LogWatch
 
 
 def topic_filter(patterns: Sequence[str]) -> TopicFilter:

@@ -33,11 +33,10 @@ from store.errors import DamagedMessage, StoreError, StoreHeld
 from store.postgresql import schema
 from store.postgresql.check import check_vpn
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Database, read_text, schema_name, stored_text
+from store.postgresql.database import Connection, Database, read_text, schema_name, stored_text
 from store.postgresql.packed import copied
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.schema import migrate
-from store.postgresql.statements import Connection
 from store.postgresql.takeover import WRITER, active_gateway, try_lock
 
 PAGE_BYTES: Final = 8 * 1024 * 1024

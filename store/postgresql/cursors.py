@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves
-from store.postgresql.database import read_text, stored_text
-from store.postgresql.statements import Connection, Statement
+from store.postgresql.database import Connection, Statement, read_text, stored_text
 from store.tables import QueuedMessage, ShortTables
 
 MOVE: Final = """

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import errors
 
-from store.postgresql.database import LOST_SECONDS, Database, bounded, cut
-from store.postgresql.statements import Connection
+from store.postgresql.database import LOST_SECONDS, Connection, Database, bounded, cut
 
 PARTITION_BITS: Final = 14
 """Ids of a partition, as a power of two, where the log is short: a partition is dropped as a whole, and what is trimmed

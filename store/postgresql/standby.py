@@ -31,9 +31,8 @@ from store.errors import ReadFailed, StoreError
 from store.following import ToldDefinitions, ToldLog
 from store.ports import MAX_ID, LogPage, SearchPage, StoreOptions, TopicPage
 from store.postgresql import schema
-from store.postgresql.database import Database, bounded, engine, read_text, schema_name
+from store.postgresql.database import Connection, Database, bounded, engine, read_text, schema_name
 from store.postgresql.reader import Behind, PostgresReader
-from store.postgresql.statements import Connection
 from store.property_index import IndexedSpan
 from store.reading import SCAN_IDS
 

@@ -22,12 +22,11 @@ from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Database, bounded, engine, schema_name, stored_text
+from store.postgresql.database import Connection, Database, bounded, engine, schema_name, stored_text
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import migrate
 from store.postgresql.standby import FollowedSchema, StandbyReader
-from store.postgresql.statements import Connection
 from store.postgresql.trimming import vacuum
 from store.postgresql.writer import PostgresWriter
 from store.recovery import RecoveredStore, recovered

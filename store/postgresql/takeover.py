@@ -26,8 +26,7 @@ import psycopg
 
 from store.copies import SKIP_IDS
 from store.errors import Deposed
-from store.postgresql.database import Database, cut, lock_key
-from store.postgresql.statements import Connection
+from store.postgresql.database import Connection, Database, cut, lock_key
 
 WRITER: Final = "writer"
 """The purpose of the session that has the lock."""

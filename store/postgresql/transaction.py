@@ -15,9 +15,8 @@ from gateway.core.model import CONTENT, HELD, ID, TIME_MS, Row
 from store.cursors import DroppedCursor
 from store.postgresql import schema
 from store.postgresql.cursors import CursorMoves, PostgresShortTables, kept
-from store.postgresql.database import stored_text
+from store.postgresql.database import Connection, Copy, Statement, Step, stored_text
 from store.postgresql.packed import checksums, copied
-from store.postgresql.statements import Connection, Copy, Statement, Step
 from store.postgresql.trimming import erased, leaves_held, trimmed
 from store.property_index import index_entries
 from store.transaction import Before, LooksAtMessages, StoreTransaction

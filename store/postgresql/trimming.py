@@ -19,10 +19,9 @@ from typing import Any, Final
 from gateway.core.effects import EraseMessages, TrimLog, TrimTopics
 from gateway.core.model import BARE, CONTENT, ID
 from store.postgresql import schema
-from store.postgresql.database import read_text, stored_text
+from store.postgresql.database import Connection, read_text, stored_text
 from store.postgresql.packed import checksums
 from store.postgresql.partitions import Span
-from store.postgresql.statements import Connection
 from store.property_index import SEGMENT_BITS
 
 LEAVING: Final = (

@@ -44,9 +44,21 @@ from store.group_commit import SWEEP_SECONDS, GroupCommit
 from store.ports import Batch, OnCommit
 from store.postgresql import takeover
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_lost
+from store.postgresql.database import (
+    BEGIN,
+    LOST_SECONDS,
+    MAY_PASS,
+    Connection,
+    Database,
+    Statement,
+    Step,
+    carry_out,
+    commit,
+    cut,
+    is_lost,
+    make_idle_sure,
+)
 from store.postgresql.partitions import Partitions
-from store.postgresql.statements import BEGIN, Connection, Statement, Step, carry_out, commit, make_idle_sure
 from store.postgresql.transaction import Transaction, fenced
 from store.recovery import RecoveredStore
 

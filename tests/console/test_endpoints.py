@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from playwright.sync_api import expect
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import User, Vpn
 from gateway.config.vpn import Queue
 from tests.console.conftest import Console, Show, Start

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.admin.console.routes import STATIC
 from gateway.cli import words
 from gateway.config import User, token_hash

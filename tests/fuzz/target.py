@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config.setting_types import token_hash
 from store.sqlite.check import check
 from tests.fuzz.made.frames import PASSWORD, USER

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amqp_ext.addresses.address import AddressKind
-from amqp_ext.sasl.passwords import ITERATIONS, hash_password
+from amqp_ext.sasl import ITERATIONS, hash_password
 from gateway.config import Settings, User, token_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action

@@ -14,7 +14,7 @@ from proton import Collector, Condition, Connection, Endpoint, Event, Link, Term
 from proton import Described as ProtonDescribed
 
 from amqp_ext.codec import Described, Symbol, Timestamp, encode
-from amqp_ext.message.reader_batches import BATCHES, batch_of
+from amqp_ext.message.fields import BATCHES, batch_of
 from spark_bridge.amqp_client.wire import Broker
 
 REPLAY_START = "rewind:replay-start"

@@ -11,11 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from spark_bridge.errors import OptionError, SchemaError
-from spark_bridge.partitions import LogPartition
 from spark_bridge.places.broker_place import PAGE_ROWS
 from spark_bridge.source import LogReader, RewindSource
-from store.archive.errors import DataLoss
-from store.archive.source import IdRange
+from spark_bridge.stream import LogPartition
+from store.archive.source import DataLoss, IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

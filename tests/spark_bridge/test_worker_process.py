@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from spark_bridge.partitions import settle
+from spark_bridge.stream import settle
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ import pytest
 import trustme
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.users import WAITING_PER_ADDRESS
 from store.sqlite.check import check
 from tests.bench.filled import QUEUE, fill

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from amqp_ext.codec import Symbol
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from tests.support.frames import (
     AMQP_HEADER,
     CLOSE,

@@ -10,8 +10,7 @@ from fastapi import Depends, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from amqp_ext.replay_start import OPTION, Missing, ReplayStart, StartKind, parse_text
-from amqp_ext.replay_start.filter_value import with_modifiers
+from amqp_ext.replay_start import OPTION, Missing, ReplayStart, StartKind, parse_text, with_modifiers
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree

@@ -27,8 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.message.json_rows import JsonRows
-from amqp_ext.replay_start import MAX_OFFSET, ReplayStart, ReplayStartError, from_options
-from amqp_ext.replay_start.filter_value import NAME_CHARACTERS
+from amqp_ext.replay_start import MAX_OFFSET, NAME_CHARACTERS, ReplayStart, ReplayStartError, from_options
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient

@@ -36,7 +36,7 @@ from amqp_ext.filters.filter_set import REPLAY_START, Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.message.annotations import Splicer
-from amqp_ext.message.reader_batches import BATCHES
+from amqp_ext.message.fields import BATCHES
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart, ReplayStartError
 from amqp_ext.terminus_fields import (
@@ -484,7 +484,7 @@ class AttachRequest:
     def wants_batches(self) -> bool:
         """
         Whether a reader asks for several messages in a delivery, and wants no say in them
-        (``amqp_ext.message.reader_batches``).
+        (``amqp_ext.message.fields``).
 
         Raises:
             Refused: DECODE_ERROR.

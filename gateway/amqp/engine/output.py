@@ -323,7 +323,7 @@ class OutgoingTransfers:
         self._confirm: list[Any] = []
         self._average_bytes = 256
         self.in_batches = False
-        """Several messages go in one delivery (``amqp_ext.message.reader_batches``); only where they go out settled."""
+        """Several messages go in one delivery (``amqp_ext.message.fields``); only where they go out settled."""
         self.sent = 0
         """Messages."""
         self.is_closed = False

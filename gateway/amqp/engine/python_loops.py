@@ -216,7 +216,7 @@ def send(
 def send_batch(
     link: Any, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
 ) -> None:
-    """Send messages in one delivery, settled (``amqp_ext.message.reader_batches``); arguments as for ``send``."""
+    """Send messages in one delivery, settled (``amqp_ext.message.fields``); arguments as for ``send``."""
     data = splicer.batch(rows, attempts, end_id)
     _tag[0] = rows[0][ID]
     delivery = lib.pn_delivery(link, _tag_bytes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from amqp_ext.replay_start.filter_value import NAME_CHARACTERS
+from amqp_ext.replay_start import NAME_CHARACTERS
 from gateway.core.effects import DropReplayRecords, Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ReplayRecord, check_name

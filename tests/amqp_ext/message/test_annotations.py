@@ -14,7 +14,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Described, Long, Symbol, Timestamp, UByte, UInt, ULong
 from amqp_ext.message import annotations as module
 from amqp_ext.message.annotations import OutgoingRow, Splicer, annotated
-from amqp_ext.message.reader_batches import messages_of
+from amqp_ext.message.fields import messages_of
 from amqp_ext.message.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError
 from amqp_ext.message import sections
-from amqp_ext.message.reader_batches import batch_of, messages_of
+from amqp_ext.message.fields import batch_of, messages_of
 from tests.support.messages import data
 
 parts = st.lists(st.tuples(st.binary(max_size=400), st.binary(max_size=400)), max_size=20)

@@ -10,12 +10,13 @@ import pytest
 from scramp import ScramClient  # type: ignore[import-untyped]
 
 from amqp_ext.codec import Described, Symbol, UByte, ULong, decode, encode
-from amqp_ext.sasl.passwords import hash_password, parse
-from amqp_ext.sasl.server import (
+from amqp_ext.sasl import (
     MECHANISMS,
     SASL_HEADER,
     SaslServer,
     SaslState,
+    hash_password,
+    parse,
 )
 from tests.support.frames import SASL_CHALLENGE, SASL_FRAME, SASL_INIT, SASL_OUTCOME, SASL_RESPONSE, framed
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.sasl.server import (
+from amqp_ext.sasl import (
     AMQP_HEADER,
     SASL_HEADER,
     Identity,

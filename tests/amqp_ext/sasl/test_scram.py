@@ -15,20 +15,18 @@ from scramp import (  # type: ignore[import-untyped]
     ScramMechanism,  # type: ignore[import-untyped]
 )
 
-from amqp_ext.sasl.passwords import (
+from amqp_ext.sasl import (
+    AMQP_HEADER,
     ITERATIONS,
     SALT_BYTES,
+    SASL_HEADER,
+    Identity,
+    SaslState,
     StoredPassword,
     decoy,
     hash_password,
     normalise,
     parse,
-)
-from amqp_ext.sasl.server import (
-    AMQP_HEADER,
-    SASL_HEADER,
-    Identity,
-    SaslState,
 )
 from tests.amqp_ext.sasl.exchange import (
     PIECES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqp_ext.codec import Array, Described, Symbol, encode
-from amqp_ext.sasl.server import (
+from amqp_ext.sasl import (
     AMQP_HEADER,
     MAX_PIPELINED_BYTES,
     SASL_HEADER,

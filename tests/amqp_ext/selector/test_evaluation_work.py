@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import encode
 from amqp_ext.message.sections import MalformedMessage, MessageView, TooMuchWork, bare_offset, read_header
-from amqp_ext.selector.like import compile_like
+from amqp_ext.selector.evaluation import compile_like
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from tests.support.messages import annotated, data, section, trade
 

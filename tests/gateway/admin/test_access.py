@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config.settings import User
 from tests.gateway.admin.conftest import Administer, Api, Start
 

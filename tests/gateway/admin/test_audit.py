@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import User
 from gateway.logging.lines import BURST
 from tests.gateway.admin.conftest import Administer, Api, Start

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import User, Vpn
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.cli import main
 from gateway.config import Settings, parse, read, reconcile
 from tests.gateway.admin.conftest import Administer, Api

@@ -15,7 +15,7 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.admin import http as http_server
 from gateway.admin import middleware
 from gateway.cli import main

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import User
 from tests.gateway.admin.conftest import Administer, Api, Start
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner, Result
 
-from amqp_ext.sasl.passwords import hash_password, parse
+from amqp_ext.sasl import hash_password, parse
 from gateway.cli import command, main
 from gateway.config import Configuration, Listener, Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import (
     ConfigError,
     Listener,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import (
     ConfigError,
     Listener,

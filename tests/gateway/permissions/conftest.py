@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import User, Vpn, read
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for

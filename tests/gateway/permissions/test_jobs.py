@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import Listener, User, Vpn
 from tests.gateway.permissions.conftest import HASH, PASSWORD, Login, Reloaded, Start, user
 from tests.support.client import Client, Refused, texts

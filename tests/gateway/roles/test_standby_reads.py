@@ -12,7 +12,7 @@ from proton import Event, Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from tests.gateway.admin.test_erasing import is_marker
 from tests.gateway.roles.test_pair import LEASE_SECONDS, is_ready, readiness, url_of
 from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.reader_batches import batch_of, messages_of
+from amqp_ext.message.fields import batch_of, messages_of
 from spark_bridge.columns.message_block import PADDING, EncodedMessages, GatheredBatches
 
 pytestmark = pytest.mark.spark

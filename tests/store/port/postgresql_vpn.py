@@ -19,10 +19,9 @@ from store.errors import StoreHeld
 from store.ports import StoreOptions
 from store.postgresql import check, reader
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Database, schema_name
+from store.postgresql.database import Connection, Database, Statement, carry_out, schema_name
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import FENCE, migrate
-from store.postgresql.statements import Connection, Statement, carry_out
 from store.postgresql.store import PostgresStore, PostgresStores
 from store.postgresql.transaction import Transaction
 from store.promises import WRONG_PRIORITY, Promise

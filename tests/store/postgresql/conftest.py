@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from store.postgresql.database import Database
-from store.postgresql.statements import Connection
+from store.postgresql.database import Connection, Database
 from tests.store.postgresql.vpn import PostgresVpn
 from tests.support.postgresql import Server
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.core.model import RouteDefinition
-from store.postgresql.database import read_text
-from store.postgresql.statements import Connection
+from store.postgresql.database import Connection, read_text
 from tests.store.state import LogRow, Tables, state_from
 from tests.support.naive_store import State
 

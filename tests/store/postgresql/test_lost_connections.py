@@ -15,8 +15,8 @@ import pytest
 from psycopg import errors
 
 from store.errors import Deposed, WriteFailed
-from store.postgresql import statements, takeover
-from store.postgresql.statements import Connection, NotSaid, Statement, Step
+from store.postgresql import database, takeover
+from store.postgresql.database import Connection, NotSaid, Statement, Step
 from store.postgresql.transaction import FEW
 from store.postgresql.writer import CLIENT_TRIES
 from tests.store.effects import publication, queue, settled, trimming
@@ -265,7 +265,7 @@ class Failing:
         if is_failing and not self._after:
             self._left -= 1
             raise self._error
-        statements.commit(connection, steps)
+        database.commit(connection, steps)
         if is_failing:
             self._left -= 1
             raise self._error
@@ -387,7 +387,7 @@ def test_a_commit_that_rolls_back_is_none(vpn: PostgresVpn, asked: Connection) -
             connection.execute(b"select 1 / 0")
 
     with pytest.raises(NotSaid):
-        statements.commit(asked, [Statement("update log set active = 'x'"), fails])
+        database.commit(asked, [Statement("update log set active = 'x'"), fails])
     assert asked.execute(b"select active from log").fetchall() == [("",)]
 
 
@@ -402,7 +402,7 @@ def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
     def failing(connection: Connection, steps: Sequence[Step]) -> object:
         if failures:
             raise failures.pop()
-        return statements.carry_out(connection, steps)
+        return database.carry_out(connection, steps)
 
     monkeypatch.setattr("store.postgresql.writer.carry_out", failing)
     # An id twice is refused; the queue is what the broker goes by all the same.

@@ -17,8 +17,7 @@ from gateway.core.effects import Effect
 from store.errors import Deposed
 from store.ports import Batch
 from store.postgresql.check import check
-from store.postgresql.database import Database
-from store.postgresql.statements import Connection
+from store.postgresql.database import Connection, Database
 from tests.store.effects import publication, queue, settled, trimming
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import applied, check_state

@@ -10,8 +10,7 @@ import pytest
 
 from store.errors import StoreError, StoreTooNew
 from store.postgresql import takeover
-from store.postgresql.database import NAME_BYTES, Database, lock_key, schema_name
-from store.postgresql.statements import Connection
+from store.postgresql.database import NAME_BYTES, Connection, Database, lock_key, schema_name
 from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
 from tests.store.vpn_file import MADE_MS

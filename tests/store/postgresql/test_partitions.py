@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.postgresql.database import Connection
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
-from store.postgresql.statements import Connection
 from tests.store.effects import publication, trimming
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import applied, check_state

@@ -13,8 +13,8 @@ from store.copies import SKIP_IDS
 from store.errors import Deposed, StoreHeld
 from store.ports import Durability
 from store.postgresql import takeover
+from store.postgresql.database import Connection
 from store.postgresql.partitions import attached_spans
-from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStores
 from tests.store.effects import publication
 from tests.store.postgresql.schema_state import state_of

@@ -12,7 +12,7 @@ from gateway.core.effects import Effect, SaveEndpoint, SavePoint, SaveSubscripti
 from gateway.core.model import Point
 from store.errors import WriteFailed
 from store.ports import Recovered
-from store.postgresql.statements import Connection
+from store.postgresql.database import Connection
 from store.postgresql.transaction import FEW
 from tests.store.effects import publication, purge, queue, settled, trimming
 from tests.store.histories import histories

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from amqp_ext.replay_id import ReplayId
-from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind, parse_text
-from amqp_ext.replay_start.filter_value import NAME_CHARACTERS
+from amqp_ext.replay_start import (
+    NAME_CHARACTERS,
+    Missing,
+    ReplayStart,
+    StartKind,
+    Until,
+    UntilKind,
+    parse_text,
+)
 from gateway.core.broker import Broker
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode

@@ -15,7 +15,7 @@ from proton import Link, Message
 from amqp_ext.codec import Described, UInt, ULong, encode
 from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
 from amqp_ext.event_hubs.management import sign
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import Listener, Queue, User, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Receiver, browsing, refusal, texts, with_properties

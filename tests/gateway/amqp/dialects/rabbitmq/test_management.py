@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from amqp_ext.codec import Symbol
-from amqp_ext.sasl.passwords import hash_password
+from amqp_ext.sasl import hash_password
 from gateway.config import Listener, User
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, texts

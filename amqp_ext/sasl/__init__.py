@@ -1,1 +1,0 @@
-"""SASL from the server's side, and the passwords it checks."""
