@@ -15,7 +15,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["register", "set_worker_python"]
 
@@ -30,15 +33,7 @@ def set_worker_python() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-class Session(Protocol):
-    """A ``pyspark.sql.SparkSession``, as far as it is needed here."""
-
-    @property
-    def dataSource(self) -> Any:
-        """Where it registers data sources."""
-
-
-def register(spark: Session) -> None:
+def register(spark: SparkSession) -> None:
     """Make ``format("rewind")`` known to a session. The package must be importable in Spark's workers too."""
     if importlib.util.find_spec("cproton_ffi") is None:
         raise ModuleNotFoundError("The Spark bridge needs python-qpid-proton; install it beside pyspark.")

@@ -313,7 +313,7 @@ class ArchivedLog:
     def _row(self, message: ArchivedMessage) -> Row:
         row = _row(message)
         manifest = self._manifest
-        found = None if manifest is None else manifest.erasures.of(row[ID])
+        found = None if manifest is None else manifest.erasures.found.get(row[ID])
         return row if found is None else erased_row(row, *found)
 
     # --- probes -----------------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """
 What the import contracts cannot say: no package imports what pyproject.toml does not ask for, no modules import each
-other in a circle, and folders and files stay as small as a reader can hold.
+other in a circle, folders and files stay as small as a reader can hold, and modules are deep: much behind a small door.
 """
 
 import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -37,6 +37,18 @@ MOST_MODULES = 20
 
 MOST_LINES = 900
 """Lines in one file."""
+
+MOST_SMALL_PROTOCOLS = 20
+"""Protocols with one or two methods."""
+
+MOST_THAT_PASS_ON = 25
+"""Methods that do nothing but call another with the arguments they were given."""
+
+MOST_WITH_MANY_PARAMETERS = 10
+"""Functions with more than seven parameters."""
+
+MOST_FILES_OF_A_WALK = 11
+"""Files that a message or a replay passes through, by docs/contributing/walks.md."""
 
 
 def modules_of(requirements: Iterable[str]) -> set[str]:
@@ -123,3 +135,66 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     ]
     lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
     assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """All of the product, each with where it stands."""
+    for path in project_modules().values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def is_small_protocol(node: ast.AST) -> bool:
+    """With one implementation and one or two methods, the class itself or a plain callable says the same."""
+    return (
+        isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+        and sum(isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) for member in node.body) <= 2
+    )
+
+
+def passes_on(node: ast.AST) -> bool:
+    """A caller is given the component that does the work; what is left are doors that a protocol asks for."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return | ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and ast.unparse(call.func).startswith("self.")
+        and [argument.arg for argument in node.args.args[1:]] == [ast.unparse(given) for given in call.args]
+    )
+
+
+def has_many_parameters(node: ast.AST) -> bool:
+    """They say that a noun is missing."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return len({a.arg for a in (*node.args.args, *node.args.kwonlyargs)} - {"self", "cls"}) > 7
+
+
+@pytest.mark.parametrize(
+    ("is_shallow", "most"),
+    [
+        (is_small_protocol, MOST_SMALL_PROTOCOLS),
+        (passes_on, MOST_THAT_PASS_ON),
+        (has_many_parameters, MOST_WITH_MANY_PARAMETERS),
+    ],
+)
+def test_few_doors_are_shallow(is_shallow: Callable[[ast.AST], bool], most: int) -> None:
+    """Much behind a small door: what is not is listed, once there is too much of it."""
+    found = [where for where, node in classes_and_functions() if is_shallow(node)]
+    assert len(found) <= most, "\n".join(found)
+
+
+def test_a_walk_leads_through_few_files() -> None:
+    """What happens to a message is understood in one sitting."""
+    page = (ROOT / "docs" / "contributing" / "walks.md").read_text()
+    walks = {
+        walk.partition("\n")[0]: set(re.findall(r"`([\w/]+\.(?:py|c))`", walk))
+        for walk in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    }
+    assert {"A publish", "A delivery", "A replay"} <= walks.keys()
+    assert {name: files for name, files in walks.items() if len(files) > MOST_FILES_OF_A_WALK} == {}

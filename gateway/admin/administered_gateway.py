@@ -17,16 +17,15 @@ from gateway.config import Limits, Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
-from gateway.vpn.clients import ClientIdentity, LinkState, SeenLink, SeenLinks
+from gateway.vpn.clients import ClientIdentity, LinkState
 from gateway.vpn.hosted import MessageVpns
 
 
 class ClientConnection(ClientIdentity, Protocol):
     """A client's connection, as an administrator sees it."""
 
-    @property
-    def links(self) -> SeenLinks:
-        """Its links."""
+    def link_states(self) -> list[LinkState]:
+        """What its attached links are like now."""
 
     @property
     def account(self) -> Account:
@@ -148,19 +147,9 @@ class HttpClient:
         """What an administrator calls it by."""
         return f"http-{self.number}"
 
-    @property
-    def links(self) -> SeenLinks:
-        """Its request, in the place of a link."""
-        return self
-
-    @property
-    def attached(self) -> Collection[SeenLink]:
-        """The same."""
-        return (self,)
-
-    def state(self) -> LinkState:
-        """What it is like now: nobody gives credit over HTTP."""
-        return LinkState(self.peer_container, self._is_sender, self._address, "http", 0, 0, self.sent)
+    def link_states(self) -> list[LinkState]:
+        """Its request, in the place of a link; nobody gives credit over HTTP."""
+        return [LinkState(self.peer_container, self._is_sender, self._address, "http", 0, 0, self.sent)]
 
     def when_stopped(self, end: Callable[[], None]) -> None:
         """Call this once the client is to end; at once, if that has been said."""

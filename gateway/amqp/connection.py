@@ -36,6 +36,7 @@ from gateway.ledger import Account, Kind
 from gateway.logging import log_keys
 from gateway.tls import peer_common_name
 from gateway.users import TooManyChecks
+from gateway.vpn.clients import LinkState
 from gateway.vpn.message_vpn import MessageVpn
 
 TASKS: Final = 16
@@ -117,6 +118,10 @@ class Connection(asyncio.Protocol):
     def vpn_name(self) -> str | None:
         """The Message VPN the client opened; None before it did."""
         return None if self._client is None else self._client.vpn.name
+
+    def link_states(self) -> list[LinkState]:
+        """What its attached links are like now, for administrators."""
+        return [link.state() for link in self.links.attached.values()]
 
     @property
     def is_signing_in(self) -> bool:

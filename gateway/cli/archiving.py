@@ -98,7 +98,9 @@ def archive_log(
     progress = Progress(api.as_json)
     archiver.progress = progress.segment
     archiver.warned = lambda sentence: click.echo(f"rewind: {sentence}", err=True)
-    before = {one: signal.signal(one, lambda *_: archiver.stop()) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        one: signal.signal(one, lambda *_: archiver.stopped.set()) for one in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         with told_to_the_user():
             archiver.run(follow=follow)

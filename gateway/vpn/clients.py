@@ -4,7 +4,7 @@ What a Message VPN asks of its publishers and consumers: links on the wire side 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gateway.core.errors import Refused
@@ -47,21 +47,6 @@ class LinkState(NamedTuple):
     """Deliveries that are not settled."""
     sent: int
     """Messages that went over it."""
-
-
-class SeenLink(Protocol):
-    """An attached link."""
-
-    def state(self) -> LinkState:
-        """What it is like now."""
-
-
-class SeenLinks(Protocol):
-    """The links of a connection."""
-
-    @property
-    def attached(self) -> Collection[SeenLink]:
-        """Those that are attached."""
 
 
 class PublisherLink(Protocol):

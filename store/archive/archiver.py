@@ -75,6 +75,7 @@ class Archiver:
     def __post_init__(self) -> None:
         self.manifest = Manifest(self.storage)
         self.stopped = threading.Event()
+        """Set by any thread, or a signal's handler, to end after the segment that is being written."""
         self._untold = True
         self._ahead: pa.RecordBatch | None = None
 
@@ -92,10 +93,6 @@ class Archiver:
                 self._run(watch, follow)
             finally:
                 watch.close()
-
-    def stop(self) -> None:
-        """End after the segment that is being written; from any thread, or a signal's handler."""
-        self.stopped.set()
 
     def _run(self, watch: LogWatch, follow: bool) -> None:
         waiting_since: float | None = None

@@ -78,7 +78,8 @@ class Erasures:
         self._storage = storage
         self._lists: dict[str, tuple[int, dict[int, Erasure]]] = {}
         """By name: the log's generation, and what was erased."""
-        self._all: dict[int, Erasure] = {}
+        self.found: dict[int, Erasure] = {}
+        """When and why a message was erased, by its id; changed here alone."""
         self._ids: list[int] = []
 
     def refresh(self) -> None:
@@ -148,10 +149,6 @@ class Erasures:
         """Every file that has one of a list's ids is without the contents; they stay known here."""
         self._storage.remove(f"{FOLDER}/{name}{LIST}")
 
-    def of(self, message_id: int) -> Erasure | None:
-        """When and why a message was erased, if it was."""
-        return self._all.get(message_id)
-
     def between(self, first: int, last: int) -> Sequence[int]:
         """The ids that are erased, from ``first`` to ``last``."""
         ids = self._ids
@@ -168,7 +165,7 @@ class Erasures:
         erased_at = {
             place: erasure
             for place, i in enumerate(offsets.to_pylist())
-            if (erasure := self._all.get(i)) is not None
+            if (erasure := self.found.get(i)) is not None
         }
         if not erased_at:
             return batch
@@ -196,7 +193,7 @@ class Erasures:
         for name in sorted(self._lists):
             every |= self._lists[name][1]
         self._ids = sorted(every)
-        self._all = every
+        self.found = every
 
 
 def _with(column: Any, places: Sequence[int], values: Any) -> Any:

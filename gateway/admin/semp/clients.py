@@ -85,12 +85,12 @@ async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Ans
     found = {
         f"{one.number:012}-{index:06}": (one, link)
         for one in _named(request, vpn, client)
-        for index, link in enumerate(one.links.attached)
+        for index, link in enumerate(one.link_states())
     }
 
     def show(key: str) -> _Link:
         one, link = found[key]
-        return _link(client_id(one), link.state())
+        return _link(client_id(one), link)
 
     async with resources_of(request).listing.page():
         return await paging.answer(request, found, show)
@@ -141,7 +141,7 @@ def _client(client: ClientConnection, vpn: str) -> _Client:
         "clientId": client_id(client),
         "clientUsername": client.user,
         "clientAddress": client.peer,
-        "linkCount": len(client.links.attached),
+        "linkCount": len(client.link_states()),
         "heldBytes": client.account.held_bytes,
         "heldUnfinishedBytes": held[Kind.UNFINISHED],
         "heldTransactionBytes": held[Kind.TRANSACTIONS],

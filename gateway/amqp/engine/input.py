@@ -24,7 +24,7 @@ from proton import Collector, Event, Link, Transport
 
 from amqp_ext.frames.flow import FLOW, StateRequest, fields_of, frames_of, with_link_state
 from amqp_ext.frames.walk import Finding, FrameWalk, Piece
-from gateway.amqp.engine.link_table import LinkTable, Receiving, Sending
+from gateway.amqp.engine.link_table import LinkTable, Sending
 from gateway.amqp.engine.loops import LOOPS, Loops, pull
 from gateway.amqp.engine.native import (
     ACCEPTED,
@@ -212,16 +212,16 @@ class EventPump:
         # The collector is held here: what is called for its events may lose the connection.
         handle = loops.handle_of(collector._impl)
         incoming, outgoing = self._incoming, self._outgoing
-        arrived: dict[Receiving, None] = {}
+        arrived: dict[Callable[[], None], None] = {}
         settled: dict[Sending, None] = {}
         flowed: dict[Sending, None] = {}
         top, skip = loops.top, loops.skip
         while (found := top(handle)) is not None:
             kind, link = found
             if kind == DELIVERY:
-                receiving = incoming.get(link)
-                if receiving is not None:
-                    arrived[receiving] = None
+                receive = incoming.get(link)
+                if receive is not None:
+                    arrived[receive] = None
                 else:
                     sending = outgoing.get(link)
                     if sending is not None:
@@ -250,12 +250,12 @@ class EventPump:
 
     @staticmethod
     def _finish(
-        arrived: dict[Receiving, None],
+        arrived: dict[Callable[[], None], None],
         settled: dict[Sending, None],
         flowed: dict[Sending, None],
     ) -> None:
-        for receiving in arrived:
-            receiving.receive()
+        for receive in arrived:
+            receive()
         arrived.clear()
         for sending in settled:
             sending.report()

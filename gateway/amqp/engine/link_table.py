@@ -17,7 +17,7 @@ over the engine's events, and so are plain dictionaries by the links' handles (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from proton import Link, Session
@@ -34,13 +34,6 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
 from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
-
-
-class Receiving(Protocol):
-    """Takes the transfers that come in on a link."""
-
-    def receive(self) -> None:
-        """Transfers have come: take every message that is complete."""
 
 
 class Sending(Protocol):
@@ -67,7 +60,7 @@ class AttachedLink(Protocol):
         """The engine's."""
 
     @property
-    def incoming(self) -> Receiving | None:
+    def incoming(self) -> Callable[[], None] | None:
         """What takes its transfers; None where messages go out on it, or none at all."""
 
     @property
@@ -210,7 +203,7 @@ class LinkTable:
         loops: Loops = LOOPS,
     ) -> None:
         self._loops = loops
-        self.incoming: dict[Any, Receiving] = {}
+        self.incoming: dict[Any, Callable[[], None]] = {}
         """Attached links that messages come in on, by handle."""
         self.outgoing: dict[Any, Sending] = {}
         """Attached links whose events are taken one by one, by handle."""
@@ -224,7 +217,8 @@ class LinkTable:
         """The last link that was suspended of each direction and name, on whichever session (section 2.6.1)."""
         self._resumed: dict[Link, Link] = {}
         """Links being attached, and the suspended ones of their names that they take the place of."""
-        self._attached: dict[Link, AttachedLink] = {}
+        self.attached: dict[Link, AttachedLink] = {}
+        """The attached links; changed here alone."""
         self._retired = 0
         self._known: set[Link] = set()
         self.sessions: dict[Session, int] = {}
@@ -252,7 +246,7 @@ class LinkTable:
 
     def drop_session(self, session: Session) -> None:
         """A session has ended on our side: its links end with it."""
-        for link in [link for link in self._attached if link.session == session]:
+        for link in [link for link in self.attached if link.session == session]:
             self._drop(link, closed=False)
         for link in [link for link in self._suspended if link.session == session]:
             self._drop_suspended(link)
@@ -271,11 +265,6 @@ class LinkTable:
         self.account.holds(Kind.UNFINISHED, sum(map(incoming_bytes, self.sessions)))
 
     # --- from the attach to the detach --------------------------------------------------------------------------
-
-    @property
-    def attached(self) -> Collection[AttachedLink]:
-        """The attached links."""
-        return self._attached.values()
 
     def count_attach(self, link: Link) -> int:
         """
@@ -307,7 +296,7 @@ class LinkTable:
         suspended = self._suspended_as.get((link.is_receiver, link.name))
         if suspended is not None:
             self._resumed[link] = suspended
-        return None if older is None else self._attached.get(older)
+        return None if older is None else self.attached.get(older)
 
     def register(self, attached: AttachedLink) -> None:
         """A link is about to be answered: from now on its events go to it."""
@@ -317,7 +306,7 @@ class LinkTable:
             self.incoming[key] = attached.incoming
         if attached.outgoing is not None:
             self.outgoing[key] = attached.outgoing
-        self._attached[link] = attached
+        self.attached[link] = attached
         suspended = self._resumed.pop(link, None)
         if suspended is not None and suspended in self._suspended:
             attached.resume(self._suspended[suspended][0])
@@ -348,10 +337,10 @@ class LinkTable:
         """
         if link not in self._known:
             return
-        attached = self._attached.get(link)
+        attached = self.attached.get(link)
         if attached is not None and not closed and attached.suspend():
             # What its peer says of deliveries still goes to it.
-            del self._attached[link]
+            del self.attached[link]
             self.incoming.pop(self._loops.handle_of(link._impl), None)
             key = (link.is_receiver, self.names.of(link))
             self._suspended[link] = (attached, key)
@@ -396,7 +385,7 @@ class LinkTable:
 
     def drop_all(self) -> None:
         """The connection is being closed: links end with it, and get no detach of their own."""
-        for link in list(self._attached):
+        for link in list(self.attached):
             self._drop(link, closed=False)
         for link in list(self._suspended):
             self._drop_suspended(link)
@@ -409,10 +398,10 @@ class LinkTable:
             guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
         """
         suspended = [attached for attached, _ in self._suspended.values()]
-        for attached in (*self._attached.values(), *suspended):
+        for attached in (*self.attached.values(), *suspended):
             guarded(attached.lost)
         self._resumed.clear()
-        self._attached.clear()
+        self.attached.clear()
         self._suspended.clear()
         self._suspended_as.clear()
         self.sessions.clear()
@@ -423,7 +412,7 @@ class LinkTable:
         self.names = LinkNames()
 
     def _drop(self, link: Link, *, closed: bool) -> None:
-        attached = self._attached.pop(link, None)
+        attached = self.attached.pop(link, None)
         if attached is not None:
             attached.detached(closed=closed)
             key = self._loops.handle_of(link._impl)
@@ -443,11 +432,11 @@ class LinkTable:
 
     def is_attached(self, attached: AttachedLink) -> bool:
         """Whether it was answered, and neither side has detached it."""
-        return self._attached.get(attached.link) is attached
+        return self.attached.get(attached.link) is attached
 
     def refuse(self, link: Link, refused: Refused) -> None:
         """Detach a link with an error, as its kind does that; nothing happens where it is not attached."""
-        attached = self._attached.get(link)
+        attached = self.attached.get(link)
         if attached is not None:
             attached.refuse(refused)
 
@@ -455,12 +444,12 @@ class LinkTable:
         """The attached link with this handle that transfers go over; None if there is none."""
         if key not in self.incoming and key not in self.outgoing:
             return None
-        return next((link for link in self._attached if self._loops.handle_of(link._impl) == key), None)
+        return next((link for link in self.attached if self._loops.handle_of(link._impl) == key), None)
 
     def deal_with_arrived(self) -> None:
         """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""
-        for receiving in list(self.incoming.values()):
-            receiving.receive()
+        for receive in list(self.incoming.values()):
+            receive()
         for sending in list(self.outgoing.values()):
             sending.report()
 

@@ -17,7 +17,7 @@ from proton import Link
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
-from gateway.amqp.engine.link_table import Receiving, Sending
+from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.output import OutgoingTransfers
 from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
@@ -48,7 +48,7 @@ class BaseLink(ABC):
         """Its peer has detached it and not closed it."""
 
     @property
-    def incoming(self) -> Receiving | None:
+    def incoming(self) -> Callable[[], None] | None:
         """What takes its transfers."""
         return None
 

@@ -6,7 +6,7 @@ Several messages that come as one batch are published as one: all of them are in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -22,7 +22,6 @@ from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.client import Client
 from gateway.amqp.engine.conditions import Denied, describe
 from gateway.amqp.engine.input import IncomingTransfers
-from gateway.amqp.engine.link_table import Receiving
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import tag_of
 from gateway.amqp.links.base_link import BaseLink
@@ -101,8 +100,8 @@ class Publisher(BaseLink):
             self.transfers.expect_batches(partial(batches.is_batch, link.name), self._batch)
 
     @property
-    def incoming(self) -> Receiving:
-        return self.transfers
+    def incoming(self) -> Callable[[], None]:
+        return self.transfers.receive
 
     @property
     def _sent_count(self) -> int:

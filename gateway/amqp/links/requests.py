@@ -25,7 +25,7 @@ from amqp_ext.request_nodes import Request, RequestError
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ServedNode
 from gateway.amqp.engine.conditions import condition_of, rule_of
-from gateway.amqp.engine.link_table import Receiving, Sending
+from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.errors import ErrorCode, Refused
@@ -71,8 +71,8 @@ class RequestLink(BaseLink):
         self._is_closed = False
 
     @property
-    def incoming(self) -> Receiving:
-        return self
+    def incoming(self) -> Callable[[], None]:
+        return self.receive
 
     @property
     def node_address(self) -> str:
@@ -198,7 +198,7 @@ class RequestLink(BaseLink):
     def _answers_of(self, request: Request) -> AnswerLink | None:
         """The link that the answer to a request goes to."""
         pair = self.link if self._is_paired else None
-        for attached in self._links.attached:
+        for attached in self._links.attached.values():
             if not isinstance(attached, AnswerLink) or attached.node_address != self.node_address:
                 continue
             if attached.is_paired_with(pair) if pair is not None else attached.is_for(request.reply_to):

@@ -203,7 +203,7 @@ def test_one_archiver_at_a_time(log: StoredLog, to: str) -> None:
 def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> None:
     """A stop is heeded between segments, what is written by then is whole, and the next run goes on."""
     run = archiver(log, to)
-    run.progress = lambda _segment, _last: run.stop()
+    run.progress = lambda _segment, _last: run.stopped.set()
     run.run(follow=True)
     assert 0 < state_of(to).last < 50
     archiver(log, to).run()
@@ -217,7 +217,7 @@ def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
 
     def progress(_segment: Segment, last: int) -> None:
         if last >= 80:
-            run.stop()
+            run.stopped.set()
         else:
             log.publish(10)
 
@@ -239,7 +239,7 @@ def test_following_outlives_a_gateway_that_is_away(
 
     def progress(segment: Segment, last: int) -> None:
         if last >= 60 and segment.last == last:
-            run.stop()
+            run.stopped.set()
         elif segment.last == 50:
             file.rename(aside)
 

@@ -138,7 +138,7 @@ class Attached:
 
     @property
     def incoming(self) -> Any:
-        return self if self.link.is_receiver else None
+        return self.receive if self.link.is_receiver else None
 
     @property
     def outgoing(self) -> Any:
@@ -201,10 +201,10 @@ def register(table: LinkTable, link: Link) -> Attached:
 def test_a_registered_link_is_found_by_its_handle(table: LinkTable, session: Any) -> None:
     """Links that messages come in on and those that they go out on are kept apart."""
     incoming, outgoing = register(table, session.receiver("in")), register(table, session.sender("out"))
-    assert list(table.incoming.values()) == [incoming]
+    assert list(table.incoming.values()) == [incoming.receive]
     assert list(table.outgoing.values()) == [outgoing]
     assert table.attached_at(LOOPS.handle_of(outgoing.link._impl)) == outgoing.link
-    assert list(table.attached) == [incoming, outgoing]
+    assert list(table.attached.values()) == [incoming, outgoing]
 
 
 def test_a_link_that_we_detach_is_told_and_gone(table: LinkTable, session: Any, flushes: Flushes) -> None:
@@ -215,7 +215,7 @@ def test_a_link_that_we_detach_is_told_and_gone(table: LinkTable, session: Any, 
     link.open()
     table.detach(link, None)
     assert attached.told == [("detached", True)]
-    assert (dict(table.outgoing), list(table.attached), flushes.count) == ({}, [], 1)
+    assert (dict(table.outgoing), list(table.attached.values()), flushes.count) == ({}, [], 1)
     assert table.attached_at(LOOPS.handle_of(link._impl)) is None
     assert table.count_attach(session.sender("other")) == 2
     table.detached(link, closed=True)
@@ -239,7 +239,7 @@ def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> 
     ended, stays = register(table, session.sender("a")), register(table, other.sender("b"))
     table.end_session(session)
     assert (ended.told, stays.told) == ([("detached", False)], [])
-    assert (list(table.attached), list(table.sessions)) == ([stays], [other])
+    assert (list(table.attached.values()), list(table.sessions)) == ([stays], [other])
 
 
 def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: Any) -> None:
@@ -268,7 +268,7 @@ def test_a_lost_connection_is_told_to_every_link(table: LinkTable, session: Any)
     for tell in guarded:
         tell()
     assert [link.told for link in links] == [["lost"]] * 3
-    assert (dict(table.outgoing), list(table.attached), table.is_waiting) == ({}, [], False)
+    assert (dict(table.outgoing), list(table.attached.values()), table.is_waiting) == ({}, [], False)
 
 
 def test_links_that_wait_are_told_of_room_once(table: LinkTable, session: Any) -> None:

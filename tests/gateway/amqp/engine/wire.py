@@ -14,7 +14,7 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.input import EventPump, IncomingTransfers
-from gateway.amqp.engine.link_table import LinkTable, Receiving, Sending
+from gateway.amqp.engine.link_table import LinkTable, Sending
 from gateway.amqp.engine.loops import Loops
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, TRANSACTIONAL, describe_condition, push
 from gateway.amqp.engine.output import OutgoingTransfers
@@ -47,8 +47,8 @@ class Incoming:
         self.transfers.expect_batches(lambda tag: tag.startswith(b"batch"), self._batch)
 
     @property
-    def incoming(self) -> Receiving:
-        return self.transfers
+    def incoming(self) -> Callable[[], None]:
+        return self.transfers.receive
 
     @property
     def outgoing(self) -> Sending | None:
@@ -117,7 +117,7 @@ class Outgoing:
         )
 
     @property
-    def incoming(self) -> Receiving | None:
+    def incoming(self) -> Callable[[], None] | None:
         return None
 
     @property
