@@ -42,6 +42,9 @@ class Kind(IntEnum):
     WEBSOCKET = 4
     """WebSocket messages that have come in part."""
 
+    PAGES = 5
+    """Pages of history that were read for receivers which take nothing just now."""
+
 
 KINDS: Final = tuple(kind.name.lower() for kind in Kind)
 """Their names, in order."""
@@ -136,6 +139,12 @@ class Account:
         settles nothing gets no more, and is not closed for it.
         """
         return max((self.limit_bytes // 2 - self.held[Kind.UNSETTLED]) // DELIVERY_BYTES, 0)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so much more is within the bounds of the connection, of its user, and of all together."""
+        return self.held_bytes + size_bytes <= self.limit_bytes and all(
+            each.held_bytes + size_bytes <= each.limit_bytes for each in self._sums
+        )
 
     def held_by_all(self, kind: Kind) -> int:
         """What all accounts hold of a kind."""

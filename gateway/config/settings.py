@@ -166,7 +166,7 @@ class Limits:
     """Messages read from disk at once. Below a few hundred the cost per page shows; above, the first message
     waits."""
 
-    read_page_bytes: Bytes = 4 * 2**20
+    read_page_bytes: Bytes = 2**20
     """Bytes of message read from disk at once, at least one message. Keeps a page of large messages from
     filling the memory."""
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gateway.core.errors import Refused
 from gateway.core.model import Row
+from gateway.ledger import Account
 
 
 class ClientIdentity(Protocol):
@@ -91,3 +92,11 @@ class ConsumerLink(Protocol):
 
     def refuse(self, refused: Refused) -> None:
         """Detach with an error."""
+
+
+class LogLink(ConsumerLink, Protocol):
+    """A link that a reader of the log has, or a browser: nothing is taken away by it."""
+
+    @property
+    def account(self) -> Account:
+        """What its connection makes the gateway hold."""

@@ -20,7 +20,7 @@ from gateway.core.model import Row
 from gateway.core.replay.reading import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.core.settlements import PendingSettlement
-from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.clients import ConsumerLink, LogLink
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
 from gateway.vpn.state import VpnState
@@ -250,7 +250,7 @@ class Streams:
     def read(
         self,
         endpoint: Endpoint,
-        client: ConsumerLink,
+        client: LogLink,
         resolved: Resolved,
         *,
         epoch: int | None = None,

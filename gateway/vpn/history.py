@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from gateway.core.broker import Broker
 from gateway.core.erasing import with_markers
 from gateway.core.message_cache import MessageCache
-from gateway.core.model import ID, Columns, Row
+from gateway.core.model import CONTENT_OF, ID, Columns, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from gateway.vpn.runtime import ArchiveReads, Runtime
@@ -489,6 +489,9 @@ class LogSource:
         self._wake: Callable[[BaseException | None], None] | None = wake
         self._page: LogPage | None = None
         self._index = 0
+        self._sized: LogPage | None = None
+        """The page whose contents have ``_page_bytes``."""
+        self._page_bytes = 0
         self._next: Future[TimedPage] | None = None
         self._read_seconds = 0.0
         self._waits = False
@@ -551,19 +554,30 @@ class LogSource:
             self._next = Future()
             self._next.set_result((_with_markers(page, markers), taken))
 
+    @property
+    def held_bytes(self) -> int:
+        """
+        The contents of the page that was read and not taken, and of the one ahead, which is taken to be as large.
+        """
+        page = self._page
+        if page is not None and self._sized is not page:
+            sizes = map(len, map(CONTENT_OF, page.rows)) if page.columns is None else page.columns.sizes
+            self._sized, self._page_bytes = page, sum(sizes)
+        return self._page_bytes * ((page is not None) + (self._next is not None))
+
     def let_go(self) -> None:
         """Nothing is wanted for a while: what was read and not taken is read again."""
         if self._waits:
             return  # It is told of that page, and can say so again.
         if self._next is not None:
             self._next.cancel()
-        self._page = self._next = None
+        self._page = self._next = self._sized = self._columns = None
 
     def close(self) -> None:
         """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
         if self._next is not None:
             self._next.cancel()
-        self._wake = self._page = self._next = self._columns = None
+        self._wake = self._page = self._next = self._sized = self._columns = None
 
     def spent_reading(self) -> float:
         """Seconds of a processor that pages took which have arrived since this was asked last."""
@@ -575,7 +589,7 @@ class LogSource:
         start = self._index
         stop = start + limit
         if stop >= len(rows):
-            self._page = None
+            self._page = self._sized = None
             self.position = page.position
             part = rows[start:] if start else rows
         else:

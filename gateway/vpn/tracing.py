@@ -22,7 +22,7 @@ from amqp_ext.message.fields import LOOKED_AT, NEEDLE, TraceContext, context_of,
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
-from gateway.vpn.clients import ClientIdentity, ConsumerLink
+from gateway.vpn.clients import ClientIdentity, LogLink
 
 MOST_A_SECOND: Final = 1_000
 """Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
@@ -382,8 +382,9 @@ class TracedLink:
         destination: What is looked at.
     """
 
-    def __init__(self, link: ConsumerLink, tracing: MessageTracing, operation: str, destination: str) -> None:
+    def __init__(self, link: LogLink, tracing: MessageTracing, operation: str, destination: str) -> None:
         self._link = link
+        self.account = link.account
         self._read = tracing.read
         self._operation = operation
         self._destination = destination[:MOST_CHARACTERS]

@@ -81,6 +81,8 @@ class SqliteReader(PooledReader):
         super().__init__(path.stem, options, largest_bytes, indexed)
         self._path = path
         self._open: list[apsw.Connection] = []
+        self._fitting = options.page_rows
+        """How many messages the bytes of a page had room for last."""
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -214,6 +216,7 @@ class SqliteReader(PooledReader):
         if self.largest_bytes * limit <= self._page_bytes:
             rows, is_cut, found = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit and not is_cut, found
+        limit = min(limit, self._fitting * 2)  # lengths of more than may fit would be looked at in vain
         connection = self._connection
         connection.execute("begin")  # both statements see the same rows
         try:
@@ -226,6 +229,8 @@ class SqliteReader(PooledReader):
             )
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
             fitting = min(max(fitting, 1), len(lengths))
+            if fitting < len(lengths) or fitting == limit:
+                self._fitting = fitting
             rows, is_cut, found = self._rows(columns, query, values, fitting)
         finally:
             if connection.in_transaction:  # an I/O error has ended it

@@ -7,13 +7,16 @@ told.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -291,6 +294,40 @@ def test_answers_that_nobody_reads_are_bounded_however_much_comes_at_once(start:
             wait_until(lambda: bystander.count > 50, "others are served")
         assert gateway.resident_bytes() - before < ONE_PEER
     assert gateway.mistakes() == []
+
+
+def test_readers_over_http_that_never_read_hold_a_piece_each(start: Start) -> None:
+    """Twenty streams of large messages hold no page once they have stalled; it is read again for who reads."""
+    gateway = start()
+    admin = urlsplit(gateway.ready["admin"])
+    ask = f"GET /v1/log?from=beginning HTTP/1.1\r\nHost: {admin.netloc}\r\nAccept: text/event-stream\r\n\r\n"
+
+    def held(kind: str) -> float:
+        text = httpx.get(f"{gateway.ready['admin']}/metrics", **PLAIN_HTTP).text
+        found = re.search(rf'^rewind_held_bytes\{{kind="{kind}"\}} (.+)$', text, re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
+    with Peer.opened(gateway.address) as publisher, ExitStack() as stack:
+        publisher.attach_sender("topic://held")
+        publisher.publish_all([b"x" * 20_000] * 2_000)
+        held("pages")  # whoever asks first has what answers loaded
+        before = gateway.peak_bytes()
+        readers = [
+            stack.enter_context(socket.create_connection((admin.hostname or "", admin.port or 0)))
+            for _ in range(20)
+        ]
+        for reader in readers:
+            reader.sendall(ask.encode())
+        wait_until(lambda: held("unsettled") >= 20 * 200_000, "each has a piece")
+        wait_until(lambda: held("pages") == 0, "no page is kept")
+        assert held("unsettled") < 20 * 600_000
+        assert gateway.peak_bytes() - before < 96 * MEGABYTE
+        readers[0].settimeout(10)
+        answer = b""
+        while b"\nid: 2000\n" not in answer[-100_000:]:
+            answer += readers[0].recv(1_000_000)
+        assert [int(i) for i in re.findall(rb"\nid: ([0-9]+)\n", answer)][-2_000:] == list(range(1, 2_001))
 
 
 def test_a_flood_of_attaches_has_nobody_wait_long(start: Start) -> None:

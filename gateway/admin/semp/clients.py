@@ -34,6 +34,7 @@ class _Client(InVpn):
     heldUnsettledBytes: int
     heldLinkBytes: int
     heldWebSocketBytes: int
+    heldPageBytes: int
 
 
 class _Link(TypedDict):
@@ -148,6 +149,7 @@ def _client(client: ClientConnection, vpn: str) -> _Client:
         "heldUnsettledBytes": held[Kind.UNSETTLED],
         "heldLinkBytes": held[Kind.LINKS],
         "heldWebSocketBytes": held[Kind.WEBSOCKET],
+        "heldPageBytes": held[Kind.PAGES],
     }
 
 

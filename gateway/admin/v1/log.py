@@ -206,6 +206,7 @@ class LogStream:
         clock: Clock,
     ) -> None:
         self.client = client
+        self.account = client.account
         self.sent = 0
         """Messages."""
         self._form = form
@@ -217,6 +218,8 @@ class LogStream:
         self._seconds = clock.seconds
         self._pieces: list[bytes] = []
         self._size = 0
+        self._unsent = 0
+        """Bytes of the piece that was written last: the socket may not have taken them yet."""
         self._messages = 0
         self._last_id = 0
         self._row_bytes = 1
@@ -256,9 +259,8 @@ class LogStream:
         self.sent += len(rows)
         self.client.sent = self.sent
         self._spent += self._seconds() - began
-        account = self.client.account
-        account.holds(Kind.UNSETTLED, self._size)
-        if account.is_over:
+        self.account.holds(Kind.UNSETTLED, self._unsent + self._size)
+        if self.account.is_over:
             self.refuse(
                 Refused(
                     ErrorCode.RESOURCE_LIMIT, "a message is larger than a client may have (connection_bytes)"
@@ -306,11 +308,12 @@ class LogStream:
                 self._pieces.clear()
                 self._messages = 0
                 await _write(send, piece)
+                self._unsent = len(piece)
                 del piece
                 # Written, or the socket's buffer has it: the loop's next turn is for others.
                 await asyncio.sleep(0)
                 self._size, self._spent = 0, 0.0
-                self.client.account.holds(Kind.UNSETTLED, 0)
+                self.account.holds(Kind.UNSETTLED, self._unsent)
                 if not self._is_over:
                     feed.run()
                     await self._rest()

@@ -41,6 +41,7 @@ class ReaderLink(SendingLink):
         settles: Deliveries go out settled. Event Hubs' clients settle none, and ask for unsettled ones all the same.
 
     Attributes:
+        account: What its connection makes the gateway hold.
         lease: What it has on the temporary queue that it browses, or of the group it is one of.
     """
 
@@ -48,6 +49,7 @@ class ReaderLink(SendingLink):
 
     def __init__(self, link: Link, client: Client, splicer: Splicer, *, settles: bool = False) -> None:
         super().__init__(link, client, splicer, settles=settles, default_outcome=Outcome(ACCEPTED))
+        self.account = client.links.account
         self.lease: Lease | None = None
         self._feed: Feed | None = None
         self._max_unsettled = client.limits.max_unsettled_per_flow

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
@@ -23,9 +24,11 @@ from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import Row
 from gateway.core.replay.reading import LogCursor, Pacer, topic_matcher
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.clients import ConsumerLink
+from gateway.ledger import Kind
+from gateway.vpn.clients import LogLink
 from gateway.vpn.feeds.browse_feed import BrowseFeed
 from gateway.vpn.history import LogSource
+from gateway.vpn.runtime import Runtime
 from gateway.vpn.state import VpnState
 from gateway.vpn.tracing import TracedLink
 from gateway.vpn.turns import RowsAtOnce, WaitingTurn
@@ -35,6 +38,58 @@ NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
 SHORTEST_WAIT = 0.001
 """Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
+
+STALLED_SECONDS: Final = 0.25
+"""How long a page is kept for a link that takes nothing: most go on within milliseconds."""
+
+STALLED_BYTES: Final = 128 * 1024 * 1024
+"""What is kept at most for all such links of a Message VPN, however short they have been so."""
+
+
+class StalledFeeds:
+    """
+    Feeds whose links take nothing just now, with the pages of history that were read for them.
+
+    What is kept is entered in the accounts of their connections, and only where these have room for it. Whoever goes on
+    later has it read again: who reads nothing holds nothing, however many they are.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._seconds = runtime.clock.seconds
+        self._loop = runtime.loop
+        self._held: dict[LogFeed, tuple[float, int]] = {}
+        """Until when its pages are kept, and their bytes; who has stalled for the longest is first."""
+        self._held_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, feed: LogFeed, size_bytes: int) -> None:
+        """Its link takes nothing; so much was read for it and not taken."""
+        if not feed.account.has_room(size_bytes):
+            feed.let_go()
+            return
+        feed.account.hold(Kind.PAGES, size_bytes)
+        self._held[feed] = self._seconds() + STALLED_SECONDS, size_bytes
+        self._held_bytes += size_bytes
+        while self._held_bytes > STALLED_BYTES:
+            next(iter(self._held)).let_go()
+        if self._timer is None and self._held:
+            self._timer = self._loop.call_later(STALLED_SECONDS, self._look)
+
+    def remove(self, feed: LogFeed) -> None:
+        """It goes on, or has let go of its pages."""
+        _, size_bytes = self._held.pop(feed, (0.0, 0))
+        if size_bytes:
+            feed.account.hold(Kind.PAGES, -size_bytes)
+            self._held_bytes -= size_bytes
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._seconds()
+        for feed, (until, _) in list(self._held.items()):
+            if until > now:
+                self._timer = self._loop.call_later(until - now, self._look)
+                return
+            feed.let_go()
 
 
 class LogFeed:
@@ -50,7 +105,7 @@ class LogFeed:
         self,
         readers: Readers,
         cursor: LogCursor,
-        client: ConsumerLink,
+        client: LogLink,
         patterns: tuple[str, ...],
         pacer: Pacer | None,
         *,
@@ -58,12 +113,15 @@ class LogFeed:
     ) -> None:
         state = readers.state
         self.cursor = cursor
+        self.account = client.account
+        """Of its link's connection."""
         self._link = client
         self._patterns = patterns
         self.is_short = False
         """Since its start was resolved rules of retention took messages out that it was to read."""
         self._readers = readers
         self._waiting = readers.waiting
+        self._stalled = readers.stalled
         self._cache = state.cache
         self._counters = state.counters
         self._pace = state.pace
@@ -118,6 +176,7 @@ class LogFeed:
         """Send while the link takes it and the log has more. Called when credit, room or messages for it came."""
         if self._closed or self._turn is not None:
             return
+        self._stalled.remove(self)
         if self.is_short:
             self._refuse_rest(self.position)
             return
@@ -158,6 +217,7 @@ class LogFeed:
         while not cursor.is_finished or self._due_later:
             room = link.room()
             if room <= 0:
+                self._stall()
                 return max(left, 1)
             if self._due_later:
                 if not self._send_due(room):
@@ -199,6 +259,16 @@ class LogFeed:
         link.finish()
         return max(left, 1)
 
+    def _stall(self) -> None:
+        size_bytes = self._source.held_bytes
+        if size_bytes:
+            self._stalled.add(self, size_bytes)
+
+    def let_go(self) -> None:
+        """Its link takes nothing: what was read for it is read again once it does."""
+        self._stalled.remove(self)
+        self._source.let_go()
+
     def _wait_for_news(self) -> None:
         """All there is was sent: it is live, and nobody need look at it until something is for it."""
         self.cursor.offer((), self._source.position, self._cache.next_id, 0)
@@ -210,6 +280,7 @@ class LogFeed:
         """Send nothing any more, and hold no link for it."""
         self._closed = True
         self._is_waiting = False
+        self._stalled.remove(self)
         self._source.close()
         self._due_later = []
         if self._turn is not None:
@@ -391,6 +462,7 @@ class Readers:
         self.log_feeds: dict[LogFeed, None] = {}
         """Links that read the log, or a stream."""
         self.waiting = WaitingReaders(state.cache.next_id)
+        self.stalled = StalledFeeds(state.runtime)
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         """By the endpoint's name; of those that have any."""
 
@@ -398,7 +470,7 @@ class Readers:
         self,
         resolved: Resolved,
         patterns: Sequence[str],
-        client: ConsumerLink,
+        client: LogLink,
         selects: Callable[[Row], bool] | None = None,
         pacer: Pacer | None = None,
         *,
@@ -430,7 +502,7 @@ class Readers:
         return feed
 
     def browse(
-        self, endpoint: Endpoint, client: ConsumerLink, selects: Callable[[Row], bool] | None
+        self, endpoint: Endpoint, client: LogLink, selects: Callable[[Row], bool] | None
     ) -> BrowseFeed:
         """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
         state = self.state

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import HELD, Row
+from gateway.ledger import Ledger
 from gateway.vpn.feeds.log_feed import LogFeed
 from tests.gateway.core.machines.model import Content, is_expired, matches
 
 if TYPE_CHECKING:
     from tests.gateway.core.machines.world import World
+
+FEW_PAGES = 1_500
+"""Bytes that a log reader's connection may hold: room for the pages of one that stalls, now and then."""
 
 
 class Consumer:
@@ -162,6 +166,7 @@ class LogConsumer:
         self, world: World, patterns: Sequence[str], first: int, last: int | None, *, is_live: bool
     ) -> None:
         self._world = world
+        self.account = Ledger(1_000_000, 1_000_000).open(FEW_PAGES, lambda bound: None)
         self._patterns = patterns
         self._first = first
         self._last = last

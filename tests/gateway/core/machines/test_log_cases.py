@@ -86,7 +86,11 @@ def test_a_reader_is_told_of_what_leaves_between_its_start_and_its_first_message
     for topic, is_told in (("a/x", True), ("b/x", False)):
         told: list[Refused] = []
         link: Any = SimpleNamespace(
-            client=SimpleNamespace(user=""), room=lambda: 9, nothing_to_send=lambda: None, refuse=told.append
+            client=SimpleNamespace(user=""),
+            account=None,
+            room=lambda: 9,
+            nothing_to_send=lambda: None,
+            refuse=told.append,
         )
         feed = world.vpn.readers.read_log(found[0], (topic,), link)
         world.on_loop(feed.run)

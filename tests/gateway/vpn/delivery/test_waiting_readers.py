@@ -12,7 +12,8 @@ import pytest
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.feeds.log_feed import LogFeed
+from gateway.ledger import Kind, Ledger
+from gateway.vpn.feeds.log_feed import STALLED_SECONDS, LogFeed
 from gateway.vpn.turns import HistoryPace
 from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
@@ -25,7 +26,8 @@ class Link:
 
     client: Any = SimpleNamespace(user="ann")
 
-    def __init__(self, credit: int = ENOUGH) -> None:
+    def __init__(self, credit: int = ENOUGH, limit_bytes: int = 1_000_000) -> None:
+        self.account = Ledger(1_000_000, 1_000_000).open(limit_bytes, lambda bound: None)
         self.credit = credit
         self.looks = 0
         self.received: list[int] = []
@@ -374,3 +376,60 @@ def test_readers_that_left_are_forgotten(vpn: Vpn) -> None:
     vpn.world.on_loop(other.close)
     assert not waiting._groups
     assert len(waiting._index) == 0
+
+
+def stalled(vpn: Vpn, *links: Link) -> list[LogFeed]:
+    """Readers of history whose links have taken three messages of twenty, and take nothing now."""
+    feeds = [vpn.read(link, "a") for link in links]
+    for link in links:
+        link.credit = 0
+    for _ in range(20):
+        vpn.publish("a")
+    for link, feed in zip(links, feeds, strict=True):
+        link.credit = 3
+        vpn.run(feed)
+        while vpn.world.reader.waiting:
+            vpn.world.reader.read(len(vpn.world.reader.waiting))
+            vpn.world.loop.run()
+    assert [len(link.received) for link in links] == [3] * len(links)
+    return feeds
+
+
+def test_a_page_is_kept_for_a_link_that_stalls_for_a_moment(forgetful: Vpn) -> None:
+    """It is in its connection's account until the link goes on, and is not read again."""
+    link = Link()
+    (feed,) = stalled(forgetful, link)
+    forgetful.count_pages()
+    assert link.account.held[Kind.PAGES] > 0
+    link.credit = 5
+    forgetful.run(feed)
+    assert (len(link.received), forgetful.pages) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "seconds"), [(1_000_000, STALLED_SECONDS), (1, 0.0)], ids=["for long", "without room"]
+)
+def test_a_link_that_stalls_holds_no_page(forgetful: Vpn, limit_bytes: int, seconds: float) -> None:
+    """Nor does one for whose page its account has no room. What was let go of is read again, and nothing is missed."""
+    link = Link(limit_bytes=limit_bytes)
+    (feed,) = stalled(forgetful, link)
+    forgetful.world.loop.advance(seconds)
+    forgetful.count_pages()
+    assert (link.account.held[Kind.PAGES], feed.position) == (0, link.received[-1] + 1)
+    link.credit = ENOUGH
+    forgetful.run(feed)
+    forgetful.world.settle_down()
+    assert link.received == list(range(link.received[0], forgetful.next_id))
+    assert forgetful.pages > 0
+    assert link.account.held[Kind.PAGES] == 0
+
+
+def test_all_links_that_stall_hold_a_bounded_amount(forgetful: Vpn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound the one that has stalled for the longest lets go; one that leaves holds nothing."""
+    alone, *links = [Link() for _ in range(4)]
+    stalled(forgetful, alone)
+    monkeypatch.setattr("gateway.vpn.feeds.log_feed.STALLED_BYTES", alone.account.held[Kind.PAGES] * 5 // 2)
+    feeds = stalled(forgetful, *links)
+    assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, True, True]
+    forgetful.world.on_loop(feeds[1].close)
+    assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, False, True]

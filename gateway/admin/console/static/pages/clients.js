@@ -96,6 +96,7 @@ function Client({ vpn, id }) {
             ["Unsettled deliveries", words.size(client.heldUnsettledBytes)],
             ["Links", words.size(client.heldLinkBytes)],
             ["WebSocket", words.size(client.heldWebSocketBytes)],
+            ["Pages of history", words.size(client.heldPageBytes)],
           ]}
         />
       <//>
