@@ -292,6 +292,12 @@ def relation(compare: Callable[[Any, Any], bool], kinds: frozenset[str] | None) 
     return relate
 
 
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether values can be compared: they are of one kind, or both are numbers."""
+    kind, their = kind_of[type(one)], kind_of[type(other)]
+    return kind is their or (kind in NUMBERS and their in NUMBERS)
+
+
 def comparing_steps(value: Any) -> int:
     """What comparing a value may take, in steps of some 100 ns; 0 for all that most messages have."""
     if isinstance(value, str | bytes):
@@ -420,7 +426,7 @@ class _Compiler:
                 return within(*(self.compile(each, self._ordered) for each in (operand, low, high)))
             case In(operand=operand, choices=choices):
                 values = [self.compile(choice, _ANYTHING) for choice in choices]
-                return _membership(self.compile(operand, _ANYTHING), values)
+                return self._membership(self.compile(operand, _ANYTHING), values)
             case Like():
                 return self._likeness(node)
             case IsNull(operand=operand):
@@ -484,19 +490,58 @@ class _Compiler:
             pattern = compile_like(node.pattern, node.escape)
         except ValueError as error:
             raise SelectorError(str(error), node.start) from None
-        # No string: JMS brokers take that for a comparison of unlike types, RabbitMQ for unknown.
-        unlike = None if self._syntax is Syntax.SQL else False
         matches, steps = pattern.matches, pattern.steps
+
+        def evaluate(message: SelectorMessage) -> bool | None:
+            value = operand(message)
+            # "identifier has a String value" (section 3.8.1.1): of any other neither LIKE nor NOT LIKE is true.
+            if not isinstance(value, str):
+                return None
+            if len(value) > FREE_SIZE and not message.spend(steps(value)):
+                return None
+            return matches(value)
+
+        return evaluate
+
+    def _membership(self, operand: Evaluator, choices: list[Evaluator]) -> Evaluator:
+        """
+        ``a IN (b, c)`` is ``a = b OR a = c`` (section 3.8.1.1).
+
+        JMS has IN for strings alone, and of a value that is like none of the choices neither IN nor NOT IN is true.
+        """
+        texts = frozenset(
+            choice.value
+            for choice in choices
+            if isinstance(choice, _Constant) and isinstance(choice.value, str)
+        )
+        others = [
+            choice
+            for choice in choices
+            if not (isinstance(choice, _Constant) and isinstance(choice.value, str))
+        ]
+        needs_like = self._syntax is Syntax.JMS
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)
             if value is None:
                 return None
-            if not isinstance(value, str):
-                return unlike
-            if len(value) > FREE_SIZE and not message.spend(steps(value)):
-                return None
-            return matches(value)
+            is_string = isinstance(value, str)
+            if is_string and value in texts:
+                return True
+            is_like = (is_string and bool(texts)) or not needs_like
+            result: bool | None = False
+            for choice in others:
+                other = choice(message)
+                if (cost := comparing_steps(value)) and not message.spend(min(cost, comparing_steps(other))):
+                    result = None
+                    continue
+                equal = _equal(value, other)
+                if equal:
+                    return True
+                if equal is None:
+                    result = None
+                is_like = is_like or _are_alike(value, other)
+            return result if is_like else None
 
         return evaluate
 
@@ -606,37 +651,6 @@ def _equals_string(operand: Evaluator, text: str) -> Evaluator:
     def evaluate(message: SelectorMessage) -> bool | None:
         value = operand(message)
         return None if value is None else bool(value == text)
-
-    return evaluate
-
-
-def _membership(operand: Evaluator, choices: list[Evaluator]) -> Evaluator:
-    """``a IN (b, c)`` is ``a = b OR a = c`` (section 3.8.1.1)."""
-    texts = frozenset(
-        choice.value for choice in choices if isinstance(choice, _Constant) and isinstance(choice.value, str)
-    )
-    others = [
-        choice for choice in choices if not (isinstance(choice, _Constant) and isinstance(choice.value, str))
-    ]
-
-    def evaluate(message: SelectorMessage) -> bool | None:
-        value = operand(message)
-        if value is None:
-            return None
-        if texts and isinstance(value, str) and value in texts:
-            return True
-        result: bool | None = False
-        for choice in others:
-            other = choice(message)
-            if (cost := comparing_steps(value)) and not message.spend(min(cost, comparing_steps(other))):
-                result = None
-                continue
-            equal = _equal(value, other)
-            if equal:
-                return True
-            if equal is None:
-                result = None
-        return result
 
     return evaluate
 
