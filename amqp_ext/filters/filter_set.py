@@ -108,6 +108,15 @@ class Filters:
     unknown: tuple[Symbol, ...] = ()
     wants_stream_offset: bool = False
 
+    @property
+    def selection(self) -> str:
+        """What is asked of messages, as a text: equal for those who ask for the same. Empty where nothing is asked."""
+        maps = [
+            sorted(each.items(), key=repr) for each in (self.properties, self.application_properties) if each
+        ]
+        texts = [text for text in (self.selector, self.sql) if text]
+        return "; ".join([*texts, *map(repr, maps), *map(repr, self.message_filters)])
+
 
 def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     """

@@ -24,7 +24,7 @@ from amqp_ext.replay_start import (
 )
 from amqp_ext.terminus_fields import Lifetime
 from gateway.amqp.attach.attach import AttachRequest, LinkSetup, SourceInPlace, reply_to_source
-from gateway.amqp.attach.subscriptions import Subscription, endpoint_for, kept_endpoint
+from gateway.amqp.attach.subscriptions import Subscription, endpoint_for, kept_endpoint, told_apart
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ReaderGroups
 from gateway.amqp.engine.link_table import AttachedLink
@@ -58,12 +58,14 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         Refused: Its source is no good, is not there, or may not be consumed from.
     """
     # Both are read before anything is made for it.
-    _ = request.capabilities, request.filters
+    _ = request.capabilities
     subscription = Subscription(
         request.name,
         request.capabilities,
         client.identity.peer_container,
         is_durable=request.never_expires or not request.address,
+        selector=told_apart(request.filters.selection),
+        no_local=client.origin if request.filters.no_local else "",
     )
     if request.is_dynamic:
         client.require_active()
@@ -158,8 +160,7 @@ def _topic(
     start: ReplayStart | None,
 ) -> LinkSetup:
     """A durable topic endpoint, or a temporary one, subscribed to the topic."""
-    no_local = client.origin if request.filters.no_local else ""
-    endpoint, lease = endpoint_for(client, subscription, pattern, no_local=no_local)
+    endpoint, lease = endpoint_for(client, subscription, pattern)
     node = ConsumedNode(
         endpoint, request.address, lease, is_made=True, sees_to_no_local=not subscription.is_shared
     )

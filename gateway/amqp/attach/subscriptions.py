@@ -20,8 +20,10 @@ names are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volat
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.amqp.client import Client
@@ -30,6 +32,9 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.endpoints import Endpoints
+
+MOST_CHARACTERS: Final = 200
+"""Of a selector that is kept as it is: a peer may make thousands of subscriptions, with selectors of many kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Subscription:
     """The client's."""
     is_durable: bool
     """It is to be kept when its link is gone (or the source has no address, and what is kept is meant)."""
+    selector: str
+    """What its consumer wants, as ``told_apart`` says it; empty for all."""
+    no_local: str
+    """The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of no effect on
+    a shared one, which has many subscribers."""
 
     @property
     def is_shared(self) -> bool:
@@ -72,36 +82,39 @@ class Subscription:
         return name if "global" in capabilities else f"{name}|{self.container_id}"
 
 
-def endpoint_for(
-    client: Client, subscription: Subscription, pattern: str, *, no_local: str
-) -> tuple[Endpoint, Lease | None]:
+def told_apart(selection: str) -> str:
+    """A selector, to be kept of a subscription and compared: short ones as they are, of others a digest is enough."""
+    if len(selection) <= MOST_CHARACTERS:
+        return selection
+    return f"sha256:{hashlib.sha256(selection.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def endpoint_for(client: Client, subscription: Subscription, pattern: str) -> tuple[Endpoint, Lease | None]:
     """
     The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
     that it is committed.
 
     Args:
         client: Who subscribes; that this one may have what is there was seen to, but for temporary ones.
-        no_local: The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of
-            no effect on a shared one, which has many subscribers.
 
     Raises:
         Refused: INVALID_FIELD, the pattern is none; PRECONDITION_FAILED, the name is a queue's or the subscription is
             shared and is not asked for so, or the other way round; RESOURCE_LOCKED, it has a consumer of another
-            pattern.
+            pattern, or selector.
     """
     try:
         TopicPattern.parse(pattern)
     except TopicSyntaxError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    is_shared, name = subscription.is_shared, subscription.durable_name
+    name = subscription.durable_name
     if name is not None:
-        endpoint = _durable(client, name, pattern, is_shared=is_shared)
-        if not is_shared and not endpoint.flows:
-            client.vpn.endpoints.set_no_local(endpoint, no_local)
+        endpoint = _durable(client, name, subscription, pattern)
+        if not subscription.is_shared and not endpoint.flows:
+            client.vpn.endpoints.set_no_local(endpoint, subscription.no_local)
         return endpoint, None
-    if is_shared:
+    if subscription.is_shared:
         return _temporary_shared(client, subscription, pattern)
-    owned = make_topic_endpoint(client.owner, [pattern], no_local=no_local)
+    owned = make_topic_endpoint(client.owner, [pattern], no_local=subscription.no_local)
     return owned.endpoint, owned
 
 
@@ -122,8 +135,8 @@ def _temporary_shared(
     return found, SharedEndpoint(client.owner, found, name)
 
 
-def _durable(client: Client, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
-    endpoints = client.vpn.endpoints
+def _durable(client: Client, name: str, subscription: Subscription, pattern: str) -> Endpoint:
+    endpoints, is_shared = client.vpn.endpoints, subscription.is_shared
     found = endpoints.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
         raise Refused(
@@ -134,19 +147,35 @@ def _durable(client: Client, name: str, pattern: str, *, is_shared: bool) -> End
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"the subscription {name!r} is {kind}; attach to it as that"
         )
-    if found is not None and list(found.subscriptions) != [pattern]:
+    if found is not None and _is_another(found, subscription, pattern):
         if found.flows:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED, f"topic endpoint {name!r} has a consumer of another subscription"
             )
-        # A changed subscription is a new one under the same name (JMS 2.0 section 8.3.3).
+        # It is a new one under the same name: what the old one had kept is dropped, with its replays.
         endpoints.delete(found)
         found = None
     if found is None:
         exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
-        settings = EndpointSettings(exclusive=exclusive, owner=client.authorization.owner_name)
+        settings = EndpointSettings(
+            exclusive=exclusive, owner=client.authorization.owner_name, selector=subscription.selector
+        )
         found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
     return found
+
+
+def _is_another(found: Endpoint, subscription: Subscription, pattern: str) -> bool:
+    """
+    Whether a subscription was made with another topic or selector, or another wish for its own messages (Jakarta
+    Messaging 3.1 section 8.3.3). Of one that an administrator made the topic alone is known.
+    """
+    if list(found.subscriptions) != [pattern]:
+        return True
+    kept = found.settings
+    if kept.selector is None:
+        return False
+    is_local = subscription.is_shared or bool(kept.no_local) is bool(subscription.no_local)
+    return kept.selector != subscription.selector or not is_local
 
 
 def kept_endpoint(endpoints: Endpoints, subscription: Subscription) -> Endpoint:

@@ -14,14 +14,18 @@ from proton import Terminus
 from amqp_ext.codec import Symbol, UInt
 from gateway.app import Gateway
 from gateway.config import Queue, ReplayLog, Vpn
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.vpn.runtime import SystemClock
 from gateway.vpn.upkeep import expiry
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Received, numbered, refusal, texts
 from tests.support.frames import ATTACH, DETACH, attach_frame, frame
-from tests.support.messages import data
+from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway
+
+SELECTOR = "apache.org:selector-filter:string"
+NO_LOCAL = "apache.org:no-local-filter:list"
 
 # --- temporary topic endpoints ------------------------------------------------------------------------------------
 
@@ -149,6 +153,76 @@ def test_a_changed_subscription_begins_anew(gateway: RunningGateway, client: Cli
     client.sender("topic://a").send_all([data("old")])
     assert texts(receiver.drain()) == ["new"]
     assert gateway.subscriptions("mine") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_new"),
+    [
+        ({SELECTOR: "n > 1"}, {SELECTOR: "n > 1"}, False),
+        ({SELECTOR: "n > 1"}, {SELECTOR: "n > 2"}, True),
+        ({SELECTOR: "n > 1"}, {}, True),
+        ({}, {SELECTOR: "n > 1"}, True),
+        ({}, {NO_LOCAL: []}, True),
+        ({SELECTOR: f"n IN ({', '.join(map(str, range(200)))})"}, {SELECTOR: "n > 1"}, True),
+    ],
+    ids=["the same", "another", "none any more", "one now", "not its own any more", "a long one before"],
+)
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+def test_another_selector_is_another_subscription(
+    gateway: RunningGateway,
+    connect: Connect,
+    first: dict[str, Any],
+    second: dict[str, Any],
+    *,
+    is_new: bool,
+    is_shared: bool,
+) -> None:
+    """
+    What the old one had kept is dropped (Jakarta Messaging 3.1, 8.3.3 and 8.3.4), also after a restart. No-local says
+    nothing of a shared one.
+    """
+    options: dict[str, Any] = {"name": "mine", "durable": True, "credit": 10}
+    if is_shared:
+        options["capabilities"] = ["topic", "shared", "global"]
+    client = connect(gateway)
+    client.receiver("topic://a", filters=first, **options).detach()
+    client.sender("topic://a").send_all([section(APPLICATION_PROPERTIES, {"n": 5}) + data("kept")])
+    client.close()
+    gateway.restart()
+    receiver = connect(gateway).receiver("topic://a", filters=second, **options)
+    connect(gateway).sender("topic://a").send_all([section(APPLICATION_PROPERTIES, {"n": 5}) + data("new")])
+    is_new = is_new and not (is_shared and NO_LOCAL in second)
+    expected = ["new"] if is_new else ["kept", "new"]
+    assert texts(receiver.take(len(expected))) == expected
+
+
+def test_nobody_takes_a_subscription_from_its_consumers_by_another_selector(client: Client) -> None:
+    """While one of its consumers is there, another selector is refused; a bad one changes nothing either."""
+    options: dict[str, Any] = {"durable": True, "capabilities": ["topic", "shared"], "credit": 10}
+    there = client.receiver("topic://a", name="mine", filters={SELECTOR: "n > 1"}, **options)
+    refused = refusal(client.receiver, "topic://a", name="mine|2", filters={SELECTOR: "n > 2"}, **options)
+    assert refused.name == "amqp:resource-locked"
+    there.detach()
+    client.sender("topic://a").send_all([section(APPLICATION_PROPERTIES, {"n": 5}) + data("kept")])
+    refused = refusal(client.receiver, "topic://a", name="mine", filters={SELECTOR: "n >"}, **options)
+    assert refused.name == "amqp:invalid-field"
+    again = client.receiver("topic://a", name="mine", filters={SELECTOR: "n > 1"}, **options)
+    assert texts(again.take(1)) == ["kept"]
+
+
+def test_a_subscription_of_which_no_selector_is_known_keeps_what_it_has(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """One that an administrator made is not made anew for who comes with a selector."""
+
+    def make(running: Gateway) -> None:
+        settings = EndpointSettings(exclusive=Exclusivity.REFUSE)
+        running.vpns["default"].endpoints.create("mine", EndpointKind.TOPIC_ENDPOINT, settings, ["a"])
+
+    gateway.call(make)
+    client.sender("topic://a").send_all([section(APPLICATION_PROPERTIES, {"n": 5}) + data("kept")])
+    receiver = client.receiver("topic://a", name="mine", durable=True, filters={SELECTOR: "n > 1"}, credit=10)
+    assert texts(receiver.take(1)) == ["kept"]
 
 
 def test_a_durable_endpoint_has_one_consumer(gateway: RunningGateway, connect: Connect) -> None:
