@@ -42,10 +42,12 @@ class AttachedTermini:
     Attributes:
         default_outcome: Of the source; None where it says none.
         bad: What is wrong with them; None where they are as they may be.
+        null: Those of ``source`` and ``target`` that are null.
     """
 
     default_outcome: Outcome | None = None
     bad: BadTerminus | None = None
+    null: tuple[str, ...] = ()
 
 
 def _is_string(value: Any) -> bool:
@@ -115,14 +117,15 @@ def read_termini(source: Any, target: Any) -> AttachedTermini:
         bad = _bad(numbered(terminus))
         if bad is not None:
             return AttachedTermini(bad=bad)
+    null = tuple(name for name, terminus in (("source", source), ("target", target)) if terminus is None)
     said = numbered(source)
     if not isinstance(said, Described) or said.descriptor != SOURCE or len(said.value) <= _DEFAULT_OUTCOME:
-        return AttachedTermini()
+        return AttachedTermini(null=null)
     outcome = said.value[_DEFAULT_OUTCOME]
     if outcome is None:
-        return AttachedTermini()
+        return AttachedTermini(null=null)
     try:
-        return AttachedTermini(default_outcome=read_outcome(outcome))
+        return AttachedTermini(default_outcome=read_outcome(outcome), null=null)
     except OutcomeError as error:
         return AttachedTermini(
             bad=BadTerminus(INVALID_FIELD, "default-outcome", f"the default-outcome of the source: {error}")

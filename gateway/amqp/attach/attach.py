@@ -141,6 +141,12 @@ def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
     bad = request.termini.bad
     if bad is not None:
         raise Refused(code_of(bad.condition), bad.text, field=Symbol(bad.field))
+    side = "source" if request.publishes else "target"
+    if side in request.termini.null and not request.is_for_coordinator:
+        # Without a terminus at one of its ends there is no link (section 2.6.3).
+        raise Refused(
+            ErrorCode.INVALID_FIELD, f"a link has a {side}, and this attach has none", field=Symbol(side)
+        )
     address = request.address or ""
     if address and request.is_dynamic:
         # Sections 3.5.3 and 3.5.4: it could mean either.

@@ -248,8 +248,8 @@ def by_symbol(name: str, fields: list[Any], payload: bytes = b"") -> bytes:
 def test_performatives_and_states_may_be_described_by_symbols(opened: Opened) -> None:
     """All that a peer says of a message, from the attach to the outcome, and the session that it says it on."""
     peer = opened()
-    target = Described(Symbol("amqp:target:list"), ["queue://q"])
-    peer.send(by_symbol("attach", ["s", UInt(0), False, None, None, None, target, None, None, UInt(0)]))
+    ends = [Described(Symbol("amqp:source:list"), []), Described(Symbol("amqp:target:list"), ["queue://q"])]
+    peer.send(by_symbol("attach", ["s", UInt(0), False, None, None, *ends, None, None, UInt(0)]))
     peer.skip_to(FLOW)
     for number in range(2):
         peer.send(by_symbol("transfer", [UInt(0), UInt(number), b"t", UInt(0), False], data(b"%d" % number)))

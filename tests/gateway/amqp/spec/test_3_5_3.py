@@ -351,3 +351,32 @@ def test_a_source_that_is_no_list(opened: Opened) -> None:
     peer.send(frame(ATTACH, ["n", UInt(0), True, None, None, Described(ULong(0x28), {})]))
     peer.skip_to(ATTACH)
     assert error_of(peer.skip_to(DETACH))[0] == DECODE_ERROR
+
+
+@pytest.mark.parametrize("receiver", [True, False])
+def test_a_link_without_the_peer_s_own_end_is_refused(opened: Opened, receiver: bool) -> None:
+    """2.6.3: where a receiver's target, or a sender's source, is null, so is our side, and the link is detached."""
+    peer = opened()
+    there = Described(ULong(0x28 if receiver else 0x29), ["queue://q"])
+    ends = [there, None] if receiver else [None, there]
+    peer.send(frame(ATTACH, ["n", UInt(0), receiver, None, None, *ends, None, None, UInt(0)]))
+    answer = peer.skip_to(ATTACH)
+    assert (answer.field(5), answer.field(6)) == (None, None)
+    refused = peer.skip_to(DETACH, never=END)
+    assert error_of(refused)[0] == INVALID_FIELD
+    assert refused.field(2).value[2] == {Symbol("field"): "target" if receiver else "source"}
+    peer.attach(1, target=["queue://q"])
+
+
+def test_received_is_no_outcome(open_peer: Open) -> None:
+    """3.4.1: the delivery stays unsettled, later ones go on, and it may be accepted."""
+    peer = open_peer()
+    for number, body in enumerate((b"one", b"two")):
+        publish(peer, body, number=number)
+    delivery = receive(peer, 1, None).field(1)
+    peer.send(frame(DISPOSITION, [True, UInt(delivery), None, False, outcome(0x23, UInt(0), ULong(0))]))
+    peer.send(frame(0x13, [*FLOW_STATE, UInt(1), UInt(1), UInt(1)]))
+    assert body_of(peer.skip_to(TRANSFER).payload) == b"two"
+    peer.send(frame(DISPOSITION, [True, UInt(delivery), None, False, outcome(ACCEPTED)]))
+    told = peer.skip_to(DISPOSITION)
+    assert (told.field(1), told.field(4).descriptor) == (delivery, ACCEPTED)
