@@ -1,20 +1,40 @@
-"""The pace of a replay, with a clock of the test's own."""
+"""Replays: where they start, what is searched for, and how they proceed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.effects import DropReplayRecords, SaveReplayRecord
+from amqp_ext.codec import Char, Float, Short, Symbol, ULong
+from amqp_ext.message.fields import readings, traces
+from amqp_ext.message.sections import MessageView, bare_offset
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import (
+    NAME_CHARACTERS,
+    Missing,
+    ReplayStart,
+    StartKind,
+    Until,
+    UntilKind,
+    parse_text,
+)
+from gateway.core.broker import Broker
+from gateway.core.effects import DeletePoint, DropReplayRecords, SavePoint, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import COPY, ENDPOINT, ReplayRecord, Row
+from gateway.core.log import LogPolicy
+from gateway.core.model import COPY, ENDPOINT, LogState, Point, ReplayRecord, Row
 from gateway.core.replay.reading import CATCH_UP_MS, SHORTEST_WAIT_MS, Pacer
 from gateway.core.replay.records import ReplayRecords
+from gateway.core.replay.search import TEXT_CHARACTERS, PageWork, Search, indexed_text, search_for
+from gateway.core.replay.starts import LogFacts, Resolved, resolve
 from gateway.core.replay.states import (
     TRANSITIONS,
     Replay,
@@ -23,10 +43,375 @@ from gateway.core.replay.states import (
     ReplayTotals,
     state_diagram,
 )
+from tests.support.messages import annotated, data, row, trade
+from tests.support.refusals import refused
+
+# --- Starts at points and at messages that were searched for --------------------------------------------------------
+
+NOW_MS = 1_800_000_000_000
+POINT = Point("eod", 15, NOW_MS - 5_000, NOW_MS - 4_000)
+FACTS = LogFacts(True, 7, first_id=10, next_id=20, floor_ms=0, points={"eod": POINT})
+
+
+class FakeProbe:
+    """A log that holds ids 10 to 19, one a second."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        raise AssertionError("nobody asked for a date")
+
+    def time_of(self, message_id: int) -> int | None:
+        return NOW_MS - (20 - message_id) * 1_000 if 10 <= message_id < 20 else None
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        raise AssertionError("nobody asked for the last one")
+
+
+END_OF_7, END_OF_8 = (Until(UntilKind.ID, ReplayId(generation, 15)) for generation in (7, 8))
+TRIMMED = replace(FACTS, first_id=16)
+BOTH = ("message-id:m-1", "match:tradeId = 'T-1'")
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "found", "modifiers", "expected"),
+    [
+        # A replay ends with the message whose id was named.
+        ("#12", FACTS, None, {"until": END_OF_7}, Resolved(12, 15, NOW_MS - 8_000)),
+        # A point is the first id behind it; where nothing came, that is live, and it is good while that is there.
+        ("point:eod", FACTS, None, {}, Resolved(15, None, NOW_MS - 5_000)),
+        ("point:eod", replace(FACTS, next_id=15), None, {}, Resolved(15, None, None, is_live=True)),
+        ("point:eod", replace(FACTS, first_id=15), None, {}, Resolved(15, None, NOW_MS - 5_000)),
+        # With missing=clamp what is not there is the beginning: nothing that came after it is missed.
+        ("point:eod", TRIMMED, None, {"missing": Missing.CLAMP}, Resolved(16, None, NOW_MS - 4_000)),
+        *((text, FACTS, None, {"missing": Missing.CLAMP}, Resolved(10, None, NOW_MS - 10_000)) for text in BOTH),
+        # A message that was found is the first one.
+        *((text, FACTS, 12, {}, Resolved(12, None, NOW_MS - 8_000)) for text in BOTH),
+    ],
+)  # fmt: skip
+def test_where_a_replay_starts_and_ends(
+    text: str, facts: LogFacts, found: int | None, modifiers: dict[str, Any], expected: Resolved
+) -> None:
+    assert (
+        resolve(replace(parse_text(text), **modifiers), facts, FakeProbe(), NOW_MS, None, found) == expected
+    )
+
+
+UNAVAILABLE = ErrorCode.START_MESSAGE_UNAVAILABLE
+EMPTY = replace(FACTS, first_id=20)
+OFF = replace(FACTS, enabled=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "found", "modifiers", "code", "said"),
+    [
+        # The id of another generation's message is no end, clamped or not: here it is some other message's.
+        *(("#12", FACTS, None, {"until": END_OF_8, "missing": how}, ErrorCode.LOG_MODIFIED, "") for how in Missing),
+        # A point that the log no longer reaches back to: its id, its time, and where the log begins.
+        (
+            "point:eod", TRIMMED, None, {}, UNAVAILABLE,
+            "point 'eod' was trimmed: it stands at id 15 (2027-01-15T07:59:55.000Z), and the log begins at id 16",
+        ),
+        # A name that no point has is no place at all, even with missing=clamp.
+        *(("point:oed", FACTS, None, {"missing": how}, UNAVAILABLE, "no point named 'oed'") for how in Missing),
+        # What was not found, or was trimmed while the search went on, is named, with what there is.
+        *((text, FACTS, found, {}, UNAVAILABLE, text) for text in BOTH for found in (None, 9)),
+        *((text, FACTS, found, {}, UNAVAILABLE, "ids 10 to 19") for text in BOTH for found in (None, 9)),
+        *((text, EMPTY, None, {}, UNAVAILABLE, "is empty; the next message is 20") for text in ("#5", BOTH[1])),
+        # Who asks for a time before the log learns, as a date that is a start, from when on the log is whole.
+        (
+            "2026-01-02T03:04:05Z", replace(FACTS, floor_ms=NOW_MS), None, {}, ErrorCode.START_TIME_NOT_AVAILABLE,
+            "which is whole from 2027-01-15T08:00:00.000Z on",
+        ),
+        # With the replay log off, and meant for another making of the log, each start is refused before anything else.
+        *((text, OFF, None, {}, ErrorCode.REPLAY_DISABLED, "") for text in ("point:eod", *BOTH)),
+        *((text, FACTS, None, {"generation": 8}, ErrorCode.LOG_MODIFIED, "") for text in ("point:eod", *BOTH)),
+    ],
+)  # fmt: skip
+def test_where_none_can_start_or_end(
+    text: str, facts: LogFacts, found: int | None, modifiers: dict[str, Any], code: ErrorCode, said: str
+) -> None:
+    with refused(code) as caught:
+        resolve(replace(parse_text(text), **modifiers), facts, FakeProbe(), NOW_MS, None, found)
+    assert said in caught.value.text
+    assert caught.value.text.endswith(said) or facts is not EMPTY
+
+
+@pytest.mark.parametrize(
+    ("selector", "position"),
+    [("tradeId =", 10), ("tradeId = 'T' AND", 18), ("5 > 'x'", 5), ("properties.foo = 1", 1)],
+)
+def test_a_bad_selector_is_refused_with_its_position(selector: str, position: int) -> None:
+    """A selector that is none is an unknown start, and the text says at which character."""
+    with refused(ErrorCode.UNKNOWN_START) as caught:
+        search_for(ReplayStart(StartKind.MATCH, selector), None)
+    assert caught.value.text.endswith(f"at character {position} of the selector")
+
+
+@pytest.mark.parametrize("text", ["beginning", "live", "last", "10m", "#12", "point:eod"])
+def test_other_starts_need_no_search(text: str) -> None:
+    """Only a message-id and a selector are searched for."""
+    assert search_for(parse_text(text), None) is None
+
+
+# --- points in the broker -----------------------------------------------------------------------------------------
+def a_broker(**policy: Any) -> Broker:
+    log = LogState(generation=7, first_id=1, next_id=5, last_time_ms=0, floor_ms=0)
+    return Broker(log, LogPolicy(**policy), window=10, create_queues=True)
+
+
+def test_a_point_made_now_is_behind_everything_published() -> None:
+    """A point made now stands behind messages that are on their way into the store, too."""
+    broker = a_broker()
+    broker.publications.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
+    point, effects = broker.points.create("now", None, None, NOW_MS)
+    assert point == Point("now", 8, NOW_MS, NOW_MS)
+    assert effects == [SavePoint(point)]
+
+
+def test_a_points_name_is_taken_once() -> None:
+    """A second point of the same name is refused, until the first one's deletion is committed."""
+    broker = a_broker()
+    first, _ = broker.points.create("eod", 2, 1, NOW_MS)
+    with refused(ErrorCode.ALREADY_EXISTS):
+        broker.points.create("eod", 3, 1, NOW_MS)
+    assert broker.points.delete("eod") == (first, [DeletePoint("eod")])
+    with refused(ErrorCode.ALREADY_EXISTS):
+        broker.points.create("eod", 3, 1, NOW_MS)
+    broker.points.deleted(first)
+    assert broker.points.create("eod", 3, 1, NOW_MS)[0].position == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        *(
+            (name, ErrorCode.INVALID_FIELD)
+            for name in ("", "  ", "a\nb", "\ud800", "x" * (NAME_CHARACTERS + 1))
+        ),
+        ("eod", ErrorCode.REPLAY_DISABLED),
+    ],
+)
+def test_a_points_name_can_be_read_and_its_log_too(name: str, code: ErrorCode) -> None:
+    """A name that is blank, too long, or has characters that cannot be seen is refused; so is any with the log off."""
+    with refused(code):
+        a_broker(reads=code is ErrorCode.INVALID_FIELD).points.create(name, None, None, NOW_MS)
+
+
+def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
+    with refused(ErrorCode.NOT_FOUND):
+        a_broker().points.delete("eod")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A search knows a message when it sees it, and what it says of such messages beforehand is true of every one.
+
+A_UUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+
+def by_id(text: str) -> Search:
+    found = search_for(ReplayStart(StartKind.MESSAGE_ID, text), None)
+    assert found is not None
+    return found
+
+
+def by_selector(text: str) -> Search:
+    found = search_for(ReplayStart(StartKind.MATCH, text), None)
+    assert found is not None
+    return found
+
+
+def view(content: bytes) -> MessageView:
+    return MessageView(content, bare_offset(content))
+
+
+# --- message-ids as texts -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("order-1", {"order-1"}),
+        ("42", {"42", 42, b"\x42"}),
+        ("042", {"042"}),
+        ("18446744073709551615", {"18446744073709551615", 2**64 - 1, bytes.fromhex("18446744073709551615")}),
+        ("18446744073709551616", {"18446744073709551616", bytes.fromhex("18446744073709551616")}),
+        ("01234567-89AB-cdef-0123-456789abcdef", {"01234567-89AB-cdef-0123-456789abcdef", A_UUID}),
+        ("BeeF", {"BeeF", b"\xbe\xef"}),
+        ("ID:AMQP_ULONG:42", {"ID:AMQP_ULONG:42", 42}),
+        ("ID:AMQP_UUID:01234567-89ab-cdef-0123-456789abcdef", {f"ID:AMQP_UUID:{A_UUID}", A_UUID}),
+        ("ID:AMQP_BINARY:00FF", {"ID:AMQP_BINARY:00FF", b"\x00\xff"}),
+        ("ID:AMQP_ULONG:no", {"ID:AMQP_ULONG:no"}),
+        ("\u0664\u0662", {"\u0664\u0662"}),  # digits to Python, and to nobody else here
+    ],
+)
+def test_a_text_stands_for_ids_of_every_type_that_has_its_form(text: str, ids: set[Any]) -> None:
+    """A text is the string itself, and a ulong, uuid or binary where it is written as one."""
+    assert readings(text) == ids
+
+
+@pytest.mark.parametrize(
+    "one", ["m-1", ULong(0), ULong(7), ULong(300), ULong(2**64 - 1), A_UUID, b"\x00\x01"]
+)
+def test_an_id_is_found_by_its_text(one: Any) -> None:
+    """Each AMQP type of message-id is found by its text form, and by no other text."""
+    text = one.hex() if isinstance(one, bytes) else str(one)
+    message = row(1, trade(message_id=one))
+    assert by_id(text).takes(message)
+    assert not by_id(text + "0").takes(message)
+
+
+@given(st.text(min_size=1) | st.integers(0, 2**64 - 1).map(str) | st.uuids().map(str), st.data())
+def test_an_ids_bytes_stand_in_its_message(text: str, draw: st.DataObject) -> None:
+    """Whatever a text stands for, every message with such an id holds one of the traces, or there are none."""
+    ids = readings(text)
+    one = draw.draw(st.sampled_from(sorted(ids, key=repr)))
+    content = trade(message_id=ULong(one) if isinstance(one, int) else one)
+    assert by_id(text).accepts(view(content))
+    needles = traces(ids)
+    assert not needles or any(needle in content for needle in needles)
+
+
+# --- what is said beforehand --------------------------------------------------------------------------------------
+texts = st.sampled_from(
+    ["5", "5.0", "true", "a", "é", "T-1", "T-1" * 60, "x" * TEXT_CHARACTERS, "ID:AMQP_ULONG:5"]
+)
+values = st.one_of(
+    texts,
+    texts.filter(str.isascii).map(Symbol),
+    st.sampled_from(["a", "é", "5"]).map(Char),
+    st.booleans(),
+    st.sampled_from([0, 5, -5, 2**53, 2**53 + 1, 2**63 - 1]),
+    st.sampled_from([Short(5), ULong(5), Float(5.0), Float(0.1)]),
+    st.sampled_from([0.0, -0.0, 5.0, 0.1, 2.0**53, float("inf"), float("nan")]),
+    st.sampled_from([None, b"5", A_UUID]),
+)
+literals = st.one_of(
+    texts.map(lambda text: f"'{text}'"),
+    st.sampled_from(["5", "-5", "0", "5.0", "0.1", "TRUE", "FALSE", "9007199254740992", "9007199254740993"]),
+)
+names = st.sampled_from(
+    [
+        "tradeId",
+        "subject",
+        "JMSType",
+        "JMSMessageID",
+        "JMSCorrelationID",
+        "properties.message_id",
+        "properties.group_id",
+        "amqp.correlation_id",
+        "m.note",
+    ]
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> bytes:
+    identity = st.sampled_from([None, "a", "T-1", "ID:AMQP_ULONG:5", ULong(5), A_UUID, b"5"])
+    content = trade(
+        "body",
+        {"tradeId": draw(values), "subject": draw(values)},
+        message_id=draw(identity),
+        correlation_id=draw(identity),
+        subject=draw(st.none() | texts),
+        group_id=draw(st.none() | texts),
+    )
+    return annotated(content, note=draw(values))
+
+
+@given(
+    messages(),
+    names,
+    literals,
+    st.sampled_from(["{} = {}", "{1} = {0}", "({} = {}) AND tradeId IS NOT NULL"]),
+)
+def test_what_a_search_says_beforehand_is_true(content: bytes, name: str, literal: str, form: str) -> None:
+    """Every message that a selector matches is indexed under the search's texts, and holds one of its needles."""
+    search = by_selector(form.format(name, literal))
+    message = view(content)
+    if search.accepts(message):
+        for key in search.keys:
+            assert indexed_text(message, key.name) in key.texts
+        assert not search.needles or any(needle in content for needle in search.needles)
+
+
+@pytest.mark.parametrize(
+    ("selector", "keys"),
+    [
+        ("tradeId = 'T-1'", ["tradeId"]),
+        ("'T-1' = tradeId", ["tradeId"]),
+        ("tradeId = 'T-1' AND size > 5", ["tradeId"]),
+        ("tradeId = 'T-1' AND JMSType = 'trade'", ["tradeId", "subject"]),
+        ("JMSMessageID = 'ID:1'", ["message-id"]),
+        ("JMSMessageID = 'ID:AMQP_ULONG:1'", []),
+        ("JMSXGroupID = 'g'", ["group-id"]),
+        ("JMSCorrelationID = 'c'", ["correlation-id"]),
+        ("subject = 's'", []),  # an application property of that name, which no index can be of
+        ("size = 5", ["size"]),
+        ("size = 5.0", []),
+        ("size = 9007199254740993", []),
+        ("tradeId <> 'T-1'", []),
+        ("tradeId = 'T-1' OR tradeId = 'T-2'", []),
+        ("tradeId LIKE 'T%'", []),
+        ("NOT (tradeId = 'T-1')", []),
+        ("header.priority = 4", []),
+    ],
+)
+def test_which_selectors_an_index_can_serve(selector: str, keys: list[str]) -> None:
+    """An equality with a text or a whole number, alone or joined with AND, can be looked up; nothing else can."""
+    assert [key.name for key in by_selector(selector).keys] == keys
+
+
+def test_the_longest_text_is_looked_for() -> None:
+    """Of several texts that must stand in a message the longest is its needle: it is the rarest."""
+    assert by_selector("side = 'buy' AND tradeId = 'T-1000'").needles == (b"T-1000",)
+    assert by_selector("size = 5").needles == ()
+    assert by_selector("JMSMessageID = 'ID:1'").needles == ()
+    assert by_selector("flag = 'é'").needles == ()
+
+
+# --- what a search does not take ----------------------------------------------------------------------------------
+def test_a_message_on_another_topic_is_not_taken() -> None:
+    """A search looks at the topics that will be replayed, so that the first message delivered is the one it found."""
+    search = search_for(ReplayStart(StartKind.MESSAGE_ID, "m-1"), "a".__eq__)
+    assert search is not None
+    assert search.takes(row(1, trade(message_id="m-1"), "a"))
+    assert not search.takes(row(1, trade(message_id="m-1"), "b"))
+
+
+def test_a_message_that_is_not_in_the_log_is_not_taken() -> None:
+    """A message that only an endpoint holds is no start: a replay would not deliver it."""
+    assert not by_id("m-1").takes(row(1, trade(message_id="m-1"), held=1))
+
+
+def test_a_message_that_cannot_be_read_is_not_taken() -> None:
+    """A malformed section is no match, and neither ends the search nor is indexed."""
+    broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09m" + data("")
+    assert not by_id("m").takes((1, 0, "t", 0, 0, None, broken))
+    assert indexed_text(MessageView(broken, 0), "message-id") is None
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------
+def test_a_page_of_costly_messages_is_soon_over() -> None:
+    """What asking takes is counted: a few costly messages are a page, and thousands of usual ones."""
+    search = by_selector("x LIKE '%a_c%'")
+    costly, usual = PageWork(), PageWork()
+    for number in range(1, 11):
+        assert not search.takes(row(number, trade(properties={"x": "ab" * 20_000})), costly)
+    assert costly.is_over
+    assert costly.unknown == 0
+    for number in range(1, 1_001):
+        search.takes(row(number, trade(properties={"x": "ab"})), usual)
+    assert not usual.is_over
+
+
+def test_what_takes_too_long_is_not_found_and_counted() -> None:
+    """A message of which the selector is unknown is none that was searched for, and the search knows how many were."""
+    work = PageWork()
+    assert not by_selector("x LIKE '%a_b%'").takes(row(1, trade(properties={"x": "ab" * 200_000})), work)
+    assert work.unknown == 1
+
 
 # --- The pace of a replay, with a clock of the test's own -----------------------------------------------------------
 
 
+# --- The pace of a replay, with a clock of the test's own -----------------------------------------------------------
 def rows(*times_ms: int) -> list[Row]:
     return [(number, time_ms, "a", 0, 0, None, b"") for number, time_ms in enumerate(times_ms, 1)]
 
@@ -108,12 +493,11 @@ def test_speed_and_rate_hold_together() -> None:
 
 
 # --- Records of replays ---------------------------------------------------------------------------------------------
-
-NOW_MS = 1_700_000_000_123
+STARTED_MS = 1_700_000_000_123
 
 
 def asked(name: str = "", kind: str = ENDPOINT, requester: str = "ops") -> ReplayRecord:
-    return ReplayRecord(0, name, kind, requester, started_ms=NOW_MS)
+    return ReplayRecord(0, name, kind, requester, started_ms=STARTED_MS)
 
 
 def test_a_name_is_made_of_who_asked_and_when() -> None:
@@ -148,7 +532,7 @@ def test_the_oldest_that_ended_go_past_the_bound() -> None:
     assert effects == [SaveReplayRecord(second)]
     third, effects = records.begin(asked("third"))
     assert effects == [SaveReplayRecord(third)]
-    ended = replace(second, state="complete", ended_ms=NOW_MS)
+    ended = replace(second, state="complete", ended_ms=STARTED_MS)
     assert records.put(ended) == [SaveReplayRecord(ended), DropReplayRecords((second.number,))]
     assert list(records) == [first, third]
     assert records.put(ended) == []
@@ -172,7 +556,6 @@ def test_a_record_comes_back_from_its_text() -> None:
 
 
 # --- The states of an endpoint's replay -----------------------------------------------------------------------------
-
 PAGE = Path(__file__).parents[4] / "docs" / "explanation" / "replay-states.md"
 
 
