@@ -17,13 +17,12 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import uvloop
 
 from gateway import sockets
-from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container, Guest
 from gateway.amqp.copy_publisher import CopyPublisher
@@ -46,14 +45,17 @@ from gateway.logging import log_keys
 from gateway.logging.lines import configure as configure_logging
 from gateway.tls import TlsError
 from gateway.users import Users
+from gateway.vpn.clients import ClientConnection
 from gateway.vpn.hosted import MessageVpns, OpenArchive, VpnPorts
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.runtime import Clock, Tuning
-from gateway.vpn.tracing import SpanExport
 from store.data_folder import DataFolder
 from store.errors import StoreError
 from store.following import FollowableStores
 from store.ports import Archive, StoreOptions, Stores
+
+if TYPE_CHECKING:
+    from gateway.otlp import OtlpExport  # it comes with an extra
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
@@ -88,7 +90,7 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
     return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
 
 
-def open_telemetry(settings: Telemetry | None) -> SpanExport | None:
+def open_telemetry(settings: Telemetry | None) -> OtlpExport | None:
     """
     What sends spans; None where that is off.
 
@@ -145,7 +147,7 @@ class Gateway:
         self._container: Container | None = None
         self._admin_server: AdminServer | None = None
         self._reloading = asyncio.Lock()
-        self._spans: SpanExport | None = None
+        self._spans: OtlpExport | None = None
 
     async def start(self) -> None:
         """

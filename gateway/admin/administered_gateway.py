@@ -17,26 +17,8 @@ from gateway.config import Limits, Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
-from gateway.vpn.clients import ClientIdentity, LinkState
+from gateway.vpn.clients import ClientConnection, LinkState
 from gateway.vpn.hosted import MessageVpns
-
-
-class ClientConnection(ClientIdentity, Protocol):
-    """A client's connection, as an administrator sees it."""
-
-    def link_states(self) -> list[LinkState]:
-        """What its attached links are like now."""
-
-    @property
-    def account(self) -> Account:
-        """What it makes the gateway hold."""
-
-    @property
-    def vpn_name(self) -> str | None:
-        """The Message VPN that the client opened; None before it did."""
-
-    def stop(self, refused: Refused) -> None:
-        """Detach every link and close, with an error."""
 
 
 class AdministeredGateway(Protocol):

@@ -163,7 +163,7 @@ async def _seen_replay(request: Request, administrator: _Administrator, vpn: Nam
 async def _requested_replay(request: Request, administrator: Administrator, vpn: str, name: Any) -> None:
     """About a replay that the user asked for here, or about any."""
     if isinstance(name, str) and not administrator.is_anyone:
-        found = resources_of(request).administration(vpn).vpn.broker.replay_records.find(name)
+        found = resources_of(request).administration(vpn).vpn.broker.replay_records.by_name.get(name)
         if found is not None and found.requester == administrator.name:
             return
     await _whole_vpn(administrator)
@@ -185,7 +185,7 @@ def _require_dead_messages(administrator: Administrator, body: Any, endpoint: En
 def _found(request: Request, administrator: Administrator, vpn: str, name: str) -> Endpoint | None:
     if administrator.is_anyone:
         return None  # and what is not there is said by the operation
-    return resources_of(request).administration(vpn).vpn.endpoints.find(name)
+    return resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
 
 
 async def _topic_endpoint(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> None:
@@ -205,7 +205,7 @@ async def _require_topics(
 ) -> None:
     if administrator.is_anyone:
         return  # and what is not there is said by the operation, after what is wrong with the request
-    found = resources_of(request).administration(vpn).vpn.endpoints.find(name)
+    found = resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
     topics: list[str] = []
     if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
         topics = [*(topic for topic in found.subscriptions if not topic.startswith("!")), *more]
@@ -247,7 +247,7 @@ async def _published(
     parsed = parse_target(address)
     if administrator.is_anyone or parsed.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
         return  # and what cannot be sent to is said by the operation
-    queue = resources_of(request).administration(vpn).vpn.endpoints.find(parsed.name)
+    queue = resources_of(request).administration(vpn).vpn.endpoints.by_name.get(parsed.name)
     if parsed.kind is AddressKind.QUEUE and queue is not None and queue.settings.temporary:
         return  # whoever was told its name may reply (JMS 2.0, 6.2.2)
     administrator.require_any(

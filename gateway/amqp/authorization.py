@@ -167,7 +167,7 @@ class Authorization:
 
     def _require_replay(self, address: Address) -> None:
         """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
-        found = self._endpoints.find(address.name) if address.kind is AddressKind.QUEUE else None
+        found = self._endpoints.by_name.get(address.name) if address.kind is AddressKind.QUEUE else None
         stream = EndpointKind.STREAM
         if found is not None and found.kind is stream:
             return
@@ -185,7 +185,7 @@ class Authorization:
 
     def _require_takeover(self, name: str, pattern: str, *, is_everybodys: bool) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
-        found = self._endpoints.find(name)
+        found = self._endpoints.by_name.get(name)
         if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT:
             return
         self._require_topics(found)

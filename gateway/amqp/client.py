@@ -204,7 +204,7 @@ class Client:
         kind = address.options.get("kind")
         if kind is not None:
             return EndpointKind(kind)
-        is_made = self.spoken.queues_are_streams and self.vpn.endpoints.find(address.name) is None
+        is_made = self.spoken.queues_are_streams and self.vpn.endpoints.by_name.get(address.name) is None
         return EndpointKind.STREAM if is_made else None
 
     def queue_at(self, address: Address) -> Endpoint:

@@ -55,7 +55,7 @@ class Administration:
         Raises:
             Refused: NOT_FOUND, there is none of these kinds.
         """
-        endpoint = self.vpn.endpoints.find(name)
+        endpoint = self.vpn.endpoints.by_name.get(name)
         if endpoint is None or endpoint.kind not in kinds:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no {kinds[0].value} {name!r}")
         return endpoint

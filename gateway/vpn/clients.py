@@ -50,6 +50,24 @@ class LinkState(NamedTuple):
     """Messages that went over it."""
 
 
+class ClientConnection(ClientIdentity, Protocol):
+    """A client's connection, as its Message VPN and an administrator see it."""
+
+    def link_states(self) -> list[LinkState]:
+        """What its attached links are like now."""
+
+    @property
+    def account(self) -> Account:
+        """What it makes the gateway hold."""
+
+    @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN that the client opened; None before it did."""
+
+    def stop(self, refused: Refused) -> None:
+        """Detach every link and close, with an error."""
+
+
 class PublisherLink(Protocol):
     """A link that messages came in on."""
 

@@ -43,6 +43,7 @@ class Endpoints:
         self._place = state.store.place
         self._settings = state.settings
         self._broker = state.broker
+        self.by_name: Mapping[str, Endpoint] = state.broker.endpoints
         self._committer = state.committer
         self._feeds = feeds
         self._consumers = consumers
@@ -56,10 +57,6 @@ class Endpoints:
 
     def __len__(self) -> int:
         return len(self._broker.endpoints)
-
-    def find(self, name: str) -> Endpoint | None:
-        """The endpoint of this name, whatever its kind; None when there is none."""
-        return self._broker.endpoints.get(name)
 
     def is_there(self, endpoint: Endpoint) -> bool:
         """Whether this very endpoint was not deleted meanwhile."""
@@ -277,7 +274,7 @@ class Endpoints:
             StoreError: It would cost messages, or bring dead ones back for ever.
         """
         for name, queue in queues.items():
-            found = self.find(name)
+            found = self.by_name.get(name)
             if found is None or found.kind.value == queue.kind:
                 continue
             if found.kind is EndpointKind.TOPIC_ENDPOINT:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -37,6 +37,7 @@ from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import CacheBudget
 from gateway.logging import log_keys
+from gateway.vpn.clients import ClientConnection
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import EndableLoop, OpenedStore, WaitingVpn
@@ -64,17 +65,6 @@ Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
 log = structlog.get_logger()
 
 _NAME: TypeAdapter[str] = TypeAdapter(VpnName)
-
-
-class Connected(Protocol):
-    """A client's connection."""
-
-    @property
-    def vpn_name(self) -> str | None:
-        """The Message VPN that the client opened; None before it did."""
-
-    def stop(self, refused: Refused) -> None:
-        """Close, with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +105,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         configuration: Configuration,
         folder: Path,
         advertised: str,
-        connections: Callable[[], Iterable[Connected]],
+        connections: Callable[[], Iterable[ClientConnection]],
         ports: VpnPorts,
     ) -> None:
         self._configuration = configuration
@@ -610,7 +600,7 @@ class Departures:
         connections: Those that are open now.
     """
 
-    def __init__(self, connections: Callable[[], Iterable[Connected]]) -> None:
+    def __init__(self, connections: Callable[[], Iterable[ClientConnection]]) -> None:
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._dropping: set[asyncio.Task[None]] = set()

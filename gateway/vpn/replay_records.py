@@ -69,7 +69,7 @@ class EndpointRecords:
     def refresh(self, endpoint: Endpoint, outcome: str | None = None) -> ReplayRecord | None:
         """Bring the record of an endpoint's replay to what is so now; None where none is kept or it has ended."""
         replay = endpoint.replay
-        found = self._records.find(replay.name) if replay is not None else None
+        found = self._records.by_name.get(replay.name) if replay is not None else None
         if replay is None or found is None or found.is_ended or found.target != endpoint.name:
             return None
         record = replace(
@@ -134,7 +134,7 @@ class EndpointRecords:
         if not self._under_way and not self._unsaved:
             return
         for name in list(self._unsaved):
-            record = self._records.find(name)
+            record = self._records.by_name.get(name)
             if record is not None:
                 self._save(record)
         self._unsaved.clear()
@@ -147,7 +147,7 @@ class EndpointRecords:
     def save_progress(self, endpoint: Endpoint) -> None:
         """How far it is, if that has changed: for nobody who waits."""
         replay = endpoint.replay
-        before = self._records.find(replay.name) if replay is not None else None
+        before = self._records.by_name.get(replay.name) if replay is not None else None
         record = self.refresh(endpoint)
         if record is not None and record != before:
             self._committer.commit_when_convenient(SaveReplayRecord(record))

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from amqp_ext.message.fields import LOOKED_AT, NEEDLE, TraceContext, context_of, may_have_context
 from gateway.core.endpoint.endpoint import Endpoint
@@ -75,20 +75,6 @@ class Span(NamedTuple):
     links: tuple[TraceContext, ...] = ()
     error: str = ""
     """Why it failed; empty where it did not."""
-
-
-class SpanExport(Protocol):
-    """What sends spans to a collector, and counts them."""
-
-    exported: int
-    dropped: int
-    failed: int
-
-    def add(self, span: Span) -> None:
-        """Send it on, or drop it where there are too many. Never blocks."""
-
-    def close(self) -> None:
-        """Send what is queued, if that takes no longer than a moment. Blocks."""
 
 
 @dataclass(slots=True)

@@ -245,7 +245,7 @@ class RunningGateway:
 
 
 def _depth(vpn: MessageVpn, name: str) -> int | None:
-    endpoint = vpn.endpoints.find(name)
+    endpoint = vpn.endpoints.by_name.get(name)
     return None if endpoint is None else endpoint.depth
 
 

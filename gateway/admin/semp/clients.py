@@ -7,7 +7,6 @@ from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
-from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.operations import Tree
 from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, listed, one, resource
 from gateway.admin.semp.paging import Pages
@@ -17,7 +16,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Decision, ListedDecision
 from gateway.ledger import Kind
 from gateway.users import Users
-from gateway.vpn.clients import ClientIdentity, LinkState
+from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 
 # --- clients ----------------------------------------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ from fastapi import HTTPException, Path, Request
 from pydantic import AfterValidator
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
-from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
+from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.paging import ListingPace
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
+from gateway.vpn.clients import ClientConnection
 from gateway.vpn.role import WaitingVpn
 
 T = TypeVar("T")

@@ -210,7 +210,7 @@ class Submission:
         self._pending += len(deliveries)
         self._pending_bytes += size
         self._count()
-        if self._queue is not None and self._vpn.endpoints.find(self._queue) is None:
+        if self._queue is not None and self._vpn.endpoints.by_name.get(self._queue) is None:
             deleted = Refused(ErrorCode.RESOURCE_DELETED, f"there is no queue {self._queue!r} any more")
             self.not_stored(deliveries, deleted)
             return
@@ -307,7 +307,7 @@ def topic_of(vpn: MessageVpn, address: str) -> str:
     if parsed.kind is AddressKind.TOPIC:
         topic = vpn.publishing.check_topic(parsed.name)
         queue = queue_of_topic(topic)
-        if queue is not None and vpn.endpoints.find(queue) is None:
+        if queue is not None and vpn.endpoints.by_name.get(queue) is None:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
         return topic
     if parsed.kind is AddressKind.QUEUE:

@@ -86,7 +86,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         client.require_active()  # whose turn it is in a group, is known there
     if grouped is not None and not grouped.is_stream:
         client.authorization.require_log_of(
-            address.name, makes=client.vpn.endpoints.find(address.name) is None
+            address.name, makes=client.vpn.endpoints.by_name.get(address.name) is None
         )
     else:
         client.authorization.require_source(
@@ -116,7 +116,7 @@ def _is_read_anywhere(client: Client, address: Address) -> bool:
     """Whether a gateway that is not active may serve a source: the log, and streams that many read at once."""
     if address.kind is not AddressKind.QUEUE:
         return address.kind in (AddressKind.LOG, AddressKind.PARTITION)
-    endpoint = client.vpn.endpoints.find(address.name)
+    endpoint = client.vpn.endpoints.by_name.get(address.name)
     return (
         endpoint is not None
         and endpoint.kind is EndpointKind.STREAM
@@ -580,7 +580,7 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
     if groups is None:
         return None
     queue = replace(address, kind=AddressKind.QUEUE, position=None)
-    found = client.vpn.endpoints.find(address.name)
+    found = client.vpn.endpoints.by_name.get(address.name)
     is_stream = client.kind_of_queue(queue) is EndpointKind.STREAM
     if is_stream:
         queue = replace(queue, options={**address.options, "kind": EndpointKind.STREAM.value})

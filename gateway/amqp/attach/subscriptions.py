@@ -122,7 +122,7 @@ def _temporary_shared(
     client: Client, subscription: Subscription, pattern: str
 ) -> tuple[Endpoint, Lease | None]:
     name, endpoints = f"#P2P/SHARED/{subscription.shared_name}", client.vpn.endpoints
-    found = endpoints.find(name)
+    found = endpoints.by_name.get(name)
     if found is not None and not subscription.is_everybodys:
         client.authorization.require_owner(found)
     if found is not None and list(found.subscriptions) != [pattern]:
@@ -137,7 +137,7 @@ def _temporary_shared(
 
 def _durable(client: Client, name: str, subscription: Subscription, pattern: str) -> Endpoint:
     endpoints, is_shared = client.vpn.endpoints, subscription.is_shared
-    found = endpoints.find(name)
+    found = endpoints.by_name.get(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"{name!r} is a {found.kind.value}, not a topic endpoint"
@@ -194,7 +194,7 @@ def kept_endpoint(endpoints: Endpoints, subscription: Subscription) -> Endpoint:
     ]
     if subscription.is_shared:
         names = [subscription.shared_name]
-    found = next((endpoint for endpoint in map(endpoints.find, names) if endpoint is not None), None)
+    found = next((endpoint for endpoint in map(endpoints.by_name.get, names) if endpoint is not None), None)
     if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT or found.settings.temporary:
         raise Refused(
             ErrorCode.NOT_FOUND,

@@ -90,7 +90,7 @@ class PublisherTarget(LinkSetup):
         """Bytes of the largest message it takes: the gateway's limit, or its queue's where that is smaller."""
         largest = self._client.limits.max_message_bytes
         name = queue_of_topic(self._topic) if self._topic is not None else None
-        queue = self._client.vpn.endpoints.find(name) if name is not None else None
+        queue = self._client.vpn.endpoints.by_name.get(name) if name is not None else None
         return largest if queue is None else min(largest, queue.settings.max_message_bytes or largest)
 
     def log_values(self) -> dict[str, Any]:

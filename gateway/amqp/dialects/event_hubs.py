@@ -380,14 +380,14 @@ class Hubs:
         except AddressError as error:
             raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
         self._require(client, name, shown)
-        kind = EndpointKind.STREAM if client.vpn.endpoints.find(name) is None else None
+        kind = EndpointKind.STREAM if client.vpn.endpoints.by_name.get(name) is None else None
         found = client.vpn.endpoints.queue_for(name, kind=kind)
         await client.vpn.committer.committed()
         return found
 
     def _find(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
         self._require(client, name, shown)
-        found = client.vpn.endpoints.find(name)
+        found = client.vpn.endpoints.by_name.get(name)
         if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
             raise Refused(
                 ErrorCode.NOT_FOUND, f"there is no event hub {name!r}; the first sender or receiver makes it"

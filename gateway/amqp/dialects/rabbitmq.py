@@ -142,7 +142,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
     client.authorization.require_unlocked(command.name)
     vpn, name, arguments = client.vpn, command.name, command.arguments
     kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
-    if vpn.endpoints.find(name) is not None:
+    if vpn.endpoints.by_name.get(name) is not None:
         found = vpn.endpoints.queue_for(name, kind=kind)
         _check_same(found, arguments)
         _check_same_life(client, found, command)
@@ -154,7 +154,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
         # Where dead messages go, they are sent; and what is not there is made.
         client.authorization.require_any((Action.PUBLISH,), AddressKind.QUEUE, dead)
         client.authorization.require_unlocked(dead)
-        if vpn.endpoints.find(dead) is None:
+        if vpn.endpoints.by_name.get(dead) is None:
             _check_new(client, dead)
     settings = EndpointSettings(
         exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
@@ -218,7 +218,7 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
     client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
     client.authorization.require_unlocked(name)
     administration = Administration(client.vpn)
-    endpoint = administration.vpn.endpoints.find(name)
+    endpoint = administration.vpn.endpoints.by_name.get(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
         return Removed(0)
     exclusive = _exclusive(client, endpoint)

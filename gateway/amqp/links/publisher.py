@@ -220,7 +220,7 @@ class Publisher(BaseLink):
     def _is_without_queue(self, topic: str) -> bool:
         """The topic is that of a queue which was deleted."""
         queue = queue_of_topic(topic)
-        return queue is not None and self._endpoints.find(queue) is None
+        return queue is not None and self._endpoints.by_name.get(queue) is None
 
     def _log_denied(self, to: str, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
@@ -431,7 +431,7 @@ def _with_its_queue(client: Client, topic: str) -> str:
         Refused: NOT_FOUND.
     """
     queue = queue_of_topic(topic)
-    if queue is not None and client.vpn.endpoints.find(queue) is None:
+    if queue is not None and client.vpn.endpoints.by_name.get(queue) is None:
         raise Refused(
             ErrorCode.NOT_FOUND, f"there is no queue {queue!r}; what is sent to 'queue://{queue}' can make it"
         )

@@ -13,7 +13,7 @@ it.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -28,7 +28,7 @@ from gateway.core.effects import (
     SaveSubscription,
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
-from gateway.core.endpoint.flow import BoundFlow, Sizes, Turns, admit
+from gateway.core.endpoint.flow import BoundFlow, Sizes, admit
 from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
 from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, WHOLE, Row
@@ -71,7 +71,10 @@ class Endpoint:
     _awaits_emptied: bool = False
     """Publications were on their way when it was emptied: they are dropped when they are committed, though their route
     leads here."""
-    _turns: Turns[Endpoint] = field(init=False)
+    _turn: deque[Flow] = field(default_factory=deque)
+    """Flows that are to have their turns next."""
+    _has_preferred: bool = False
+    """Some flow has had a priority of its own since there were none."""
 
     def __post_init__(self) -> None:
         parts = self.backlog.parts
@@ -79,7 +82,6 @@ class Endpoint:
             self.ready = PriorityReadyQueues(self.window, parts)
         else:
             self.ready = ReadyQueue(self.window, parts[WHOLE])
-        self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
 
     @property
@@ -561,7 +563,7 @@ class Endpoint:
         displaced = admit(self.name, self.settings, self.flows, flow)
         self.flows[flow] = None
         self.wake()
-        self._turns.joined(flow)
+        self._has_preferred |= flow.priority != 0
         if flow.matches is not None:
             self.select(flow, flow.matches)
         return displaced
@@ -570,7 +572,7 @@ class Endpoint:
         """The flow is gone; what it had not settled is ready again, in its place."""
         if flow in self.flows:
             del self.flows[flow]
-            self._turns.left()
+            self._has_preferred &= bool(self.flows)
             self.ready.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
@@ -597,12 +599,31 @@ class Endpoint:
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
-        return self._turns.next(is_exclusive=self.settings.exclusive is not Exclusivity.NONE)
+        flows = self.flows
+        if len(flows) < 2 or self.settings.exclusive is not Exclusivity.NONE:
+            # An exclusive endpoint's first one has all the turns.
+            first = next(iter(flows), None)
+            return first if first is not None and first.is_hungry else None
+        turn, highest = self._turn, None
+        if self._has_preferred:
+            highest = max((f.priority for f in flows if f.is_hungry), default=None)
+        for _ in range(2):
+            while turn:
+                flow = turn.popleft()
+                if flow.is_hungry and flow in flows and (highest is None or flow.priority == highest):
+                    return flow
+            turn.extend(f for f in flows if f.is_hungry)
+        return None
 
     def share(self, flow: Flow) -> int:
-        """How many messages ``flow`` is given in this turn."""
-        is_exclusive = self.settings.exclusive is not Exclusivity.NONE
-        return self._turns.share(flow, self.flow_quantum, self.ready.ready, is_exclusive=is_exclusive)
+        """How many messages ``flow`` is given in this turn: hungry ones share what is ready, about."""
+        quantum = self.flow_quantum
+        if len(self.flows) < 2 or self.settings.exclusive is not Exclusivity.NONE:
+            return min(flow.demand, 2 * quantum)
+        hungry = sum(
+            1 for f in self.flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
+        )
+        return min(flow.demand, quantum, max(1, -(-self.ready.ready // hungry)))
 
 
 def expiries(

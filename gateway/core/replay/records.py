@@ -24,26 +24,22 @@ class ReplayRecords:
     def __init__(self, most: int = MOST_RECORDS) -> None:
         self.most = most
         """How many are kept; past it the oldest of those that ended go."""
-        self._by_name: dict[str, ReplayRecord] = {}
+        self.by_name: dict[str, ReplayRecord] = {}
         """In the order of their numbers."""
         self._next_number = 1
 
     def restore(self, records: Iterable[ReplayRecord]) -> None:
         """Take over what the store kept."""
         for record in sorted(records, key=lambda found: found.number):
-            self._by_name[record.name] = record
+            self.by_name[record.name] = record
             self._next_number = record.number + 1
 
     def __iter__(self) -> Iterator[ReplayRecord]:
         """The oldest first."""
-        return iter(self._by_name.values())
+        return iter(self.by_name.values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
-
-    def find(self, name: str) -> ReplayRecord | None:
-        """The record of this name, if it is kept."""
-        return self._by_name.get(name)
+        return len(self.by_name)
 
     def get(self, name: str) -> ReplayRecord:
         """
@@ -52,7 +48,7 @@ class ReplayRecords:
         Raises:
             Refused: NOT_FOUND, there is none, or none any more.
         """
-        record = self._by_name.get(name)
+        record = self.by_name.get(name)
         if record is None:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no replay named {name!r}, or its record is gone")
         return record
@@ -65,7 +61,7 @@ class ReplayRecords:
             Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
         """
         if name:
-            if check_name("a replay", name) in self._by_name:
+            if check_name("a replay", name) in self.by_name:
                 raise Refused(
                     ErrorCode.ALREADY_EXISTS,
                     f"a replay named {name!r} is on record already; name it otherwise",
@@ -76,7 +72,7 @@ class ReplayRecords:
         who = "".join(c if c.isprintable() else "?" for c in requester)[: NAME_CHARACTERS - 40] or "replay"
         made = f"{who} {when}"
         others = 1
-        while made in self._by_name:
+        while made in self.by_name:
             others += 1
             made = f"{who} {when} {others}"
         return made
@@ -94,29 +90,29 @@ class ReplayRecords:
         name = self.name_for(record.name, record.requester, record.started_ms)
         record = replace(record, number=self._next_number, name=name)
         self._next_number += 1
-        self._by_name[name] = record
+        self.by_name[name] = record
         return record, [SaveReplayRecord(record), *self._drop()]
 
     def put(self, record: ReplayRecord) -> list[Effect]:
         """A replay has got on, or has ended; nothing happens to one whose record is gone."""
-        found = self._by_name.get(record.name)
+        found = self.by_name.get(record.name)
         if found is None or found.number != record.number:
             return []
-        self._by_name[record.name] = record
+        self.by_name[record.name] = record
         effects: list[Effect] = [SaveReplayRecord(record)]
         return [*effects, *self._drop()] if record.is_ended else effects
 
     def withdraw(self, record: ReplayRecord) -> None:
         """It did not begin after all: nothing of it was stored."""
-        found = self._by_name.get(record.name)
+        found = self.by_name.get(record.name)
         if found is not None and found.number == record.number:
-            del self._by_name[record.name]
+            del self.by_name[record.name]
 
     def _drop(self) -> list[Effect]:
-        over = len(self._by_name) - self.most
+        over = len(self.by_name) - self.most
         if over <= 0:
             return []
-        oldest = [record for record in self._by_name.values() if record.is_ended][:over]
+        oldest = [record for record in self.by_name.values() if record.is_ended][:over]
         for record in oldest:
-            del self._by_name[record.name]
+            del self.by_name[record.name]
         return [DropReplayRecords(tuple(record.number for record in oldest))] if oldest else []

@@ -476,5 +476,5 @@ def check_leads_somewhere(topic: str, endpoints: Endpoints) -> None:
         Refused: NOT_FOUND.
     """
     queue = queue_of_topic(topic)
-    if queue is not None and endpoints.find(queue) is None:
+    if queue is not None and endpoints.by_name.get(queue) is None:
         raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")

@@ -227,7 +227,7 @@ class Jobs(Service):
                 ``copy`` has it.
         """
         self._check_room()
-        queue = self._endpoints.find(request.queue)
+        queue = self._endpoints.by_name.get(request.queue)
         if queue is None or queue.kind is not EndpointKind.QUEUE:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {request.queue!r}")
         if queue.flows and queue.settings.exclusive is not Exclusivity.NONE:

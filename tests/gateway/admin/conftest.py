@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
+from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.config import Settings, Vpn
 from gateway.users import Users
+from gateway.vpn.clients import ClientConnection
 from store.sqlite.check import check
 from tests.support.client import Client
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for

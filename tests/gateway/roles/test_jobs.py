@@ -24,7 +24,7 @@ def record(gateway: RunningGateway) -> ReplayRecord | None:
 
     def find(running: Any) -> ReplayRecord | None:
         vpn = running.vpns.get("default")
-        return None if vpn is None else vpn.broker.replay_records.find("copy")
+        return None if vpn is None else vpn.broker.replay_records.by_name.get("copy")
 
     return gateway.call(find)
 

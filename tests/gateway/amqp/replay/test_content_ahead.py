@@ -95,7 +95,7 @@ def test_a_selector_sees_all_of_it(gateway: RunningGateway, client: Client, larg
 def test_nobody_consumes(gateway: RunningGateway, client: Client, largest: dict[str, int]) -> None:
     """Less is put on the queue than may be by their number, and no page is kept; who comes later gets all."""
     client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
-    gateway.call(lambda running: running.vpns["default"].endpoints.find("q"))
+    gateway.call(lambda running: running.vpns["default"].endpoints.by_name.get("q"))
     client.receiver("q?replay-start=beginning").close()
     client.wait(lambda: waits(gateway), "the replay waits for a consumer")
     assert gateway.call(lambda running: running.vpns["default"].replays._pumps["q"]._source._page) is None
@@ -134,7 +134,7 @@ def test_a_start_does_not_gather_what_came_beside_a_replay(gateway: RunningGatew
 
     def kept(running: Gateway) -> tuple[int, int]:
         vpn = running.vpns["default"]
-        endpoint = vpn.endpoints.find("q")
+        endpoint = vpn.endpoints.by_name.get("q")
         assert endpoint is not None
         return vpn.replays._feeds.of(endpoint).kept.size_bytes, endpoint.depth
 
