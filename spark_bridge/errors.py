@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.archive.source import LogError, LogUnavailable
+from store.archive.errors import LogError, LogUnavailable
 
 
 class OptionError(LogError):

@@ -25,7 +25,8 @@ from spark_bridge.places.from_options import log_place, log_places
 from spark_bridge.stream import LogPartition, LogStream, settle, shares
 from spark_bridge.writer import LogStreamWriter, LogWriter
 from store.archive.columns import COLUMNS, Columns
-from store.archive.source import DataLoss, IdRange, LogError
+from store.archive.errors import DataLoss, LogError
+from store.archive.source import IdRange
 
 _TYPES = COLUMNS | {
     "enqueuedTime": "timestamp_ltz"

@@ -37,7 +37,8 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
 from spark_bridge.places.from_options import log_places
 from store.archive.columns import Columns
-from store.archive.source import ConnectionFailed, DataLoss, IdRange, LogWatch
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange, LogWatch
 
 PARTITION_IDS = 50_000
 """Ids that are worth a partition of their own: they take about as long as Spark takes for one task more, 0.1 s."""

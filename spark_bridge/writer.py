@@ -40,7 +40,7 @@ from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.options import parse
 from store.archive.columns import COLUMNS
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 
 TRIES = 6  # connections in a row that brought no row further, before the task fails
 PAUSE = 0.2  # seconds before the second of them; doubled each time

@@ -26,9 +26,9 @@ from gateway.core.model import ID, UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import segments
 from store.archive.erasures import ErasedList, Erasure, Erasures
+from store.archive.errors import LogError
 from store.archive.manifest import Manifest, Segment, State
 from store.archive.segments import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
-from store.archive.source import LogError
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage

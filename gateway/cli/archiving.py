@@ -26,8 +26,8 @@ from spark_bridge.options import Archived, Schema, parse
 from spark_bridge.places.from_options import live_log
 from store.archive import archiver
 from store.archive.archiver import Archiver, Limits
+from store.archive.errors import ArchiveError, LogError
 from store.archive.manifest import Segment
-from store.archive.source import ArchiveError, LogError
 from store.archive.storage import storage_at
 
 PROGRESS_SECONDS = 2.0

@@ -18,7 +18,7 @@ from amqp_ext.codec import Described, Symbol
 from amqp_ext.message.fields import BATCHES
 from spark_bridge.amqp_client.wire import Wire, mapping, put, refusal
 from spark_bridge.errors import Refused
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 
 CREDIT = 2_000  # messages in flight to a receiver; 1,000 to 10,000 measured alike
 WINDOW = (

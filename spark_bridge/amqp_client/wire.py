@@ -31,7 +31,7 @@ from cproton import ffi, lib
 
 from amqp_ext.codec import CodecError, Described, Symbol, decode, encode
 from spark_bridge.errors import Refused
-from store.archive.source import ConnectionFailed, LogError
+from store.archive.errors import ConnectionFailed, LogError
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
 from spark_bridge.places.log_place import LiveLog, check_stop, say, topic_filter
 from store.archive.columns import Columns
+from store.archive.errors import ArchiveError, DataLoss
 from store.archive.manifest import Manifest, Segment, State
 from store.archive.segments import Chooser, batches
-from store.archive.source import ArchiveError, DataLoss, IdRange, LogWatch
+from store.archive.source import IdRange, LogWatch
 from store.archive.storage import storage_at
 
 

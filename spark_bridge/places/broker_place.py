@@ -30,7 +30,8 @@ from spark_bridge.options import WHOLE_LOG, Selection
 from spark_bridge.places.log_place import check_end, check_stop, read_live, topic_filter
 from spark_bridge.places.stored_log import check_is_whole
 from store.archive.columns import ALL, Columns
-from store.archive.source import ConnectionFailed, DataLoss, IdRange, LogError
+from store.archive.errors import ConnectionFailed, DataLoss, LogError
+from store.archive.source import IdRange
 
 PAGE_ROWS = 4_000
 """Messages of a page, less than of a file's: a link brings them slower, and those that came wait for the others."""

@@ -60,7 +60,8 @@ from spark_bridge.places.stored_log import (
     stored_messages,
 )
 from store.archive.columns import Columns
-from store.archive.source import ConnectionFailed, IdRange
+from store.archive.errors import ConnectionFailed
+from store.archive.source import IdRange
 from store.checksum import NOT_AS_WRITTEN
 from store.postgresql.database import ESCAPE, Answer, Database, ReadConnection, Value, read_text, schema_name
 

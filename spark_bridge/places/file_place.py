@@ -55,7 +55,8 @@ from spark_bridge.places.stored_log import (
     stored_messages,
 )
 from store.archive.columns import Columns
-from store.archive.source import ConnectionFailed, IdRange
+from store.archive.errors import ConnectionFailed
+from store.archive.source import IdRange
 from store.checksum import NOT_AS_WRITTEN
 
 BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one for a moment

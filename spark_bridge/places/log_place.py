@@ -20,7 +20,8 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import OptionError
 from spark_bridge.options import WHOLE_LOG, Selection
 from store.archive.columns import Columns
-from store.archive.source import DataLoss, IdRange, LogWatch
+from store.archive.errors import DataLoss
+from store.archive.source import IdRange, LogWatch
 
 
 def topic_filter(patterns: Sequence[str]) -> TopicFilter:

@@ -29,7 +29,8 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, Selection
 from spark_bridge.places.log_place import check_stop, topic_filter
 from store.archive.columns import ALL, Columns
-from store.archive.source import DataLoss, IdRange
+from store.archive.errors import DataLoss
+from store.archive.source import IdRange
 from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, content_sum, topic_sum
 
 

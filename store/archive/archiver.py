@@ -24,18 +24,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError, LogUnavailable
 from store.archive.manifest import Manifest, Segment, State, segment_name
 from store.archive.segments import SCHEMA, SegmentWriter, batches, footer_checksum, with_envelopes
-from store.archive.source import (
-    ArchivableLog,
-    ArchiveError,
-    ConnectionFailed,
-    DataLoss,
-    IdRange,
-    LogError,
-    LogUnavailable,
-    LogWatch,
-)
+from store.archive.source import ArchivableLog, IdRange, LogWatch
 from store.archive.storage import ArchiveStorage, Step, no_step
 
 LOOK_SECONDS = 0.2  # between two looks at the end of the log

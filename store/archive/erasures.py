@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME, NO_BODY, erased
 from amqp_ext.message.sections import bare_offset
-from store.archive.source import ArchiveError
+from store.archive.errors import ArchiveError
 from store.archive.storage import ArchiveStorage
 
 FOLDER: Final = "_erased"

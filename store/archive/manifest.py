@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from store.archive.erasures import Erasures
-from store.archive.source import ArchiveError
+from store.archive.errors import ArchiveError
 from store.archive.storage import ArchiveStorage
 
 FOLDER = "_manifest"  # Spark and pyarrow take names that begin with _ for no data

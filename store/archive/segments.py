@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from amqp_ext.topics import TopicFilter
 from store.archive.columns import ALL, Columns, arrow_schema
 from store.archive.erasures import Erasures
+from store.archive.errors import ArchiveError
 from store.archive.manifest import Segment
-from store.archive.source import ArchiveError
 from store.archive.storage import ArchiveStorage
 
 SCHEMA: Any = pa.schema(

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-from store.archive.source import ArchiveError, ConnectionFailed
+from store.archive.errors import ArchiveError, ConnectionFailed
 
 Step: TypeAlias = Callable[[str], None]
 TEMPORARY = ".tmp"

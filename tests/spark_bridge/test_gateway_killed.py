@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_bridge.options import parse
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.reading import plan, read
 

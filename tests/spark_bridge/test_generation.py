@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_bridge.source import RewindSource
 from spark_bridge.stream import LogStream, Offsets
-from store.archive.source import DataLoss
+from store.archive.errors import DataLoss
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.spark_types import struct
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spark_bridge.amqp_client.wire import Broker
 from spark_bridge.errors import OptionError
 from spark_bridge.options import MEANINGS, Folder, Mode, Options, Schema, parse
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 
 pytestmark = pytest.mark.spark
 URL = {"url": "amqp://broker:5673"}

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from gateway.cli import main
-from store.archive.source import DataLoss
+from store.archive.errors import DataLoss
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.test_generation import rows, stream
 from tests.system.test_copies import rewind

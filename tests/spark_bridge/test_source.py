@@ -14,7 +14,8 @@ from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.places.broker_place import PAGE_ROWS
 from spark_bridge.source import LogReader, RewindSource
 from spark_bridge.stream import LogPartition
-from store.archive.source import DataLoss, IdRange
+from store.archive.errors import DataLoss
+from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

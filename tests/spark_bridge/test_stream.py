@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from spark_bridge.errors import OptionError
 from spark_bridge.source import RewindSource
 from spark_bridge.stream import LogStream
-from store.archive.source import DataLoss
+from store.archive.errors import DataLoss
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

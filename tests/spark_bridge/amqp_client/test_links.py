@@ -9,7 +9,7 @@ from amqp_ext.codec import Described, Symbol
 from spark_bridge.amqp_client.links import Receiver, Sender
 from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.errors import Refused
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 
 from amqp_ext.codec import Array, Described, Symbol, UByte, decode
 from spark_bridge.amqp_client.wire import SASL_HEADER, authenticate
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 from tests.support.frames import SASL_FRAME, SASL_MECHANISMS, SASL_OUTCOME, frame
 
 pytestmark = pytest.mark.spark

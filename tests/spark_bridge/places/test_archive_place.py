@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_bridge.errors import OptionError
 from spark_bridge.source import LogReader
 from store.archive.archiver import Archiver, Limits, compact
-from store.archive.source import ArchiveError, DataLoss
+from store.archive.errors import ArchiveError, DataLoss
 from store.archive.storage import storage_at
 from tests.spark_bridge.places.test_log_file import source, table
 from tests.spark_bridge.spark_types import struct

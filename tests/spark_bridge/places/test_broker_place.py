@@ -10,7 +10,7 @@ import trustme
 
 from spark_bridge.options import parse
 from spark_bridge.writer import LogWriter
-from store.archive.source import LogError
+from store.archive.errors import LogError
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.reading import plan, read
 from tests.spark_bridge.spark_types import struct

@@ -25,7 +25,8 @@ from spark_bridge.places import database_place
 from spark_bridge.places.database_place import DatabasePlace, LogTables
 from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import ALL, arrow_schema
-from store.archive.source import ConnectionFailed, DataLoss, IdRange
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange
 from store.postgresql.database import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import ERASED, are_markers, fill

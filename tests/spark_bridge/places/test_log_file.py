@@ -24,7 +24,8 @@ from spark_bridge.places import file_place
 from spark_bridge.places.file_place import FilePlace, LogFile, SqliteReader
 from spark_bridge.source import DDL, RewindSource, chosen
 from store.archive.columns import arrow_schema
-from store.archive.source import ConnectionFailed, DataLoss, IdRange
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog

@@ -11,7 +11,8 @@ from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.errors import OptionError, Refused
 from spark_bridge.options import parse
 from spark_bridge.places.broker_place import PAGE_ROWS, LogLink, address, filtered_here, survey
-from store.archive.source import ConnectionFailed, DataLoss, IdRange
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark

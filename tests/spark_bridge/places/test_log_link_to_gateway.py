@@ -10,7 +10,8 @@ from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
 from spark_bridge.options import Options, parse
 from spark_bridge.places.broker_place import LogLink, address
-from store.archive.source import ConnectionFailed, DataLoss, IdRange
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.reading import plan
 

@@ -8,7 +8,8 @@ import pytest
 from spark_bridge.options import Selection
 from spark_bridge.places.log_place import read_live
 from store.archive.columns import Columns
-from store.archive.source import DataLoss, IdRange, LogWatch
+from store.archive.errors import DataLoss
+from store.archive.source import IdRange, LogWatch
 
 pytestmark = pytest.mark.spark
 OFFSET = (("offset", "offset"),)

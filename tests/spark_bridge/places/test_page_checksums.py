@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_bridge.options import Folder
 from spark_bridge.places.file_place import LogFile
 from spark_bridge.places.stored_log import first_damaged
-from store.archive.source import ConnectionFailed
+from store.archive.errors import ConnectionFailed
 from store.checksum import HEAD_BITS, content_sum, head_of
 from tests.spark_bridge.stored_log import StoredLog, body
 

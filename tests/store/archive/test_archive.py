@@ -18,9 +18,9 @@ from gateway.config.vpn import ArchivedLog
 from store.archive import archiver as archivers
 from store.archive import manifest as manifests
 from store.archive.archiver import Archiver, Limits, compact
+from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError
 from store.archive.manifest import Manifest, Segment
 from store.archive.segments import messages_of
-from store.archive.source import ArchiveError, ConnectionFailed, DataLoss, LogError
 from store.archive.storage import FolderStorage, storage_at
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import EVERY_KIND, source, table
