@@ -15,7 +15,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
 from gateway.core.model import CONTENT, HELD, Row
 from gateway.core.replay.states import Replay, ReplayState
-from tests.gateway.core.machines.watched_store import WatchedStore
+from tests.gateway.core.machines.naive_threads import WatchedStore
 
 if TYPE_CHECKING:
     from tests.gateway.core.machines.naive_links import Consumer

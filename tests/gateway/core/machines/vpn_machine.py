@@ -17,7 +17,7 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilK
 from gateway.core.errors import Refused
 from store.errors import ReadFailed
 from tests.gateway.core.machines.model import message
-from tests.gateway.core.machines.watched_store import GENERATION
+from tests.gateway.core.machines.naive_threads import GENERATION
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
 
 TOPICS = ("a/x", "a/x", "a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))

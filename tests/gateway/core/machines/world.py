@@ -41,9 +41,8 @@ from store.errors import WriteFailed
 from store.ports import MAX_ID, Durability, OnCommit
 from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches
 from tests.gateway.core.machines.naive_links import Consumer, LogConsumer, takes
-from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter
+from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter, WatchedStore
 from tests.gateway.core.machines.step_loop import StepLoop
-from tests.gateway.core.machines.watched_store import WatchedStore
 
 if TYPE_CHECKING:
     from tests.gateway.core.machines.naive_transactions import NaiveTransaction
