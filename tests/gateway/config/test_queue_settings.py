@@ -18,7 +18,7 @@ from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
 from tests.support.core import new_endpoint
 
-NOTED = {"temporary", "owner", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}
+NOTED = {"temporary", "owner", "no_local", "selector", "auto_delete", "declared", "purged_below", "purged_ms"}
 """What is kept beside the settings: nobody says it of an endpoint, the gateway notes it."""
 
 SAMPLES: dict[SettingType, Any] = {
