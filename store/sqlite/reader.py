@@ -216,20 +216,25 @@ class SqliteReader(PooledReader):
         if self.largest_bytes * limit <= self._page_bytes:
             rows, is_cut, found = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit and not is_cut, found
-        limit = min(limit, self._fitting * 2)  # lengths of more than may fit would be looked at in vain
         connection = self._connection
         connection.execute("begin")  # both statements see the same rows
         try:
-            # Lengths come from the row headers: long contents are not read for it.
-            lengths = fetch(
-                connection,
-                {"length": INTEGER},
-                f"from (select length(content) as length {query} limit ?)",
-                [*values, limit],
-            )
-            fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
+            # Lengths come from the row headers: long contents are not read for it. Of many more than fit, they would be
+            # looked at in vain.
+            asked = self._fitting
+            while True:
+                asked = min(asked * 2, limit)
+                lengths = fetch(
+                    connection,
+                    {"length": INTEGER},
+                    f"from (select length(content) as length {query} limit ?)",
+                    [*values, asked],
+                )
+                fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
+                if fitting < len(lengths) or len(lengths) < asked or asked == limit:
+                    break
             fitting = min(max(fitting, 1), len(lengths))
-            if fitting < len(lengths) or fitting == limit:
+            if lengths:
                 self._fitting = fitting
             rows, is_cut, found = self._rows(columns, query, values, fitting)
         finally:
