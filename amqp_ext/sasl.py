@@ -363,9 +363,16 @@ class SaslServer:
             self._fail(_Refused(f"wrong password or unknown user {self._candidate.user!r:.80}", _AUTH))
 
     def put_off(self, reason: str) -> None:
-        """There is no time for ``verification`` now: the peer is told to try again later."""
-        if self.state is SaslState.VERIFYING:
-            self._fail(_Refused(reason, _SYS_TEMP))
+        """
+        There is no time for ``verification`` now, or the peer took too long: it is told to try again later, where its
+        sign-in has begun and has no outcome yet.
+        """
+        if self.state in (SaslState.VERIFYING, SaslState.NEGOTIATING):
+            awaits_outcome = self.state is SaslState.VERIFYING or self._step in (
+                self._read_init,
+                self._read_response,
+            )
+            self._fail(_Refused(reason, _SYS_TEMP if awaits_outcome else None))
 
     # --- steps: each consumes what it can from the input, and says whether to go on ---
 

@@ -107,7 +107,8 @@ def read_options(query: str, address: str) -> Mapping[str, str]:
 _REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_FORMS))
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
 _TOPIC_CAPABILITIES: Final = frozenset({"topic", "temporary-topic"})
-_TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
+TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
+"""What names of temporary topics begin with, as at Solace."""
 
 _URL: Final = re.compile(r"amqps?://[^/]*(/|$)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -226,7 +227,7 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
             f"The capabilities of {quoted(body)} ask for a queue and a topic at once; choose one."
         )
     if wants_topic or (
-        not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(_TEMPORARY_TOPICS))
+        not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(TEMPORARY_TOPICS))
     ):
         return AddressKind.TOPIC, rest
     if not scheme:

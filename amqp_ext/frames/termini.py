@@ -43,11 +43,13 @@ class AttachedTermini:
         default_outcome: Of the source; None where it says none.
         bad: What is wrong with them; None where they are as they may be.
         null: Those of ``source`` and ``target`` that are null.
+        undynamic: Those that have dynamic-node-properties, and are not dynamic.
     """
 
     default_outcome: Outcome | None = None
     bad: BadTerminus | None = None
     null: tuple[str, ...] = ()
+    undynamic: tuple[str, ...] = ()
 
 
 def _is_string(value: Any) -> bool:
@@ -117,15 +119,17 @@ def read_termini(source: Any, target: Any) -> AttachedTermini:
         bad = _bad(numbered(terminus))
         if bad is not None:
             return AttachedTermini(bad=bad)
-    null = tuple(name for name, terminus in (("source", source), ("target", target)) if terminus is None)
+    both = (("source", source), ("target", target))
+    null = tuple(name for name, terminus in both if terminus is None)
+    undynamic = tuple(name for name, terminus in both if _is_undynamic(numbered(terminus)))
     said = numbered(source)
     if not isinstance(said, Described) or said.descriptor != SOURCE or len(said.value) <= _DEFAULT_OUTCOME:
-        return AttachedTermini(null=null)
+        return AttachedTermini(null=null, undynamic=undynamic)
     outcome = said.value[_DEFAULT_OUTCOME]
     if outcome is None:
-        return AttachedTermini(null=null)
+        return AttachedTermini(null=null, undynamic=undynamic)
     try:
-        return AttachedTermini(default_outcome=read_outcome(outcome), null=null)
+        return AttachedTermini(read_outcome(outcome), null=null, undynamic=undynamic)
     except OutcomeError as error:
         return AttachedTermini(
             bad=BadTerminus(INVALID_FIELD, "default-outcome", f"the default-outcome of the source: {error}")
@@ -153,11 +157,11 @@ def _bad(terminus: Any) -> BadTerminus | None:
                 f"the field {name} of a {end} is one of {', '.join(map(str, sorted(there_are)))},"
                 f" not {value!r:.60}",
             )
-    has_properties = len(fields) > _NODE_PROPERTIES and fields[_NODE_PROPERTIES]
-    if has_properties and fields[_DYNAMIC] is not True:
-        return BadTerminus(
-            INVALID_FIELD,
-            "dynamic-node-properties",
-            f"dynamic-node-properties are of a {end} that is dynamic, and this one is not",
-        )
     return None
+
+
+def _is_undynamic(terminus: Any) -> bool:
+    if not isinstance(terminus, Described) or terminus.descriptor not in (SOURCE, TARGET):
+        return False
+    fields = terminus.value
+    return len(fields) > _NODE_PROPERTIES and bool(fields[_NODE_PROPERTIES]) and fields[_DYNAMIC] is not True

@@ -236,9 +236,14 @@ class Connection(asyncio.Protocol):
             self._socket.close()
 
     def _handshake_timed_out(self) -> None:
-        if self._client is None and self._socket is not None:
-            self.log.warning("handshake_failed", **{log_keys.REASON: "no open in time"})
-            self._socket.abort()
+        if self._client is not None or self._socket is None:
+            return
+        most = self.limits.handshake_timeout_ms
+        reason = f"no open came within {most} ms (handshake_timeout_ms)"
+        if self._handshake is not None:
+            self._handshake.time_out(reason)
+        else:
+            self.closing.refuse(Refused(ErrorCode.RESOURCE_LIMIT, reason))
 
     # --- engine ---------------------------------------------------------------------------------------------------
 
@@ -613,6 +618,12 @@ class Handshake:
                 connection.authenticated(sasl.identity, sasl.leftover)
             case SaslState.FAILED:
                 connection.turn_away(sasl.failure)
+
+    def time_out(self, reason: str) -> None:
+        """It took too long: whoever is in the middle of signing in is told, and all are cut."""
+        self.sasl.put_off(reason)
+        self._connection.output.write(self.sasl.drain_output())
+        self._connection.turn_away(self.sasl.failure)
 
     async def _verify(self) -> None:
         """A password's hash is slow on purpose: it is computed off the loop."""

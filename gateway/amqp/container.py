@@ -32,7 +32,7 @@ from gateway.amqp.connection import ConnectedClient, Connection, FrameFilter
 from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.websocket import WebSocketTransport
-from gateway.config import LinkStealing, Listener, Settings, authority
+from gateway.config import LinkStealing, Listener, Settings, UnknownHostname, authority
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.logging import log_keys
@@ -198,11 +198,14 @@ class Container:
             decoy_iterations=users.decoy_iterations,
         )
 
-    def vpn_for(self, hostname: str | None, client: ConnectedClient, *, is_known: bool) -> MessageVpn:
+    def vpn_for(
+        self, hostname: str | None, client: ConnectedClient, unknown: UnknownHostname, *, is_known: bool
+    ) -> MessageVpn:
         """
         The Message VPN that an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
 
         Args:
+            unknown: What a hostname gets that names none.
             is_known: The client's user is; else that is said later (``gateway.users.Users.check_entry``).
 
         Raises:
@@ -211,8 +214,10 @@ class Container:
         """
         asked = hostname or ""
         vpn = self._vpn_of(asked.removeprefix("vhost:"))
-        if vpn is None and asked.startswith("vhost:"):
-            raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {asked.removeprefix('vhost:')!r}")
+        if vpn is None and asked and (unknown == "refuse" or asked.startswith("vhost:")):
+            raise Refused(
+                ErrorCode.NOT_FOUND, f"there is no Message VPN {asked.removeprefix('vhost:')!r:.80}"
+            )
         is_named = vpn is not None
         vpn = vpn or self._vpn_of("default")
         assert vpn is not None
@@ -241,6 +246,8 @@ class ListenerTerms(NamedTuple):
     accepts_tokens: bool
     link_stealing: LinkStealing
     """Within what a name that is attached again takes the older link's place."""
+    unknown_hostname: UnknownHostname
+    """What an open gets whose host name is no Message VPN's."""
 
 
 class ListenerAcceptor:
@@ -305,7 +312,10 @@ class ListenerAcceptor:
     ) -> Client:
         terms = self._terms
         vpn = self._container.vpn_for(
-            terms.spoken.vpn_name_of(hostname), connection.identity, is_known=not self._shows_tokens
+            terms.spoken.vpn_name_of(hostname),
+            connection.identity,
+            terms.unknown_hostname,
+            is_known=not self._shows_tokens,
         )
         client = Client(
             connection,
@@ -348,7 +358,9 @@ class AmqpListener:
         spoken = container.dialects.spoken_by(settings)
         accepts_tokens = container.settings.accepts_tokens(settings)
         mechanisms = spoken.mechanisms(container.settings.mechanisms(settings), accepts_tokens=accepts_tokens)
-        self._terms = ListenerTerms(spoken, mechanisms, accepts_tokens, settings.link_stealing)
+        self._terms = ListenerTerms(
+            spoken, mechanisms, accepts_tokens, settings.link_stealing, settings.unknown_hostname
+        )
 
     async def start(self) -> str:
         """

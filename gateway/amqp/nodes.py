@@ -21,10 +21,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from amqp_ext.addresses.address import TEMPORARY_TOPICS
 from amqp_ext.terminus_fields import Lifetime
 from gateway.amqp.connection import ConnectedClient
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.endpoints import Endpoints
 
 LOOK_AGAIN_SECONDS: Final = 1.0
@@ -41,11 +43,28 @@ class NodeRegistry:
         self.owners: dict[str, NodeOwner | str] = {}
         """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
         self.private: set[str] = set()
-        """Temporary queues asked for as JMS has them: nobody but their owner consumes from them, whatever rules there
-        are (JMS 2.0 section 6.2.2)."""
+        """Temporary queues and topics asked for as JMS has them: nobody but their owner consumes from them, whatever
+        rules there are (JMS 2.0 section 6.2.2)."""
         self.temporary: dict[str, TemporaryQueue] = {}
         self.exclusive: dict[str, ExclusiveQueue] = {}
         """By name. Somebody else may have deleted one."""
+
+    def is_without_topic(self, topic: str) -> bool:
+        """Whether a topic is the name of a temporary one that is gone, or never was."""
+        return topic.startswith(TEMPORARY_TOPICS) and topic not in self.owners
+
+    def check_topic(self, topic: str) -> None:
+        """
+        That a topic, where its name is that of a temporary one, is there.
+
+        Raises:
+            Refused: NOT_FOUND.
+        """
+        if self.is_without_topic(topic):
+            raise Refused(
+                ErrorCode.NOT_FOUND,
+                f"there is no temporary topic {topic!r}: it goes with the link that it was made for",
+            )
 
     def lease_on(self, queue: str | None) -> Lease | None:
         """A lease on the temporary queue of this name, for a link about to be attached; None where it is none."""
@@ -75,9 +94,16 @@ class NodeOwner:
         """Queues that go with the connection, by name."""
         self._client = client
 
-    def own(self, name: str) -> None:
-        """A temporary queue or topic was made on this connection."""
+    def own(self, name: str, *, is_private: bool = False) -> None:
+        """
+        A temporary queue or topic was made on this connection.
+
+        Args:
+            is_private: Nobody but its owner is to consume from it, whatever rules there are.
+        """
         self.registry.owners[name] = self
+        if is_private:
+            self.registry.private.add(name)
 
     def bequeath(self, name: str) -> None:
         """The link that it was made for is gone, and it may live on: it is the user's."""
@@ -87,6 +113,10 @@ class NodeOwner:
         """It is gone."""
         self.registry.owners.pop(name, None)
         self.registry.private.discard(name)
+
+    def made(self, name: str) -> bool:
+        """Whether the temporary queue or topic was made on this connection, by a link that is still there."""
+        return self.registry.owners.get(name) is self
 
     def owns(self, name: str) -> bool:
         """Whether this connection, or its user, made the temporary queue or topic."""
@@ -166,7 +196,7 @@ class OwnedEndpoint(Lease):
         self.lasts_suspended = known_as != endpoint.name
         self._owner = owner
         self._known_as = known_as
-        owner.own(known_as)
+        owner.own(known_as, is_private=self.lasts_suspended)
 
     def release(self) -> None:
         """The link is gone, and the endpoint with it."""
@@ -194,7 +224,7 @@ class OwnedTopic(Lease):
     def __init__(self, owner: NodeOwner, topic: str) -> None:
         self._owner = owner
         self._topic = topic
-        owner.own(topic)
+        owner.own(topic, is_private=True)
 
     def release(self) -> None:
         """The link is gone, and the name with it."""
@@ -255,7 +285,7 @@ class AutoDeleted(Lease):
 class TemporaryQueue:
     """A dynamic node that is a queue, from the attach that made it to the end that its lifetime policy says."""
 
-    def __init__(self, owner: NodeOwner, endpoint: Endpoint, lifetime: Lifetime) -> None:
+    def __init__(self, owner: NodeOwner, endpoint: Endpoint, lifetime: Lifetime, *, is_private: bool) -> None:
         self.endpoint = endpoint
         self.lifetime = lifetime
         self._owner = owner
@@ -263,7 +293,7 @@ class TemporaryQueue:
         self._has_maker = True
         self._is_over = False
         self._is_waiting = False
-        owner.own(endpoint.name)
+        owner.own(endpoint.name, is_private=is_private)
         owner.registry.temporary[endpoint.name] = self
 
     def lease(self, *, is_maker: bool = False) -> QueueLease:
@@ -333,9 +363,7 @@ def make_queue(owner: NodeOwner, lifetime: Lifetime, *, is_private: bool) -> Que
     """
     name = temporary_name("QTMP")
     endpoint = owner.endpoints.create(name, EndpointKind.QUEUE, EndpointSettings(temporary=True))
-    if is_private:
-        owner.registry.private.add(name)
-    return TemporaryQueue(owner, endpoint, lifetime).lease(is_maker=True)
+    return TemporaryQueue(owner, endpoint, lifetime, is_private=is_private).lease(is_maker=True)
 
 
 def make_topic_endpoint(

@@ -228,6 +228,9 @@ GlobalAccess: TypeAlias = Literal["none", "read-only", "read-write"]
 LinkStealing: TypeAlias = Literal["session", "connection", "container"]
 """Within what a link's name stands for one link."""
 
+UnknownHostname: TypeAlias = Literal["default", "refuse"]
+"""What an open gets whose host name is no Message VPN's."""
+
 PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
 """The lists of a user's permissions, by their keys."""
 
@@ -300,6 +303,12 @@ class Listener:
     session, because clients give one name to several links: Proton's Container names a link by container-id and
     address, so that two connections of one program that receive from one queue would steal it from each other for
     ever."""
+
+    unknown_hostname: UnknownHostname = "default"
+    """What a client gets whose open frame has a host name that is no Message VPN's: the VPN `default`, or a refusal
+    with amqp:not-found (`refuse`). `default`, because clients put there the name or address that they connect to; a
+    gateway whose clients all name their VPN refuses, so that a misspelled one does not publish into another. A client
+    that gives no host name is in `default` with both, and `vhost:NAME` always names a VPN."""
 
     rabbitmq_mode: bool = False
     """Whether the gateway claims to be RabbitMQ 4, which RabbitMQ's own clients require, and has its `/management`.

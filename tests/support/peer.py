@@ -47,6 +47,7 @@ from tests.support.messages import body_of, data
 
 TIMEOUT = 15
 OK = 0
+SYS_TEMP = 4
 
 
 class Closed(Exception):

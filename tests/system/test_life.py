@@ -23,8 +23,17 @@ import pytest
 
 from amqp_ext.codec import Symbol
 from tests.bench.crowds import allow_files
-from tests.support.frames import BEGIN, CLOSE, DETACH, anonymous_start, begin_frame, open_frame
-from tests.support.peer import Peer
+from tests.support.frames import (
+    BEGIN,
+    CLOSE,
+    DETACH,
+    OPEN,
+    SASL_OUTCOME,
+    anonymous_start,
+    begin_frame,
+    open_frame,
+)
+from tests.support.peer import OK, SYS_TEMP, Peer
 from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.conftest import Start
@@ -152,11 +161,24 @@ def test_a_restart_brings_subscriptions_back(start: Start) -> None:
 
 
 def test_a_silent_client_is_dropped_before_it_opens(start: Start) -> None:
-    """Who connects and says nothing is cut after handshake_timeout_ms."""
+    """
+    Who connects and says nothing is cut after handshake_timeout_ms. Who has begun to sign in is told to try again
+    (SASL's sys-temp), and who has signed in hears of the limit in a close.
+    """
     gateway = start("[limits]\nhandshake_timeout_ms = 300\n")
     with Peer.connect(gateway.address) as peer:
         assert peer.rest() == b""
     gateway.wait_for_log("handshake_failed")
+    with Peer.connect(gateway.address) as peer:
+        peer.mechanisms()
+        assert int(peer.expect(SASL_OUTCOME).fields[0]) == SYS_TEMP
+        assert peer.rest() == b""
+    with Peer.connect(gateway.address) as peer:
+        assert peer.anonymous() == OK
+        peer.expect(OPEN)
+        error = peer.expect(CLOSE).field(0)
+        assert str(error.value[0]) == "amqp:resource-limit-exceeded"
+        assert "no open came within 300 ms (handshake_timeout_ms)" in str(error.value[1])
 
 
 def test_a_silent_client_is_closed_after_the_idle_time_out(start: Start) -> None:

@@ -20,6 +20,7 @@ from tests.support.frames import (
     SASL_FRAME,
     SASL_INIT,
     SASL_OUTCOME,
+    error_of,
     frame,
     open_frame,
 )
@@ -124,6 +125,24 @@ def test_hostname_and_vhost_select_the_vpn(start: Start) -> None:
         with Peer.opened(gateway.address, hostname=hostname) as peer:
             peer.attach_receiver("queue://q", credit=2)
             assert peer.receive() == body
+
+
+def test_a_hostname_that_names_no_vpn_may_be_refused(start: Start) -> None:
+    """Where a listener says so, a name that is no VPN's is not found; one that is none at all is `default`."""
+    gateway = start("""[[listener]]
+port = 0
+unknown_hostname = "refuse"
+[vpn.default]
+[vpn.other]
+""")
+    for hostname in ("other", "vhost:other", "default", None):
+        with Peer.opened(gateway.address, hostname=hostname):
+            pass
+    for hostname in ("gateway.example", "vhost:else"):
+        with Peer.connect(gateway.address) as peer:
+            assert peer.anonymous() == OK
+            peer.send(open_frame(hostname=hostname))
+            assert error_of(peer.skip_to(CLOSE))[0] == "amqp:not-found"
 
 
 def test_a_client_without_sasl_is_served_where_anonymous_is_allowed(start: Start) -> None:

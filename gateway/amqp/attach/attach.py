@@ -30,7 +30,8 @@ from proton import (
 )
 
 from amqp_ext import codec
-from amqp_ext.addresses.address import without_host
+from amqp_ext.addresses.address import parse_source, parse_target, without_host
+from amqp_ext.addresses.forms import AddressError
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters.filter_set import REPLAY_START, Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
@@ -153,6 +154,14 @@ def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
         raise Refused(
             ErrorCode.INVALID_FIELD, "a dynamic node has no address before it is made; leave one of both out"
         )
+    for end in request.termini.undynamic:
+        if end != request.end or not client.owner.made(_node_named(request)):
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"dynamic-node-properties are of a {end} that is dynamic, or names a node that was made on this"
+                " connection; this one is neither",
+                field=Symbol("dynamic-node-properties"),
+            )
     served = client.spoken.nodes.get(without_host(address))
     if client.token_check is not None:
         # What names an entity is looked at once it is read: in another spelling it is the same, or another.
@@ -162,6 +171,15 @@ def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
     if request.publishes or request.is_for_coordinator or served is not None:
         client.require_active()
     return served
+
+
+def _node_named(request: AttachRequest) -> str:
+    """The queue or topic that its terminus names; empty where it names none."""
+    try:
+        read = parse_target if request.publishes else parse_source
+        return read(request.address or "", request.capabilities).name
+    except AddressError:
+        return ""
 
 
 async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> None:
@@ -319,6 +337,11 @@ class AttachRequest:
         """The link's name; empty where the peer gave it none."""
         name: str = self.link.name
         return name
+
+    @property
+    def end(self) -> str:
+        """Which of its termini is here, as the specification calls it."""
+        return "target" if self.publishes else "source"
 
     @cached_property
     def terminus(self) -> Terminus:

@@ -108,6 +108,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         case AddressKind.QUEUE:
             return await _queue(client, request, address, start)
         case AddressKind.TOPIC:
+            client.owner.registry.check_topic(address.name)
             return _topic(client, request, subscription, address.name, start)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 

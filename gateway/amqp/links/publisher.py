@@ -73,6 +73,7 @@ class Publisher(BaseLink):
         """Deliveries whose outcome is not known yet."""
         self._publishing = client.vpn.publishing
         self._endpoints = client.vpn.endpoints
+        self._registry = client.owner.registry
         self._origin = client.origin
         limits = client.limits
         self._max_message_bytes = limits.max_message_bytes
@@ -159,10 +160,8 @@ class Publisher(BaseLink):
     def _publish(
         self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None
     ) -> None:
-        if self._is_without_queue(topic):
-            deleted = Refused(
-                ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more"
-            )
+        if self._is_without_node(topic):
+            deleted = _deleted(topic)
             self.not_stored(deliveries or [], deleted)
             self.refuse(deleted)
         elif deliveries is None:
@@ -206,7 +205,7 @@ class Publisher(BaseLink):
         if isinstance(to, CodecError):
             raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {to}")
         topic = self._known_topics.get(to) if to is not None else None
-        if topic is None or self._is_without_queue(topic):
+        if topic is None or self._is_without_node(topic):
             if not to:
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
@@ -217,10 +216,12 @@ class Publisher(BaseLink):
             self._known_topics[to] = topic
         return topic
 
-    def _is_without_queue(self, topic: str) -> bool:
-        """The topic is that of a queue which was deleted."""
+    def _is_without_node(self, topic: str) -> bool:
+        """The topic is that of a queue which was deleted, or a temporary one that is gone."""
         queue = queue_of_topic(topic)
-        return queue is not None and self._endpoints.by_name.get(queue) is None
+        if queue is None:
+            return self._registry.is_without_topic(topic)
+        return self._endpoints.by_name.get(queue) is None
 
     def _log_denied(self, to: str, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
@@ -305,8 +306,8 @@ class Publisher(BaseLink):
             except Denied as denied:
                 self._log_denied(str(address), denied)
                 raise
-        if self._is_without_queue(topic):
-            raise Refused(ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more")
+        if self._is_without_node(topic):
+            raise _deleted(topic)
         return Staged(topic, content, bare)
 
     def reject_in(self, txn_id: bytes, delivery: Any, refused: Refused) -> None:
@@ -379,6 +380,13 @@ class Publisher(BaseLink):
             self._lease.release()
 
 
+def _deleted(topic: str) -> Refused:
+    """What is said of a message whose queue, or temporary topic, was there when its link was attached."""
+    queue = queue_of_topic(topic)
+    what = f"temporary topic {topic!r}" if queue is None else f"queue {queue!r}"
+    return Refused(ErrorCode.RESOURCE_DELETED, f"there is no {what} any more")
+
+
 def _about(tag: bytes, refused: Refused) -> Refused:
     """A refusal of the delivery with this tag."""
     return Refused(refused.code, refused.text, **{**refused.info, "delivery-tag": tag})
@@ -412,6 +420,7 @@ def topic_of_target(client: Client, address: str, capabilities: Sequence[str]) -
         parsed = parse_target(address, capabilities)
         client.authorization.require_target(parsed)
         if parsed.kind is AddressKind.TOPIC:
+            client.owner.registry.check_topic(parsed.name)
             return _with_its_queue(client, vpn.publishing.check_topic(parsed.name))
     except (AddressError, TopicSyntaxError) as error:
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD

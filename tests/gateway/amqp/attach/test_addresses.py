@@ -152,11 +152,11 @@ def test_a_dynamic_queue(gateway: RunningGateway, connect: Connect, node: str, e
 
 @pytest.mark.parametrize("node", ["source", "target"])
 def test_a_temporary_topic(client: Client, connect: Connect, gateway: RunningGateway, node: str) -> None:
-    """With the capability `temporary-topic` a dynamic node is a topic of its own, for others to use."""
+    """With the capability `temporary-topic` a dynamic node is a topic of its own, for others to send to."""
     attach = client.receiver if node == "source" else client.sender
     own = attach(None, dynamic=True, capabilities=("temporary-topic",))
     assert own.address.startswith("topic://")
-    receivers = [connect(gateway).receiver(own.address, credit=5) for _ in range(2)]
+    receivers = [client.receiver(own.address, credit=5) for _ in range(2)]
     connect(gateway).sender(own.address).send_all([data("to all")])
     assert [texts(receiver.take(1)) for receiver in receivers] == [["to all"], ["to all"]]
     if isinstance(own, Receiver):

@@ -9,7 +9,7 @@ import pytest
 from amqp_ext.codec import Described, Symbol, UInt, ULong
 from tests.gateway.amqp.spec.conftest import Opened
 from tests.support.frames import ACCEPTED, BEGIN, CLOSE, DETACH, END, begin_frame, error_of, frame
-from tests.support.messages import data
+from tests.support.messages import PROPERTIES, data, section
 from tests.support.running import RunningGateway
 
 DELETE_ON_CLOSE = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
@@ -80,13 +80,56 @@ def test_an_address_beside_dynamic_is_refused(opened: Opened) -> None:
     assert error_of(peer.skip_to(DETACH))[0] == "amqp:invalid-field"
 
 
-def test_a_temporary_queue_is_its_own_connection_s(opened: Opened) -> None:
+@pytest.mark.parametrize("kind", ["temporary-queue", "temporary-topic"])
+def test_a_temporary_node_is_its_own_connection_s(opened: Opened, kind: str) -> None:
     """One asked for as JMS does: who knows its name may send to it, and not receive (JMS 2.0, section 6.2.2)."""
     peer = opened()
-    target = [*dynamic(), Symbol("temporary-queue")]
+    target = [*dynamic(), Symbol(kind)]
     address = peer.attach(0, target=target).field(6).value[0]
     peer.attach(1, receiver=True, source=[address])
     other = opened()
     other.attach(1, target=[address])
     other.attach(0, receiver=True, source=[address])
     assert error_of(other.skip_to(DETACH))[0] == "amqp:unauthorized-access"
+
+
+def test_a_temporary_topic_that_is_gone_is_unknown(opened: Opened) -> None:
+    """Who attaches to its name hears that; who has a link to it hears it at the next message, the relay's as well."""
+    peer, other = opened(), opened()
+    address = peer.attach(0, target=[*dynamic(), Symbol("temporary-topic")]).field(6).value[0]
+    other.attach(0, target=[address])
+    other.attach(1, target=[None])
+    to = section(PROPERTIES, [None, None, address])
+    other.transfer(1, 0, to + data(b"!"))
+    assert other.told() == ACCEPTED
+    peer.detach(0, closed=True)
+    other.transfer(1, 1, to + data(b"!"))
+    assert other.told() == "amqp:not-found"
+    other.transfer(0, 2, data(b"!"))
+    assert other.told() == "amqp:resource-deleted"
+    assert error_of(other.skip_to(DETACH))[0] == "amqp:resource-deleted"
+    for receiver in (True, False):
+        other.attach(2 + receiver, receiver=receiver, **{"source" if receiver else "target": [address]})
+        assert error_of(other.skip_to(DETACH))[0] == "amqp:not-found"
+
+
+@pytest.mark.parametrize("kind", ["temporary-queue", "temporary-topic"])
+def test_node_properties_may_be_said_again_of_a_node_that_the_connection_made(
+    opened: Opened, kind: str
+) -> None:
+    """
+    JMS clients repeat them in the source of a consumer that is not dynamic. Of another connection's node, or of
+    none that was made dynamically, they mean nothing: that is refused.
+    """
+    peer = opened()
+    address = peer.attach(0, target=[*dynamic(), Symbol(kind)]).field(6).value[0]
+    again = [address, UInt(0), None, None, False, DELETE_ON_CLOSE]
+    assert peer.attach(1, receiver=True, source=again).field(5).value[0] == address
+    other = opened()
+    for handle, source in enumerate((again, ["queue://q", *again[1:]], [None, *again[1:]])):
+        other.attach(handle, receiver=True, source=source)
+        refused = error_of(other.skip_to(DETACH))
+        assert refused[0] == "amqp:invalid-field"
+        assert refused[1].startswith("dynamic-node-properties are of a source that is dynamic")
+    peer.attach(2, receiver=True, source=["queue://q"], target=again)
+    assert error_of(peer.skip_to(DETACH))[0] == "amqp:invalid-field"
