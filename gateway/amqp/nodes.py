@@ -367,7 +367,12 @@ def make_queue(owner: NodeOwner, lifetime: Lifetime, *, is_private: bool) -> Que
 
 
 def make_topic_endpoint(
-    owner: NodeOwner, subscriptions: Sequence[str], *, known_as: str | None = None, no_local: str = ""
+    owner: NodeOwner,
+    subscriptions: Sequence[str],
+    *,
+    known_as: str | None = None,
+    no_local: str = "",
+    selector: str = "",
 ) -> OwnedEndpoint:
     """
     A topic endpoint that lives as long as its link; await that it is committed.
@@ -375,8 +380,11 @@ def make_topic_endpoint(
     Args:
         known_as: The topic's name for those who send to it.
         no_local: The origin whose messages it does not want; empty where it wants everybody's.
+        selector: What it does want, as it is kept of a subscription; empty where that is everything.
     """
     name = temporary_name("TETMP")
-    settings = EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True, no_local=no_local)
+    settings = EndpointSettings(
+        exclusive=Exclusivity.REFUSE, temporary=True, no_local=no_local, selector=selector
+    )
     endpoint = owner.endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
     return OwnedEndpoint(owner, endpoint, known_as or name)

@@ -131,7 +131,13 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
     if "temporary-topic" in request.capabilities:
         topic = temporary_name("TTMP")
         no_local = client.origin if request.filters.no_local else ""
-        owned = make_topic_endpoint(client.owner, [topic], known_as=topic, no_local=no_local)
+        owned = make_topic_endpoint(
+            client.owner,
+            [topic],
+            known_as=topic,
+            no_local=no_local,
+            selector=told_apart(request.filters.selection),
+        )
         node = ConsumedNode(owned.endpoint, f"topic://{topic}", owned, is_made=True, sees_to_no_local=True)
         return ConsumerSource(client, request, start, node)
     lease = make_queue(client.owner, lifetime, is_private=request.is_for_jms)
@@ -318,6 +324,8 @@ class ConsumerSource(MessageSource):
         flow = self._flow = vpn.consumers.bind(
             endpoint, consumer, request.epoch(self._node.options), self._selects, priority
         )
+        # With no-local some messages are not for this consumer, and yet for those it shares the subscription with.
+        flow.passes_over = bool(endpoint.settings.selector) and not self._filters.no_local
         if self._replays:
             vpn.replays.start(endpoint, self._resolved.first, flow, self._asked)
             await vpn.committer.committed()

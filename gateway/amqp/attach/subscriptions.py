@@ -114,7 +114,9 @@ def endpoint_for(client: Client, subscription: Subscription, pattern: str) -> tu
         return endpoint, None
     if subscription.is_shared:
         return _temporary_shared(client, subscription, pattern)
-    owned = make_topic_endpoint(client.owner, [pattern], no_local=subscription.no_local)
+    owned = make_topic_endpoint(
+        client.owner, [pattern], no_local=subscription.no_local, selector=subscription.selector
+    )
     return owned.endpoint, owned
 
 
@@ -125,12 +127,15 @@ def _temporary_shared(
     found = endpoints.by_name.get(name)
     if found is not None and not subscription.is_everybodys:
         client.authorization.require_owner(found)
-    if found is not None and list(found.subscriptions) != [pattern]:
+    if found is not None and _is_another(found, subscription, pattern):
         raise Refused(
-            ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
+            ErrorCode.RESOURCE_LOCKED,
+            f"{subscription.link_name!r} is shared by consumers of another topic, or selector",
         )
     if found is None:
-        settings = EndpointSettings(temporary=True, owner=client.authorization.owner_name)
+        settings = EndpointSettings(
+            temporary=True, owner=client.authorization.owner_name, selector=subscription.selector
+        )
         found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
     return found, SharedEndpoint(client.owner, found, name)
 

@@ -124,6 +124,7 @@ class BoundFlow(Generic[E]):
         "excluded",
         "link",
         "matches",
+        "passes_over",
         "priority",
         "selector",
         "unsettled",
@@ -142,6 +143,8 @@ class BoundFlow(Generic[E]):
         self.selector = matches
         """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
         self.matches = matches
+        self.passes_over = False
+        """What its selector does not match is not its endpoint's: the cursor passes that over."""
         self.excluded: set[int] = set()
         self.candidates: Candidates | None = None
         self.endpoint = endpoint

@@ -211,7 +211,7 @@ class EndpointSettings:
     no_local: str = ""
     """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
     selector: str | None = None
-    """Of a durable subscription: the selector, and other filters, it was made with; empty for none. None where that
+    """Of a subscription: the selector, and other filters, it was made with; empty for none. None where that
     is not known, as of one that an administrator made."""
     auto_delete: bool = False
     """Whether it goes when its last consumer has gone. One that never had any stays."""

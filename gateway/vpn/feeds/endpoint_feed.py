@@ -84,6 +84,8 @@ class EndpointFeed:
         self._now_ms = state.runtime.clock.now_ms
         self._tuning = state.runtime.tuning
         self._erasing = state.broker.erasing
+        self._settlements = state.broker.settlements
+        self._committer = state.committer
         self._selection = state.selection
         self._lease = state.lease
         self._tracing = state.tracing
@@ -178,6 +180,7 @@ class EndpointFeed:
             self._read_rows(ids)
             return 0
         chosen: list[Row] = []
+        others: list[Row] = []
         looked_at = 0
         is_over = self._selection.is_over
         for row in rows:
@@ -186,12 +189,29 @@ class EndpointFeed:
             looked_at += 1
             if matches(row):
                 chosen.append(row)
+            elif flow.passes_over and row[ID] not in flow.excluded:
+                others.append(row)
         flow.candidates.put_back(ids[looked_at:])
         if looked_at < len(rows) and rows[looked_at][ID] < self._cache.first_id:
             self.kept.keep(ids[looked_at : len(rows)], rows[looked_at:])
+        if others:
+            self._pass_over(flow, others)
         if chosen:
             self._hand_out(flow, [row[ID] for row in chosen], chosen)
         return looked_at
+
+    def _pass_over(self, flow: Flow, rows: Sequence[Row]) -> None:
+        """What a subscription's selector does not match is not its own: the cursor advances past it."""
+        endpoint, ids = self.endpoint, [row[ID] for row in rows]
+        demand = flow.demand
+        endpoint.hand_out(flow, ids, self._erasing.sized(rows))
+        flow.demand = demand
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        _, effects = self._settlements.settle(flow, ids)
+        for effect in effects:
+            self._committer.commit_when_convenient(effect)
+        if is_replaying:
+            self._replays.acknowledged(endpoint)
 
     def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """

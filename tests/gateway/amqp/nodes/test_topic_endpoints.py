@@ -225,6 +225,87 @@ def test_a_subscription_of_which_no_selector_is_known_keeps_what_it_has(
     assert texts(receiver.take(1)) == ["kept"]
 
 
+def selectable(*numbers: int) -> list[bytes]:
+    """Messages with the application property `n`, whose texts say it, too."""
+    return [section(APPLICATION_PROPERTIES, {"n": n}) + data(n) for n in numbers]
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "not durable"])
+@pytest.mark.parametrize("capabilities", [["topic"], ["topic", "shared"]], ids=["alone", "shared"])
+def test_a_subscription_with_a_selector_keeps_what_matches_and_nothing_else(
+    gateway: RunningGateway, client: Client, *, is_durable: bool, capabilities: list[str]
+) -> None:
+    """Once its consumer has looked, nothing else lies there, or counts; a queue's consumer leaves it in place."""
+    options: dict[str, Any] = {"name": "mine", "durable": is_durable, "capabilities": capabilities}
+    receiver = client.receiver("topic://a", filters={SELECTOR: "n >= 95"}, **options)
+    client.sender("topic://a").send_all(selectable(*range(100)))
+    (name,) = gateway.endpoints()
+    assert gateway.depth(name) == 100
+    receiver.flow(10)
+    taken = receiver.take(5)
+    assert texts(taken) == numbered(95, 100)
+    client.wait(lambda: gateway.depth(name) == 5, "all others have gone")
+    receiver.settle(taken)
+    client.wait(lambda: gateway.depth(name) == 0, "nothing is left")
+
+
+def test_what_a_subscription_passed_over_does_not_come_back(
+    gateway: RunningGateway, connect: Connect
+) -> None:
+    """Nor does a restart bring it; what its consumer could not use is still its own, as that matches."""
+    options: dict[str, Any] = {"name": "mine", "durable": True, "filters": {SELECTOR: "n > 2"}, "credit": 10}
+    client = connect(gateway)
+    receiver = client.receiver("topic://a", **options)
+    client.sender("topic://a").send_all(selectable(1, 2, 3, 4))
+    taken = receiver.take(2)
+    receiver.modify([taken[0]], undeliverable=True)
+    receiver.settle([taken[1]])
+    client.wait(lambda: gateway.depth("mine") == 1, "the others have gone")
+    receiver.detach()
+    client.close()
+    gateway.restart()
+    assert gateway.depth("mine") == 1
+    assert texts(connect(gateway).receiver("topic://a", **options).take(1)) == ["3"]
+
+
+def test_the_replay_of_a_subscription_goes_by_its_selector(gateway: RunningGateway, client: Client) -> None:
+    """It is complete though its consumer wants few of the messages, and live ones come behind."""
+    options: dict[str, Any] = {"name": "mine", "durable": True, "credit": 10}
+    sender = client.sender("topic://a")
+    sender.send_all(selectable(*range(100)))
+    filters = {SELECTOR: "n >= 98", "rewind:replay-start": "beginning"}
+    receiver = client.receiver("topic://a", filters=filters, **options)
+    assert texts(receiver.take_and_accept(2)) == numbered(98, 100)
+    client.wait(lambda: not gateway.replay("mine").is_under_way, "the replay is complete")
+    sender.send_all(selectable(5, 200))
+    assert texts(receiver.take_and_accept(1)) == ["200"]
+    client.wait(lambda: gateway.depth("mine") == 0, "nothing is left")
+
+
+def test_who_shares_a_subscription_wants_what_the_others_want(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """Also where it is not durable: what one would pass over, another would want."""
+    options: dict[str, Any] = {"capabilities": ["topic", "shared"]}
+    client.receiver("topic://a", name="mine|volatile1", filters={SELECTOR: "n > 1"}, **options)
+    client.receiver("topic://a", name="mine|volatile2", filters={SELECTOR: "n > 1"}, **options)
+    refused = refusal(client.receiver, "topic://a", name="mine|3", filters={SELECTOR: "n > 2"}, **options)
+    assert refused.name == "amqp:resource-locked"
+
+
+def test_no_local_passes_nothing_over_for_those_who_share(gateway: RunningGateway, connect: Connect) -> None:
+    """A consumer of a shared subscription leaves its own connection's messages to the others."""
+    options: dict[str, Any] = {"name": "mine", "durable": True, "capabilities": ["topic", "shared", "global"]}
+    client, other = connect(gateway), connect(gateway)
+    own = client.receiver("topic://a", filters={SELECTOR: "n > 1", NO_LOCAL: []}, credit=10, **options)
+    client.sender("topic://a").send_all(selectable(2))
+    other.sender("topic://a").send_all(selectable(3))
+    assert texts(own.take_and_accept(1)) == ["3"]
+    assert texts(other.receiver("topic://a", filters={SELECTOR: "n > 1"}, credit=10, **options).take(1)) == [
+        "2"
+    ]
+
+
 def test_a_durable_endpoint_has_one_consumer(gateway: RunningGateway, connect: Connect) -> None:
     """A second consumer of a durable topic endpoint is refused as locked, with the same topic and with another."""
     connect(gateway).receiver("topic://a", name="mine", durable=True)
