@@ -83,8 +83,10 @@ public final class Client {
             try {
                 next = consumer.receive(timeout());
             } catch (JMSException error) {
-                // The end of a bounded replay is a detach without an error: the library has only these words for it.
-                if (!String.valueOf(error.getMessage()).contains("Unknown error from remote peer")) {
+                // The end of a bounded replay is a detach without an error: the library has only these words for it, and
+                // wraps them where the detach comes between two calls.
+                Throwable said = error.getCause() == null ? error : error.getCause();
+                if (!String.valueOf(said.getMessage()).contains("Unknown error from remote peer")) {
                     throw error;
                 }
                 reason = "detached";
