@@ -84,6 +84,7 @@ SMALL: Final = (
     _table("cursor_range", "number part first last", key="number part first"),
     _table("attempt", "cursor message count", key="cursor message"),
     _table("reference", "cursor message", key="cursor message"),
+    _table("delayed", "cursor due message size_bytes", key="cursor due message"),
     _table("garbage", "cursor endpoint up_to", key="cursor"),
     _table("point", "name position time made", key="name", texts="name"),
     _table("replay_record", "number name state record", key="number", texts="name"),

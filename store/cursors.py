@@ -292,6 +292,8 @@ class DroppedCursor:
                     return False
         if not self._drop_references(tables, has_held=has_held):
             return False
+        if not self._drop_delayed(tables, has_held=has_held):
+            return False
         for table, column, key in (
             ("attempt", "cursor", "message"),
             ("cursor_range", "number", "part, first"),
@@ -315,8 +317,9 @@ class DroppedCursor:
             if has_held:
                 self._let_go_between(tables, part, max(first - 1, floor), last)
             self._add_range(tables, part, first, last)
-        # References may be to messages above ``up_to`` as well.
-        self._drop_referred(tables, first, stop, has_held=has_held)
+        # References, and what waits for its time, may be of messages above ``up_to`` as well.
+        self._drop_referred("reference", tables, first, stop, has_held=has_held)
+        self._drop_referred("delayed", tables, first, stop, has_held=has_held)
 
     def _let_go_of_piece(self, tables: ShortTables, part: int, floor: int) -> bool:
         """Let go of some messages that are held for a part, and move its floor; whether it is through."""
@@ -353,13 +356,27 @@ class DroppedCursor:
             f"order by message limit {PIECE_ROWS}) as piece"
         )
         if count:
-            self._drop_referred(tables, 0, last + 1, has_held=has_held)
+            self._drop_referred("reference", tables, 0, last + 1, has_held=has_held)
         is_through: bool = count < PIECE_ROWS
         return is_through
 
-    def _drop_referred(self, tables: ShortTables, first: int, stop: int, *, has_held: bool) -> None:
-        """Let go of what is held for references from ``first`` on, below ``stop``, and delete these."""
-        referred = f"from reference where cursor = {self.cursor} and message >= {first} and message < {stop}"
+    def _drop_delayed(self, tables: ShortTables, *, has_held: bool) -> bool:
+        """Let go of some messages that waited for their time; whether that was the last of them."""
+        of_cursor = f"from delayed where cursor = {self.cursor}"
+        piece = tables.ask(f"select due, message {of_cursor} order by due, message limit {PIECE_ROWS}")
+        if piece:
+            due, message = piece[-1]
+            gone = f"{of_cursor} and (due, message) <= ({due}, {message})"
+            if has_held:
+                tables.let_go(f"id in (select message {gone})")
+            tables.ask(f"delete {gone}")
+        return len(piece) < PIECE_ROWS
+
+    def _drop_referred(
+        self, table: str, tables: ShortTables, first: int, stop: int, *, has_held: bool
+    ) -> None:
+        """Let go of what is held for a table's rows from ``first`` on, below ``stop``, and delete these."""
+        referred = f"from {table} where cursor = {self.cursor} and message >= {first} and message < {stop}"
         if has_held:
             tables.let_go(f"id in (select message {referred})")
         tables.ask(f"delete {referred}")

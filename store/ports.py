@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gateway.core.effects import (
+    CancelDelayed,
+    DelayedMessage,
     DeletePoint,
     Effect,
     EraseMessages,
     MoveCursor,
     Publication,
+    ReleaseDelayed,
     SaveArchived,
     SavePoint,
     SaveReplayRecord,
@@ -198,6 +201,8 @@ UNDONE_BY_FAILURE: Final = (
     SavePoint,
     DeletePoint,
     SaveReplayRecord,
+    ReleaseDelayed,
+    CancelDelayed,
 )
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
 writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""
@@ -534,6 +539,16 @@ class Reader(LogProbe, Protocol):
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
         (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
+        """
+
+    def delayed_page(
+        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+    ) -> list[DelayedMessage]:
+        """
+        What waits by an endpoint's cursor for its time, in the order of times, then of ids.
+
+        Args:
+            after: Behind this time, in ms, and id.
         """
 
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:

@@ -111,7 +111,8 @@ def promises(dialect: Dialect) -> list[Promise]:
         Promise(
             "message {} is held by {} endpoints on record, and {} need it",
             f"with {lying}, needed (id, count) as (select message, count(*) from "
-            "(select message from lying where held is not null union all select message from reference) as each_need "
+            "(select message from lying where held is not null union all select message from reference "
+            "union all select message from delayed) as each_need "
             "group by message) "
             "select message.id, held, coalesce(count, 0) from message left join needed on needed.id = message.id "
             "where held is not null and (held <> coalesce(count, 0) or held < 1)",
@@ -196,6 +197,14 @@ def promises(dialect: Dialect) -> list[Promise]:
             "{} references are of cursor {}, which does not exist",
             "select count(*), cursor from reference where cursor not in (select number from cursor) "
             "group by cursor",
+        ),
+        Promise(
+            "message {} waits for its time by cursor {}, and does not exist",
+            "select message, cursor from delayed where message not in (select id from message)",
+        ),
+        Promise(
+            "{} messages wait for their time by cursor {}, which does not exist",
+            "select count(*), cursor from delayed where cursor not in (select number from cursor) group by cursor",
         ),
         Promise(
             "cursor {} counts failed deliveries of message {}, which does not exist",

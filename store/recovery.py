@@ -11,7 +11,14 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from amqp_ext.message.fields import priorities_of
-from gateway.core.effects import SaveEndpoint, StoredCursor, StoredEndpoint, StoredReference, StoredRoute
+from gateway.core.effects import (
+    SaveEndpoint,
+    StoredCursor,
+    StoredDelays,
+    StoredEndpoint,
+    StoredReference,
+    StoredRoute,
+)
 from gateway.core.log import RetentionMark
 from gateway.core.model import WHOLE, LogState, Point, ReplayRecord, RouteDefinition
 from store.copies import LogRow
@@ -71,6 +78,11 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
     for dropped in garbage:
         cursors.pop(dropped.cursor, None)
     _add_references(ask(tables.referred.format(first=log.first_id)), by_cursor)
+    for cursor, *delays in ask(
+        "select cursor, count(*), sum(size_bytes), min(due) from delayed group by cursor"
+    ):
+        if cursor in by_cursor:
+            by_cursor[cursor].delays = StoredDelays(*map(int, delays))
     for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
     ((has_held,),) = ask(f"select exists ({tables.held_ids})")

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from gateway.core.effects import (
     AddReferences,
+    CancelDelayed,
     CountAttempts,
     CountedUpTo,
     DeleteEndpoint,
@@ -25,6 +26,7 @@ from gateway.core.effects import (
     MoveCursor,
     OpenCursor,
     Publication,
+    ReleaseDelayed,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -33,14 +35,16 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.model import RouteDefinition
+from gateway.core.model import CONTENT, ID, RouteDefinition
 from store.cursors import DroppedCursor, GatheredMoves
 from store.property_index import IndexedSpan, IndexEntry
 from store.tables import INSERT_ROUTE
 
 NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
-LooksAtMessages: TypeAlias = AddReferences | CountAttempts | TrimLog | EraseMessages
+LooksAtMessages: TypeAlias = (
+    AddReferences | ReleaseDelayed | CancelDelayed | CountAttempts | TrimLog | EraseMessages
+)
 """Effects that look at messages, or at what is held: what came before them is written first."""
 
 
@@ -65,6 +69,8 @@ class StoreTransaction(ABC):
     def __init__(self, before: Before) -> None:
         self._indexed = before.indexed
         self._entries: list[IndexEntry] = []
+        self._delayed: list[tuple[int, int, int, int]] = []
+        """(cursor, when to be delivered, message, bytes of content) of what waits from now on."""
         self._known_routes = before.routes
         self._garbage = list(before.garbage)
         self._dropped = {found.cursor for found in before.garbage}
@@ -98,6 +104,16 @@ class StoreTransaction(ABC):
                 self._execute(INSERT_ROUTE, route.number, route.priority, route.endpoints)
                 self.new_routes.add(route.number)
 
+    def _add_delayed(self, publication: Publication) -> None:
+        """Take up that its messages wait for their time, where they do."""
+        if publication.delays is not None:
+            cursors, due_ms = publication.delays
+            self._delayed += [
+                (cursor, due, row[ID], len(row[CONTENT]))
+                for cursor in cursors
+                for due, row in zip(due_ms, publication.rows, strict=True)
+            ]
+
     def _define(self, effect: Effect) -> None:
         execute = self._execute
         match effect:
@@ -113,7 +129,14 @@ class StoreTransaction(ABC):
             case DropCursor():
                 self._flush()
                 self._drop_cursor(effect)
-            case AddReferences() | CountAttempts() | TrimLog() | EraseMessages():
+            case (
+                AddReferences()
+                | ReleaseDelayed()
+                | CancelDelayed()
+                | CountAttempts()
+                | TrimLog()
+                | EraseMessages()
+            ):
                 self._flush()
                 self._change_messages(effect)
             case CountedUpTo(message_id):
@@ -177,7 +200,8 @@ class StoreTransaction(ABC):
             self.new_garbage.append(found)
             return
         for table, column in (
-            ("cursor", "number"), ("cursor_range", "number"), ("attempt", "cursor"), ("reference", "cursor")
+            ("cursor", "number"), ("cursor_range", "number"), ("attempt", "cursor"), ("reference", "cursor"),
+            ("delayed", "cursor"),
         ):  # fmt: skip
             self._execute(f"delete from {table} where {column} = ?", number)
 

@@ -48,7 +48,7 @@ from typing import Final, TypeAlias
 
 from amqp_ext import codec
 from amqp_ext.codec import Long, Symbol, Timestamp, UByte, UInt
-from amqp_ext.message.fields import DATA_HEAD, HEAD_SIZE, batch_of, head_of
+from amqp_ext.message.fields import DATA_HEAD, DELIVERY_ANNOTATIONS, HEAD_SIZE, batch_of, head_of
 from amqp_ext.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -391,9 +391,14 @@ def _counted(content: bytes, attempts: int) -> bytes:
     return b"\x00\x53\x70" + codec.encode(fields)
 
 
-def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes, int]:
+def annotated(
+    content: bytes, annotations: Mapping[str, object], without: Collection[str] = ()
+) -> tuple[bytes, int]:
     """
     A message with more annotations, in the place of any by the same names; its header and bare message as they were.
+
+    Args:
+        without: Names of annotations that it has no more.
 
     Returns:
         The content, and where its bare message begins.
@@ -401,7 +406,7 @@ def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes,
     pairs = b"".join(codec.encode(Symbol(key)) + codec.encode(value) for key, value in annotations.items())
     section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
     bare = bare_offset(content)
-    front = _with_front_of(content, bare, section, 0, annotations.keys())
+    front = _with_front_of(content, bare, section, 0, {*annotations, *without})
     return front + content[bare:], len(front)
 
 
@@ -489,6 +494,7 @@ class CopyFronts:
                     SOURCE_TOPIC: origin_topic or topic,
                     SOURCE_ID: Long(origin_id or message_id),
                 },
+                DELIVERY_ANNOTATIONS,
             )
             contents.append(copied)
             bares.append(begins)

@@ -1,6 +1,7 @@
 """
 Fields of an encoded message that are read at the cost of a look-up: priority and time-to-live in its header (AMQP 1.0
-section 3.2.1), message-ids as people write them, and the trace that it belongs to (W3C Trace Context).
+section 3.2.1), when to deliver it, message-ids as people write them, and the trace that it belongs to (W3C Trace
+Context).
 
 Batches of a log reader: where it asked for them, a delivery brings several messages, each whole, in a data section of
 its own. The envelope is an ordinary message whose body is data sections (AMQP 1.0 section 3.2.6), as in the batches
@@ -14,14 +15,14 @@ messages: for those who read millions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import Header, MessageView, read_header
+from amqp_ext.message.sections import Header, MessageView, TooMuchWork, read_header
 
 T = TypeVar("T")
 
@@ -85,6 +86,62 @@ def priorities_of(contents: Iterable[bytes], bares: Iterable[int]) -> list[int]:
 
 ttl_of: Final[Callable[[bytes], int | None]] = header_field(lambda header: header.ttl_ms, None)
 """The time to live of a message in ms; None when it lives for ever, or its header cannot be read."""
+
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+"""Message annotation: when to deliver, in ms since the epoch (Artemis; Qpid JMS sends it)."""
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
+"""Message annotation: after how many ms to deliver (Artemis). With both, the time is what counts."""
+
+DELIVERY_ANNOTATIONS: Final = frozenset({DELIVERY_TIME, DELIVERY_DELAY})
+"""What the gateway's own copies of a message are without: its time has come."""
+
+_DELIVERY_MARK: Final = b"x-opt-delivery-"
+_LATEST_MS: Final = 1 << 53
+"""Some 285,000 years: a later time is a mistake in the unit."""
+
+
+class DeliveryTimeError(ValueError):
+    """A message says when it is to be delivered, and that is no time; the text is a sentence for its sender."""
+
+
+def delivery_times(
+    contents: Sequence[bytes], bares: Sequence[int], now_ms: int
+) -> list[int | DeliveryTimeError] | None:
+    """
+    When messages are to be delivered, in ms since the epoch: 0 for one at once, and why one says nothing that is a
+    time. None where all are delivered at once.
+
+    Args:
+        bares: Where their bare messages begin.
+        now_ms: When they came.
+    """
+    if max(bares) <= len(_DELIVERY_MARK):
+        return None
+    times = [
+        _delivery_time(content, bare, now_ms) if content.find(_DELIVERY_MARK, 0, bare) >= 0 else 0
+        for content, bare in zip(contents, bares, strict=True)
+    ]
+    return times if any(times) else None
+
+
+def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTimeError:
+    try:
+        annotations = MessageView(content, bare).message_annotations
+    except TooMuchWork as error:
+        return DeliveryTimeError(
+            f"the message says when to deliver it, among more annotations than are looked at: {error}"
+        )
+    except CodecError:
+        return 0
+    at = annotations.get(DELIVERY_TIME)
+    name, value = (DELIVERY_DELAY, annotations.get(DELIVERY_DELAY)) if at is None else (DELIVERY_TIME, at)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LATEST_MS:
+        return DeliveryTimeError(f"{name} is a whole number of milliseconds, up to 2^53, not {value!r:.60}")
+    due_ms = value if at is not None else now_ms + value
+    return due_ms if due_ms > now_ms else 0
+
 
 MessageId: TypeAlias = "str | int | UUID | bytes"
 

@@ -42,8 +42,9 @@ from gateway.vpn.message_vpn import MessageVpn
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
 
-OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
-"""Capabilities of our open frame, on every listener."""
+OFFERED: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "rewind:replay-start")
+"""Capabilities of our open frame, on every listener. JMS clients look here whether a delay is kept: an anonymous one
+has no link by which to ask."""
 
 NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
 """Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one

@@ -319,7 +319,7 @@ class TemporaryQueue:
             return
         # A replay under way is a promise of messages.
         is_replaying = endpoint.replay is not None and endpoint.replay.is_reading
-        has_messages = endpoint.depth > 0 or is_replaying
+        has_messages = endpoint.depth > 0 or endpoint.backlog.delayed.messages > 0 or is_replaying
         has_maker, has_links = self._has_maker, self._links > 0
         is_over = self.lifetime.is_over
         if is_over(has_maker=has_maker, has_links=has_links, has_messages=has_messages):

@@ -21,7 +21,7 @@ from gateway.core.effects import (
     StoredEndpoint,
     StoredRoute,
 )
-from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.backlog import Backlog, DelayedMessages
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
@@ -151,6 +151,9 @@ class Broker:
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
             replay.resume(self.log.next_id, position, acknowledged, len(found.references))
+        endpoint.backlog.delayed = DelayedMessages(*found.delays)
+        if found.delays.messages:
+            self.publications.delayed_on[endpoint] = None
         below = replay.position if replay is not None and replay.is_reading else 0
         for reference in found.references:
             message_id = reference.message_id

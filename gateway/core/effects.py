@@ -11,9 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.core.model import Point, ReplayRecord, RouteDefinition, Row, stored_bytes
+
+
+class Delays(NamedTuple):
+    """Messages that wait on endpoints for their time, and are not delivered before."""
+
+    cursors: Sequence[int]
+    """Those of the endpoints: each has all of the messages."""
+    due_ms: Sequence[int]
+    """When each of the messages is to be delivered, in ms since the epoch."""
 
 
 class Publication:
@@ -27,9 +36,20 @@ class Publication:
         size_bytes: Of their contents.
         logged_bytes: What they take of the disk as part of the log; 0 where it does not take them.
         put: What the broker wants to know of them when they are durable; not looked at by a store.
+        delays: Where they wait for their time; None for messages that are delivered at once.
     """
 
-    __slots__ = ("logged", "logged_bytes", "put", "receipt", "routes", "rows", "size_bytes", "topic")
+    __slots__ = (
+        "delays",
+        "logged",
+        "logged_bytes",
+        "put",
+        "receipt",
+        "routes",
+        "rows",
+        "size_bytes",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -45,6 +65,7 @@ class Publication:
         Args:
             sizes: Of the rows' contents, in bytes.
         """
+        self.delays: Delays | None = None
         self.rows = rows
         self.topic = topic
         self.routes = routes
@@ -148,6 +169,38 @@ class AddReferences:
     ids: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseDelayed:
+    """The time of messages has come: the endpoint that they wait on has them by references from now on."""
+
+    cursor: int
+    entries: Sequence[tuple[int, int]]
+    """(when it was to be delivered, message)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDelayed:
+    """Messages that wait on an endpoint for their time are not delivered at all."""
+
+    cursor: int
+    entries: Sequence[tuple[int, int]]
+    """(when it was to be delivered, message)."""
+
+
+class DelayedMessage(NamedTuple):
+    """A message that waits on an endpoint for its time."""
+
+    due_ms: int
+    """When it is to be delivered, in ms since the epoch."""
+    id: int
+    counted_bytes: int
+    """Its content, as it was counted when it came."""
+    size_bytes: int
+    """Its content."""
+    priority: int
+    """By its header."""
+
+
 class HeldRun(NamedTuple):
     """Messages of a route from ``first`` to ``last`` are needed by so many of its endpoints."""
 
@@ -178,6 +231,8 @@ class TrimLog:
     """Whether the store says in ``freed`` what left the log, topic by topic."""
     freed: Sequence[tuple[str, int, int]] = ()
     """(topic, messages, bytes of the disk) of what left it."""
+    has_delayed: bool = False
+    """Messages among them may wait on endpoints for their time: each endpoint counts as one that needs them."""
 
 
 @dataclass(slots=True)
@@ -297,6 +352,8 @@ Effect: TypeAlias = (
     | DropCursor
     | CountedUpTo
     | AddReferences
+    | ReleaseDelayed
+    | CancelDelayed
     | TrimLog
     | TrimTopics
     | SaveArchived
@@ -348,6 +405,18 @@ class StoredReference(NamedTuple):
     """Failed deliveries."""
 
 
+class StoredDelays(NamedTuple):
+    """What waits on an endpoint for its time."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    next_ms: int | None = None
+    """When the first of them is to be delivered; None where there is none."""
+
+
+NO_DELAYS: Final = StoredDelays()
+
+
 @dataclass(slots=True)
 class StoredEndpoint:
     """An endpoint as recovery found it."""
@@ -357,3 +426,4 @@ class StoredEndpoint:
     """Its cursor, by part."""
     references: list[StoredReference] = field(default_factory=list)
     subscriptions: list[str] = field(default_factory=list)
+    delays: StoredDelays = NO_DELAYS

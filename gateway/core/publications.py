@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.message.fields import priorities_of
-from gateway.core.effects import Publication
+from gateway.core.effects import Delays, Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy, Retention
@@ -34,6 +34,10 @@ class TooLarge(Refused):
         self.count = count
 
 
+MOST_DELAYED_ENDPOINTS: Final = 1_000
+"""Endpoints on which one message may wait for its time: each costs a row of its own."""
+
+
 class Put(NamedTuple):
     """What a publication is to endpoints."""
 
@@ -43,6 +47,8 @@ class Put(NamedTuple):
     """Those where it has room reserved."""
     priorities: Sequence[int] | None
     """One for each row, 0 to 9, where an endpoint asks for them."""
+    delayed_on: tuple[Endpoint, ...] = ()
+    """Those where it waits for its time."""
 
 
 class Publications:
@@ -70,6 +76,8 @@ class Publications:
         self._trimming = trimming
         self.unlogged_on_way: dict[Publication, None] = {}
         """What the log does not take, and is not committed yet."""
+        self.delayed_on: dict[Endpoint, None] = {}
+        """Endpoints on which messages wait for their time since whoever releases them looked last."""
         self._emptied: dict[Endpoint, None] = {}
         """Endpoints that were emptied as a whole while publications were on their way to them."""
 
@@ -83,6 +91,7 @@ class Publications:
         *,
         is_direct: bool = False,
         origin: str = "",
+        due_ms: Sequence[int] = (),
     ) -> tuple[Publication | None, int, Refused | None]:
         """
         Take messages of one topic that arrived together.
@@ -94,6 +103,8 @@ class Publications:
             receipt: Whatever the caller needs to tell the publisher afterwards; not looked at.
             is_direct: They came settled: kept where they land on an endpoint, logged only if the policy promotes them.
             origin: Whom they came from, for endpoints that do not want their own; empty for nobody.
+            due_ms: When each is to be delivered, in ms since the epoch; none where all are at once. The log has them
+                at once in any case.
 
         Returns:
             The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
@@ -106,7 +117,10 @@ class Publications:
             routing = routing.seen_from(origin)
         logged = routing.logged and (not is_direct or policy.promote_direct)
         # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
-        fan_out = routing.live if logged else routing.all
+        # One that waits for its time it gets when that has come.
+        fan_out = routing.live if logged and not due_ms else routing.all
+        if due_ms and len(fan_out.endpoints) > MOST_DELAYED_ENDPOINTS:
+            return None, 0, _too_many_delayed(topic, len(fan_out.endpoints))
         if not logged and not fan_out.endpoints:
             return None, 0, None
         sizes = list(map(len, contents))
@@ -148,7 +162,9 @@ class Publications:
         numbers: Sequence[int] = ()
         parts: tuple[tuple[Route, int, int], ...] = ()
         priorities = None
-        if fan_out.is_ranked:
+        if due_ms:
+            pass  # it comes by no route: each endpoint has a row of its own
+        elif fan_out.is_ranked:
             priorities = priorities_of(contents, bares)
             numbers, parts = _ranked_parts(fan_out, priorities, contents)
         elif route is not None:
@@ -161,9 +177,12 @@ class Publications:
             rows = list(
                 zip(ids, repeat(now_ms), repeat(topic), bares, each, repeat(held), contents, strict=False)
             )
-        put = Put(parts, fan_out.limited, priorities)
+        put = Put(parts, fan_out.limited, priorities, fan_out.endpoints if due_ms else ())
         routes = [part[0].definition for part in parts]
         publication = Publication(rows, topic, routes, logged, sizes, receipt, put)
+        if put.delayed_on:
+            cursors = [endpoint.cursor_number for endpoint in put.delayed_on]
+            publication.delays = Delays(cursors, due_ms[:room])
         log.size_bytes += publication.logged_bytes
         if not logged:
             self.unlogged_on_way[publication] = None
@@ -187,6 +206,8 @@ class Publications:
             self.unlogged_on_way.pop(publication, None)
         touched: list[Endpoint] = []
         put: Put = publication.put
+        if publication.delays is not None:
+            self._wait(publication, publication.delays)
         if put.parts:
             for one, count, size in put.parts:
                 route = one.current()
@@ -203,6 +224,16 @@ class Publications:
                 if endpoint.committed_up_to(last):
                     del self._emptied[endpoint]
         return touched
+
+    def _wait(self, publication: Publication, delays: Delays) -> None:
+        """It is durable, and waits for its time; what was emptied meanwhile has dropped it."""
+        put: Put = publication.put
+        for endpoint in put.reserved:
+            endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
+        for endpoint, cursor in zip(put.delayed_on, delays.cursors, strict=True):
+            if endpoint.cursor_number == cursor:
+                endpoint.backlog.delayed.add(delays.due_ms, publication.size_bytes)
+                self.delayed_on[endpoint] = None
 
     def failed(self, publication: Publication) -> None:
         """The commit failed: nobody was told, nothing of it exists."""
@@ -234,6 +265,14 @@ class Publications:
         """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
         if self._log.unused_id == self._log.next_id:
             self._router.sweep()
+
+
+def _too_many_delayed(topic: str, count: int) -> Refused:
+    return Refused(
+        ErrorCode.RESOURCE_LIMIT,
+        f"a message to {topic[:80]!r} would wait for its time on {count} queues and topic endpoints, and may on"
+        f" {MOST_DELAYED_ENDPOINTS}; publish it when it is due",
+    )
 
 
 def _ranked_parts(

@@ -161,7 +161,14 @@ class Trimming:
         endpoints = self._endpoints.values()
         references = held_references(endpoints, range(first, stop))
         held = held_runs(self._routes, endpoints, first, stop - 1)
-        return TrimLog(first, stop, held, references, counts_topics=bool(self._retention.rules))
+        return TrimLog(
+            first,
+            stop,
+            held,
+            references,
+            counts_topics=bool(self._retention.rules),
+            has_delayed=self._has_delayed,
+        )
 
     def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
         """Those of some messages, rising, that may be trimmed now: up to one that a transaction is about to settle."""
@@ -189,7 +196,21 @@ class Trimming:
             if bisect_left(ids, run.first) < bisect_right(ids, run.last)
         ]
         references = held_references(endpoints, ids)
-        return TrimTopics(first, stop, held, references, counts_topics=True, ids=ids, rule=kept.key)
+        return TrimTopics(
+            first,
+            stop,
+            held,
+            references,
+            counts_topics=True,
+            has_delayed=self._has_delayed,
+            ids=ids,
+            rule=kept.key,
+        )
+
+    @property
+    def _has_delayed(self) -> bool:
+        """Whether messages wait on endpoints for their time: only the store knows which."""
+        return any(endpoint.backlog.delayed.messages for endpoint in self._endpoints.values())
 
     def topics_trimmed(self, effect: TrimTopics) -> None:
         """A piece of what a rule takes out is gone."""

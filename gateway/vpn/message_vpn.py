@@ -5,6 +5,7 @@ A client or an administrator asks one of these:
 
 - ``endpoints``: queues, streams and topic endpoints are found, made, changed, deleted;
 - ``publishing``: messages come in, one by one and as transactions;
+- ``delayed``: messages that wait for their time are released, listed, cancelled;
 - ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
   of streams, ``readers`` those of the log and the browsers of queues, ``listing`` what lies on endpoints as lists;
 - ``erasing``: the content of messages is no more, wherever they are;
@@ -25,6 +26,7 @@ from typing import Final
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.errors import Refused
 from gateway.vpn.consumers import Consumers, Streams
+from gateway.vpn.delayed import DelayedDelivery
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.erasing import Erasing
 from gateway.vpn.feeds.browse_feed import EndpointListing
@@ -103,6 +105,7 @@ class MessageVpn:
         self.origins = publishing.origins
         self.dead_letters = dead_letters = DeadLetterMover(state, publishing, consumers, feeds)
         feeds.connect(dead_letters, replays)
+        self.delayed = delayed = DelayedDelivery(state, feeds)
         self.jobs = Jobs(state, publishing, consumers, self.endpoints, log, job_ports or JobPorts())
         self.alarms = AlarmWatch(state, self.durability, dead_letters.discarded)
         self.sizing = Sizing(state, self.alarms)
@@ -126,6 +129,7 @@ class MessageVpn:
         self.erasing = Erasing(state, log, dead_letters.is_moving, tuple(holder.erased for holder in holders))
         self._services: tuple[Service, ...] = (
             publishing.room,
+            delayed,
             Expiry(state, feeds),
             self.alarms,
             self.sizing,
@@ -143,6 +147,7 @@ class MessageVpn:
         """Started in this order."""
 
         committer.when_committed += [
+            delayed.committed,
             feeds.committed,
             readers.committed,
             replays.committed,

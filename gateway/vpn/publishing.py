@@ -12,13 +12,14 @@ read from publishers. Where no room comes for some seconds, the first message th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from amqp_ext.addresses.address import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
+from amqp_ext.message.fields import DeliveryTimeError, delivery_times
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
 from gateway.core.effects import Publication
@@ -82,7 +83,7 @@ class Publishing:
         self._feeds = feeds
         self._refusal = refusal
         self.origins = Origins()
-        self.room = LogRoom(state, make_room, self._offer)
+        self.room = LogRoom(state, make_room, self.take)
         """Publishers that wait for room in the log."""
 
     def check_topic(self, topic: str) -> str:
@@ -129,68 +130,69 @@ class Publishing:
             deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
             origin: The publisher's container-id, see ``Origins``.
         """
+        arrived = ArrivedMessages(client, topic, contents, bares, deliveries, is_direct, origin)
         left, full = len(contents), None
         if not (self.room and self._refusal() is None and self.room.is_behind(client, topic)):
-            left, full = self.take(
-                client, topic, contents, bares, deliveries, is_direct=is_direct, origin=origin
-            )
+            left, full = self.take(arrived)
         if left:
-            done = len(contents) - left
-            waiting = WaitingMessages(
-                client, topic, contents[done:], bares[done:], deliveries[done:], is_direct, origin
-            )
-            self.room.add(waiting, full)
+            self.room.add(arrived.part(len(contents) - left), full)
 
-    def _offer(self, waiting: WaitingMessages) -> tuple[int, LogFull | None]:
-        return self.take(
-            waiting.client,
-            waiting.topic,
-            waiting.contents,
-            waiting.bares,
-            waiting.deliveries,
-            is_direct=waiting.is_direct,
-            origin=waiting.origin,
-        )
-
-    def take(
-        self,
-        client: PublisherLink,
-        topic: str,
-        contents: list[bytes],
-        bares: list[int],
-        deliveries: list[Any],
-        *,
-        is_direct: bool = False,
-        origin: str = "",
-        is_new: bool = True,
-    ) -> tuple[int, LogFull | None]:
+    def take(self, arrived: ArrivedMessages, *, is_new: bool = True) -> tuple[int, LogFull | None]:
         """
         The same for messages that wait for nobody else.
 
         Args:
-            is_new: They come from a client: they may be refused, and may wait for room in the log. Others are here
-                already, such as dead ones; what finds no room is not taken.
+            is_new: They come from a client: they may be refused, may wait for room in the log, and may say when they
+                are to be delivered. Others are here already, such as dead ones; what finds no room is not taken.
 
         Returns:
             How many of them, the last ones, are to wait, and why.
         """
         unwanted = self._refusal() if is_new else None
         if unwanted is not None:
-            self._not_taken(client, contents, deliveries, unwanted, is_direct=is_direct)
+            self._not_taken(arrived, unwanted)
             return 0, None
+        # As it is stamped, so that whoever looks at it later finds the same.
+        now_ms = max(self._now_ms(), self._broker.log.last_time_ms)
+        times = delivery_times(arrived.contents, arrived.bares, now_ms) if is_new else None
+        if times is None:
+            return self._take(arrived, now_ms, is_new=is_new)
+        done = 0
+        for kind, run in groupby(times, key=_kind_of_time):
+            said = list(run)
+            part = arrived.part(done, done + len(said))
+            done += len(said)
+            if kind is DeliveryTimeError:
+                self._not_taken(part, Refused(ErrorCode.INVALID_FIELD, str(said[0])))
+                continue
+            left, full = self._take(part, now_ms, [time for time in said if isinstance(time, int) and time])
+            if left:
+                return len(times) - done + left, full
+        return 0, None
+
+    def _take(
+        self, arrived: ArrivedMessages, now_ms: int, due_ms: Sequence[int] = (), *, is_new: bool = True
+    ) -> tuple[int, LogFull | None]:
+        client, contents, bares, deliveries = (
+            arrived.client,
+            arrived.contents,
+            arrived.bares,
+            arrived.deliveries,
+        )
         while contents:
             publication, taken, refused = self._broker.publications.publish(
-                self._now_ms(),
-                topic,
+                now_ms,
+                arrived.topic,
                 contents,
                 bares,
                 (client, deliveries),
-                is_direct=is_direct,
-                origin=origin,
+                is_direct=arrived.is_direct,
+                origin=arrived.origin,
+                due_ms=due_ms,
             )
             self._counters.activity += 1
             if publication is not None:
-                self._add(publication, origin)
+                self._add(publication, arrived.origin)
             if taken == len(contents):
                 return 0, None
             if publication is not None:
@@ -198,24 +200,16 @@ class Publishing:
             if is_new and isinstance(refused, LogFull) and refused.is_passing and self.room.seconds:
                 return len(contents) - taken, refused
             behind = taken + (_refused_count(refused) or len(contents) - taken)
-            self._not_taken(
-                client, contents[taken:behind], deliveries[taken:behind], refused, is_direct=is_direct
-            )
+            done = len(arrived.contents) - len(contents)
+            self._not_taken(arrived.part(done + taken, done + behind), refused)
             contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
+            due_ms = due_ms[behind:]
         return 0, None
 
-    def _not_taken(
-        self,
-        client: PublisherLink,
-        contents: list[bytes],
-        deliveries: list[Any],
-        refused: Refused | None,
-        *,
-        is_direct: bool,
-    ) -> None:
-        client.not_stored(deliveries, refused)
-        if is_direct:
-            self._counters.direct_dropped_messages += len(contents)
+    def _not_taken(self, arrived: ArrivedMessages, refused: Refused | None) -> None:
+        arrived.client.not_stored(arrived.deliveries, refused)
+        if arrived.is_direct:
+            self._counters.direct_dropped_messages += len(arrived.contents)
 
     def put_what_fits(
         self, topic: str, contents: list[bytes], bares: list[int]
@@ -275,8 +269,10 @@ class Publishing:
         settlements = [self._broker.settlements.begin(flow, ids) for flow, ids in acknowledged]
         publications: list[Publication] = []
         try:
+            now_ms = max(self._now_ms(), self._broker.log.last_time_ms)
             for topic, group in groupby(staged, key=lambda message: message.topic):
-                publications.append(self._publish_staged(topic, list(group), origin))
+                for due_ms, messages in _by_time(list(group), now_ms):
+                    publications.append(self._publish_staged(topic, now_ms, due_ms, messages, origin))
         except Refused:
             self._broker.publications.withdraw(publications)
             for settlement in settlements:
@@ -291,10 +287,12 @@ class Publishing:
             lambda error: self._transaction_committed(settlements, error, then),
         )
 
-    def _publish_staged(self, topic: str, messages: list[Staged], origin: str) -> Publication:
+    def _publish_staged(
+        self, topic: str, now_ms: int, due_ms: Sequence[int], messages: list[Staged], origin: str
+    ) -> Publication:
         contents, bares = [m.content for m in messages], [m.bare for m in messages]
         publication, taken, refused = self._broker.publications.publish(
-            self._now_ms(), topic, contents, bares, (NOBODY, ()), origin=origin
+            now_ms, topic, contents, bares, (NOBODY, ()), origin=origin, due_ms=due_ms
         )
         if publication is not None and taken == len(messages):
             return publication
@@ -319,26 +317,62 @@ class Publishing:
             self._feeds.deliver(settlement.endpoint)
 
 
+def _by_time(messages: list[Staged], now_ms: int) -> Iterator[tuple[Sequence[int], list[Staged]]]:
+    """
+    Messages of one topic in order, those apart that wait for their time: (when they are to be delivered, messages).
+
+    Raises:
+        Refused: ROLLED_BACK, one says something that is no time.
+    """
+    contents, bares = [m.content for m in messages], [m.bare for m in messages]
+    times = delivery_times(contents, bares, now_ms)
+    if times is None:
+        yield (), messages
+        return
+    done = 0
+    for kind, run in groupby(times, key=_kind_of_time):
+        said = list(run)
+        if kind is DeliveryTimeError:
+            raise Refused(ErrorCode.ROLLED_BACK, f"rolled back: {said[0]}")
+        part = messages[done : done + len(said)]
+        done += len(said)
+        yield [time for time in said if isinstance(time, int) and time], part
+
+
+def _kind_of_time(time: int | DeliveryTimeError) -> Hashable:
+    """What stays together of messages that came together, by what they say of when they are to be delivered."""
+    if isinstance(time, DeliveryTimeError):
+        return DeliveryTimeError
+    return time > 0
+
+
 @dataclass(slots=True)
-class WaitingMessages:
-    """Messages of one topic that came together on a link, and wait."""
+class ArrivedMessages:
+    """Messages of one topic that came together on a link."""
 
     client: PublisherLink
     topic: str
     contents: list[bytes]
     bares: list[int]
     deliveries: list[Any]
-    is_direct: bool
-    origin: str
+    is_direct: bool = False
+    """They came settled."""
+    origin: str = ""
     since: float = 0.0
-    """When they came, by the loop's clock."""
+    """From when on they wait for room in the log, by the loop's clock."""
 
-    def only_last(self, count: int) -> None:
-        """All but the last so many are dealt with."""
-        done = len(self.contents) - count
-        self.contents = self.contents[done:]
-        self.bares = self.bares[done:]
-        self.deliveries = self.deliveries[done:]
+    def part(self, start: int, stop: int | None = None) -> ArrivedMessages:
+        """Some of them, from one place up to another."""
+        return ArrivedMessages(
+            self.client,
+            self.topic,
+            self.contents[start:stop],
+            self.bares[start:stop],
+            self.deliveries[start:stop],
+            self.is_direct,
+            self.origin,
+            self.since,
+        )
 
 
 class LogRoom(Service):
@@ -353,7 +387,7 @@ class LogRoom(Service):
         self,
         state: VpnState,
         make_room: Callable[[int], None],
-        offer: Callable[[WaitingMessages], tuple[int, LogFull | None]],
+        offer: Callable[[ArrivedMessages], tuple[int, LogFull | None]],
     ) -> None:
         super().__init__(state.runtime)
         self._broker = state.broker
@@ -361,7 +395,7 @@ class LogRoom(Service):
         self._settings = state.settings
         self._make_room = make_room
         self._offer = offer
-        self._line: deque[WaitingMessages] = deque()
+        self._line: deque[ArrivedMessages] = deque()
         self._by_client: dict[PublisherLink, int] = {}
         self._size_bytes = 0
         self._full: LogFull | None = None
@@ -386,7 +420,7 @@ class LogRoom(Service):
         """Whether what a link brings is to wait behind what waits: it is the link's, or the log is to take it, too."""
         return client in self._by_client or self._broker.policy.takes(topic)
 
-    def add(self, waiting: WaitingMessages, full: LogFull | None) -> None:
+    def add(self, waiting: ArrivedMessages, full: LogFull | None) -> None:
         """
         Messages are to wait, behind all others.
 
@@ -412,8 +446,8 @@ class LogRoom(Service):
                 count, size = len(waiting.contents), sum(map(len, waiting.contents))
                 left, self._full = self._offer(waiting)
                 if left:
-                    waiting.only_last(left)
-                    size -= sum(map(len, waiting.contents))
+                    self._line[0] = waiting.part(count - left)
+                    size -= sum(map(len, self._line[0].contents))
                 else:
                     self._leave()
                 if left < count:

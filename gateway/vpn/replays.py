@@ -14,11 +14,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
+from amqp_ext.message.fields import delivery_times
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import (
+    BARE,
     BY_NOBODY,
     CANCELLED,
     CONTENT,
@@ -26,6 +28,7 @@ from gateway.core.model import (
     HELD,
     ID,
     ID_OF,
+    TIME_MS,
     TOPIC,
     Columns,
     ReplayRequest,
@@ -693,18 +696,24 @@ def _ids_and_sizes(chosen: list[Row], held_back: Row | None, columns: Columns) -
     return ids, sizes
 
 
+def is_delayed(row: Row) -> bool:
+    """Whether a message of the log is one that was to be delivered later than it came."""
+    return delivery_times((row[CONTENT],), (row[BARE],), row[TIME_MS]) is not None
+
+
 class _ReplayCursor(LogCursor):
     """
     What of the log an endpoint is to have again: what it subscribes to, by the subscriptions that were in force at each
     id, and was not acknowledged.
     """
 
-    __slots__ = ("_endpoint", "_matchers", "_starts")
+    __slots__ = ("_endpoint", "_live_from", "_matchers", "_starts")
 
     def __init__(self, endpoint: Endpoint, position: int, last: int | None) -> None:
         super().__init__(position, last, None, is_live=False)
         assert endpoint.replay is not None
         self._endpoint = endpoint
+        self._live_from = endpoint.replay.marked_below
         in_force = endpoint.replay.subscriptions
         self._starts = [first for first, _ in in_force]
         self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
@@ -713,6 +722,9 @@ class _ReplayCursor(LogCursor):
         backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
         replayed, references = backlog.put.replayed, backlog.put.references
         assert replayed is not None
+        if rows and rows[-1][ID] >= self._live_from:
+            # Published since the replay began, and waiting here for its time: it comes when that has come.
+            rows = [row for row in rows if row[ID] < self._live_from or not is_delayed(row)]
         if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
             return of_topics(rows, matchers[0], topics)
         return [

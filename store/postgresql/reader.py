@@ -20,8 +20,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
 
+from gateway.core.effects import DelayedMessage
 from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import ID, Row
+from store.cursors import header_priority
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
 from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
 from store.postgresql import packed
@@ -332,6 +334,35 @@ class PostgresReader(PooledReader):
             [cursor, first, last],
         )
         return [(number(message), number(count)) for message, count in found]
+
+    @_reads
+    def delayed_page(
+        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+    ) -> list[DelayedMessage]:
+        """See ``store.ports.Reader``."""
+        columns = "due, id, size_bytes, octet_length(content)::bigint, bare::bigint"
+        front = "substring(content from 1 for least(bare, 512))"
+        which = (
+            "delayed.cursor = $1::bigint and (delayed.due, delayed.message) > ($2::bigint, $3::bigint) "
+            "order by delayed.due, delayed.message limit $4::bigint"
+        )
+        found = self.connection.ask(
+            f"select {columns}, {front} from (select * from delayed where {which}) as waiting join lateral ("
+            "select id, bare, content from message where id = waiting.message and id >= (select first_id from log) "
+            "union all select id, bare, content from held_message where id = waiting.message"
+            ") as found on true order by due, id",
+            [cursor, *after, limit],
+        )
+        return [
+            DelayedMessage(
+                number(due),
+                number(i),
+                number(counted),
+                number(size),
+                header_priority(bytes(front or b""), number(bare)),
+            )
+            for due, i, counted, size, bare, front in found
+        ]
 
     def _page(
         self, rows: str, values: Sequence[Value], limit: int | None = None

@@ -229,10 +229,24 @@ RETENTION: Final = (
     """,
 )
 
+DELAYED: Final = (
+    """
+    create table delayed (
+        cursor bigint not null,
+        due bigint not null,
+        message bigint not null,
+        size_bytes bigint not null,
+        primary key (cursor, due, message)
+    )
+    """,
+    "create index delayed_message_idx on delayed (message)",
+)
+
 MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m001_routes_cursors_checksums": TABLES,
     "m002_replay_records": REPLAY_RECORDS,
     "m003_retention": RETENTION,
+    "m004_delayed": DELAYED,
 }
 """Their statements, by name, in their order."""
 

@@ -10,11 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.core.effects import AddReferences, CountAttempts, EraseMessages, Publication, TrimLog, TrimTopics
+from gateway.core.effects import (
+    AddReferences,
+    CancelDelayed,
+    CountAttempts,
+    EraseMessages,
+    Publication,
+    ReleaseDelayed,
+    TrimLog,
+    TrimTopics,
+)
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, Row
 from store.cursors import DroppedCursor
 from store.postgresql import schema
-from store.postgresql.cursors import CursorMoves, PostgresShortTables, kept
+from store.postgresql.cursors import DROP_RELEASED, CursorMoves, PostgresShortTables, kept
 from store.postgresql.database import Connection, Copy, Statement, Step, stored_text
 from store.postgresql.packed import checksums, copied
 from store.postgresql.trimming import erased, leaves_held, trimmed
@@ -54,6 +63,26 @@ INSERT_ENTRIES: Final = (
     "insert into property_value (segment, number, value, message) "
     "select * from unnest(%s::bigint[], %s::bigint[], %s::text[], %s::bigint[])"
 )
+
+_ENTRIES: Final = "unnest(%s::bigint[], %s::bigint[]) as entry (due, message)"
+
+INSERT_DELAYED: Final = (
+    "insert into delayed (cursor, due, message, size_bytes) "
+    "select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+)
+
+RELEASE_DELAYED: Final = (
+    f"with gone as (delete from delayed using {_ENTRIES} where delayed.cursor = %s and delayed.due = entry.due "
+    "and delayed.message = entry.message returning delayed.cursor, delayed.message) "
+    "insert into reference (cursor, message) select cursor, message from gone on conflict do nothing"
+)
+
+CANCEL_DELAYED: Final = (
+    f"delete from delayed using {_ENTRIES} where delayed.cursor = %s and delayed.due = entry.due "
+    "and delayed.message = entry.message"
+)
+
+LET_GO_OF: Final = "update held_message set held = held - 1 where id = any(%s::bigint[])"
 
 COUNT_ATTEMPTS: Final = """
     insert into attempt (cursor, message, count)
@@ -118,6 +147,7 @@ class Transaction(StoreTransaction):
 
     def _publish(self, publication: Publication) -> None:
         self._add_routes(publication.routes)
+        self._add_delayed(publication)
         rows = publication.rows
         last = rows[-1]
         self._last_id = max(self._last_id, last[ID])
@@ -149,6 +179,9 @@ class Transaction(StoreTransaction):
             else:
                 self._steps.append(Statement(insert, _columns(rows, self.largest_bytes)))
         self._logged, self._held = [], []
+        if self._delayed:
+            self._steps.append(Statement(INSERT_DELAYED, list(map(list, zip(*self._delayed, strict=True)))))
+            self._delayed = []
         self._steps += self._moves.written(has_held=self.has_held)
 
     # --- everything else ------------------------------------------------------------------------------------------
@@ -161,6 +194,14 @@ class Transaction(StoreTransaction):
                     "select %s, message from unnest(%s::bigint[]) as message on conflict do nothing"
                 )
                 self._steps.append(Statement(sql, (cursor, list(ids))))
+            case ReleaseDelayed(cursor, entries):
+                self._steps.append(Statement(RELEASE_DELAYED, (*_entries(entries), cursor)))
+            case CancelDelayed(cursor, entries):
+                self._steps.append(Statement(CANCEL_DELAYED, (*_entries(entries), cursor)))
+                if self.has_held:
+                    ids = [message for _, message in entries]
+                    self._steps.append(Statement(LET_GO_OF, (ids,)))
+                    self._steps.append(Statement(DROP_RELEASED, (ids,)))
             case CountAttempts(cursor, attempts):
                 counts = dict(attempts)
                 if counts:
@@ -191,6 +232,10 @@ class Transaction(StoreTransaction):
 
     def _archive_up_to(self, message_id: int) -> None:
         self._archived_id = max(self._archived_id, message_id)
+
+
+def _entries(entries: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [due for due, _ in entries], [message for _, message in entries]
 
 
 def fenced(values: Sequence[int | None], steps: Sequence[Step]) -> list[Step]:

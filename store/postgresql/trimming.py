@@ -49,6 +49,7 @@ HOLD: Final = f"""
                 and message.id between run.first and run.last
             where {LEAVING}
             union all select * from unnest(%s::bigint[], %s::bigint[])
+            union all select message, 1 from delayed where message >= %s and message < %s
         ) as needing (id, endpoints) group by id
     )
     insert into held_message ({schema.HELD_COLUMNS})
@@ -109,6 +110,8 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
                     *span,
                     list(by_count),
                     list(by_count.values()),
+                    effect.first,
+                    effect.stop,
                     *span,
                 ),
                 prepare=False,
@@ -131,7 +134,7 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
 
 def leaves_held(effect: TrimLog) -> bool:
     """Whether something may be held by endpoints alone once it is carried out."""
-    return bool(effect.references) or any(run.endpoints for run in effect.held)
+    return effect.has_delayed or bool(effect.references) or any(run.endpoints for run in effect.held)
 
 
 LOGGED_BYTES: Final = f"""

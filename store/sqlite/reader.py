@@ -18,7 +18,9 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import apsw
 
+from gateway.core.effects import DelayedMessage
 from gateway.core.model import ID, Columns, Row
+from store.cursors import header_priority
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
 from store.property_index import IndexedSpan
@@ -208,6 +210,22 @@ class SqliteReader(PooledReader):
             "from attempt where cursor = ? and message between ? and ? order by message",
             [cursor, first, last],
         )
+
+    @_reads
+    def delayed_page(
+        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+    ) -> list[DelayedMessage]:
+        """See ``store.ports.Reader``."""
+        found = self._connection.execute(
+            "select due, id, delayed.size_bytes, length(content), bare, substr(content, 1, min(bare, 512)) "
+            "from delayed cross join message on id = delayed.message "
+            "where cursor = ? and (due, delayed.message) > (?, ?) order by due, delayed.message limit ?",
+            (cursor, *after, limit),
+        )
+        return [
+            DelayedMessage(due, i, counted, size, header_priority(front, bare))
+            for due, i, counted, size, bare, front in found
+        ]
 
     def _bounded(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int

@@ -20,6 +20,9 @@ Shape, and why:
                 ``size_bytes`` say what there is up to ``counted_id``; a start counts what came after.
 ``attempt``     failed deliveries, where there were any.
 ``reference``   messages that an endpoint has though no route leads to it: copies, and what a replay was forced to put.
+``delayed``     messages that wait on an endpoint for their time, by its cursor, in the order of their times: from the
+                commit that accepts them to the one that has a reference lead to them, or cancels them.
+``delayed_message``  the same by message, for whoever trims the log.
 ``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
 ``point``       named points of the log: where a replay from each one starts.
 ``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
@@ -215,6 +218,19 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
             whole_time integer not null
         ) without rowid
         """,
+    ),
+    # Messages that wait on endpoints for their time.
+    "m004_delayed": (
+        """
+        create table delayed (
+            cursor integer not null,
+            due integer not null,
+            message integer not null,
+            size_bytes integer not null,
+            primary key (cursor, due, message)
+        ) without rowid
+        """,
+        "create index delayed_message on delayed (message)",
     ),
 }
 """

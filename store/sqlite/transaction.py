@@ -11,12 +11,21 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from gateway.core.effects import AddReferences, CountAttempts, Effect, EraseMessages, Publication, TrimLog
+from gateway.core.effects import (
+    AddReferences,
+    CancelDelayed,
+    CountAttempts,
+    Effect,
+    EraseMessages,
+    Publication,
+    ReleaseDelayed,
+    TrimLog,
+)
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
 from store.cursors import SHORTEST_RUN
 from store.property_index import index_entries
-from store.sqlite.cursors import CursorMoves, SqliteShortTables
+from store.sqlite.cursors import CursorMoves, SqliteShortTables, let_go_of
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.statements import chunks
 from store.sqlite.trimming import erase, trim
@@ -85,7 +94,7 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
     rows: Sequence[Row] = ()
     has_held = False
     for effect in effects:
-        if not isinstance(effect, Publication):
+        if not isinstance(effect, Publication) or effect.delays is not None:
             return None
         for route in effect.routes:
             if route.number not in routes:
@@ -170,12 +179,16 @@ class Transaction(StoreTransaction):
     def _flush(self) -> None:
         self._end_alike()
         self._insert_mixed()
+        if self._delayed:
+            self._connection.executemany("insert into delayed values (?, ?, ?, ?)", self._delayed)
+            self._delayed = []
         self._moves.write(has_held=self.has_held)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _publish(self, publication: Publication) -> None:
         self._add_routes(publication.routes)
+        self._add_delayed(publication)
         rows = publication.rows
         count = len(rows)
         first, time, topic, bare, route_number, held, _ = rows[0]
@@ -248,6 +261,17 @@ class Transaction(StoreTransaction):
                 for piece in chunks(ids):
                     values = ",".join(f"(?1,?{2 + k})" for k in range(len(piece)))
                     execute(f"insert or ignore into reference values {values}", (cursor, *piece))
+            case ReleaseDelayed(cursor, entries):
+                self._connection.executemany(
+                    "insert or ignore into reference select cursor, message from delayed "
+                    "where cursor = ? and due = ? and message = ?",
+                    [(cursor, *entry) for entry in entries],
+                )
+                self._drop_delayed(cursor, entries)
+            case CancelDelayed(cursor, entries):
+                self._drop_delayed(cursor, entries)
+                if self.has_held and let_go_of(self._connection, [message for _, message in entries]):
+                    self._writes_log_row = True
             case CountAttempts(cursor, attempts):
                 for message, count in attempts:
                     # The message may be settled meanwhile, and gone, and so may the cursor.
@@ -266,6 +290,12 @@ class Transaction(StoreTransaction):
                 self._writes_log_row = True
                 erase(self._connection, effect)
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
+
+    def _drop_delayed(self, cursor: int, entries: Sequence[tuple[int, int]]) -> None:
+        self._connection.executemany(
+            "delete from delayed where cursor = ? and due = ? and message = ?",
+            [(cursor, *entry) for entry in entries],
+        )
 
     def _use_number(self, number: int) -> None:
         self._change_log("next_number = max(next_number, ?)", number + 1)

@@ -54,6 +54,16 @@ def trim(connection: apsw.Connection, effect: TrimLog) -> bool:
         ).fetchall()
         effect.freed = freed
     is_held = _refer(connection, effect)
+    if effect.has_delayed:
+        # As with references: below nothing for now.
+        execute(
+            "update message set held = coalesce(held, 0) - waiting.endpoints "
+            "from (select message, count(*) as endpoints from delayed "
+            "where message >= ? and message < ? group by message) as waiting "
+            f"where id = waiting.message and {which} and (held is null or held < 0)",
+            (effect.first, effect.stop, *span),
+        )
+        is_held = is_held or connection.changes() > 0
     for route, first, last, endpoints in effect.held:
         if endpoints:
             # Less what the references made of it (below nothing): both hold.
@@ -63,7 +73,7 @@ def trim(connection: apsw.Connection, effect: TrimLog) -> bool:
                 (endpoints, *span, first, last, route),
             )
             is_held = is_held or connection.changes() > 0
-    if effect.references:
+    if effect.references or effect.has_delayed:
         execute(
             "update message indexed by message_held set held = -held where id >= ? and id < ? and held < 0",
             (effect.first, effect.stop),

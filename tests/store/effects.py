@@ -8,6 +8,7 @@ from itertools import repeat
 
 from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import (
+    Delays,
     DeleteEndpoint,
     DropCursor,
     Effect,
@@ -22,7 +23,7 @@ from gateway.core.effects import (
     TrimTopics,
 )
 from gateway.core.erasing import erased_row
-from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
+from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
 from store.cursors import by_priority, runs
 from tests.support.naive_store import NaivePart, NaiveStore
 
@@ -90,6 +91,31 @@ def publication(
         list(map(len, contents)),
         None,
     )
+
+
+def delayed(
+    model: NaiveStore,
+    first: int,
+    contents: Sequence[bytes],
+    due_ms: Sequence[int],
+    *,
+    endpoints: tuple[int, ...],
+    logged: bool = True,
+    time_ms: int,
+) -> Publication:
+    """Messages that wait on endpoints until they are due."""
+    found = publication(first, contents, time_ms=time_ms)
+    found.rows = [(*row[:HELD], None if logged else len(endpoints), row[CONTENT]) for row in found.rows]
+    if not logged:
+        found.logged, found.logged_bytes = False, 0
+    cursors = [model.endpoints[number].definition.cursor for number in endpoints]
+    found.delays = Delays(cursors, list(due_ms))
+    return found
+
+
+def waiting(model: NaiveStore, number: int) -> list[tuple[int, int]]:
+    """(when it is due, message) of what waits on an endpoint, in that order."""
+    return sorted((due_ms, i) for i, (due_ms, _) in model.cursor_of(number).delayed.items())
 
 
 def settled(
@@ -217,7 +243,11 @@ def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, i
     """The log trimmed below `stop`, with who still needs what."""
     first = model.first_id
     held, references = _needed(model, range(first, stop), new_references)
-    return TrimLog(first, stop, held, references, counts_topics=True)
+    return TrimLog(first, stop, held, references, counts_topics=True, has_delayed=_has_delayed(model))
+
+
+def _has_delayed(model: NaiveStore) -> bool:
+    return any(cursor.delayed for cursor in model.cursors.values())
 
 
 def trimming_topics(
@@ -225,7 +255,16 @@ def trimming_topics(
 ) -> TrimTopics:
     """These messages taken out of the log by a rule, with who still needs what."""
     held, references = _needed(model, ids, new_references)
-    return TrimTopics(ids[0], ids[-1] + 1, held, references, counts_topics=True, ids=list(ids), rule=rule)
+    return TrimTopics(
+        ids[0],
+        ids[-1] + 1,
+        held,
+        references,
+        counts_topics=True,
+        has_delayed=_has_delayed(model),
+        ids=list(ids),
+        rule=rule,
+    )
 
 
 def _needed(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.core.effects import (
     AddReferences,
+    CancelDelayed,
     CountAttempts,
     CountedUpTo,
     DeletePoint,
@@ -21,6 +22,7 @@ from gateway.core.effects import (
     Effect,
     MoveCursor,
     OpenCursor,
+    ReleaseDelayed,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -34,6 +36,7 @@ from store.cursors import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
     counted,
+    delayed,
     deletion,
     erasing,
     keeping,
@@ -43,6 +46,7 @@ from tests.store.effects import (
     settled,
     trimming,
     trimming_topics,
+    waiting,
 )
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_store import NaiveStore
@@ -52,7 +56,8 @@ NAMES = ("q", "r", "s", "t")
 PATTERNS = ("a/>", "*", "ä/€")
 KINDS = (
     *["publish", "settle"] * 4,
-    *["replay", "other", "trim", "rule", "purge"] * 2,
+    *["replay", "other", "trim", "rule", "purge", "delay", "release"] * 2,
+    "cancel",
     *["erase"] * 2,
     "archived",
     "attempts",
@@ -153,8 +158,17 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
         cursor = model.endpoints[number].definition.cursor
         return [CountAttempts(cursor, [(i, draw(st.integers(0, 9))) for i in ids])] if ids else []
     if kind == "refer":
-        ids = sorted(_some(draw, [i for i in sorted(before) if model.is_logged(i) and i not in set(lying)]))
+        there = {*lying, *model.cursor_of(number).delayed}
+        ids = sorted(_some(draw, [i for i in sorted(before) if model.is_logged(i) and i not in there]))
         return [AddReferences(model.endpoints[number].definition.cursor, ids)] if ids else []
+    if kind == "delay":
+        return [_delay(draw, model, number)]
+    if kind in ("release", "cancel"):
+        there = model.cursor_of(number).references
+        entries = [found for found in waiting(model, number) if found[1] in before and found[1] not in there]
+        entries = entries[: draw(st.integers(0, len(entries)))]
+        end_of = ReleaseDelayed if kind == "release" else CancelDelayed
+        return [end_of(model.endpoints[number].definition.cursor, entries)] if entries else []
     if kind == "purge":
         replay = _replay_of(model, number)
         gone = [SaveReplay(number, None), DropCursor(replay, 0, 0)] if replay else []
@@ -172,7 +186,8 @@ def _forced(draw: st.DrawFn, model: NaiveStore, leaving: Sequence[int]) -> list[
     found = []
     for number, endpoint in model.endpoints.items():
         lying = set(model.on(number))
-        others = [i for i in leaving if model.is_logged(i) and i not in lying]
+        waits = model.cursors[endpoint.definition.cursor].delayed
+        others = [i for i in leaving if model.is_logged(i) and i not in lying and i not in waits]
         if draw(st.integers(0, 3)) == 0:
             found += [(endpoint.definition.cursor, i) for i in _some(draw, others)[:3]]
     return found
@@ -196,6 +211,22 @@ def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
         time_ms=model.last_time_ms + draw(st.sampled_from([0, 0, 1, 1_000])),
         bares=[_bare(k, content) if mixed else 0 for k, content in enumerate(published)],
         ranked=any(by_priority(model.endpoints[number].definition.settings) for number in endpoints),
+    )
+
+
+def _delay(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
+    endpoints = draw(st.sampled_from([(number,), tuple(sorted(model.endpoints))]))
+    floors = {e.parts[k].floor for e in map(model.cursor_of, endpoints) for k in e.parts}
+    contents = draw(st.lists(_contents, min_size=1, max_size=9))
+    due = st.integers(model.last_time_ms + 1, model.last_time_ms + 5)
+    return delayed(
+        model,
+        max([model.last_id, *floors]) + 1,
+        contents,
+        [draw(due) for _ in contents],
+        endpoints=endpoints,
+        logged=draw(st.booleans()),
+        time_ms=model.last_time_ms,
     )
 
 

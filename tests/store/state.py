@@ -52,6 +52,8 @@ class Tables(NamedTuple):
     ranges: Iterable[tuple[int, int, int, int]]
     """(cursor, part, first, last), by all of them."""
     references: Iterable[tuple[int, int]]
+    delayed: Iterable[tuple[int, int, int, int]]
+    """(cursor, due, message, bytes)."""
     attempts: Iterable[tuple[int, int, int]]
     endpoints: Iterable[tuple[int, int, str, str, str, str | None]]
     subscriptions: Iterable[tuple[int, str]]
@@ -73,7 +75,7 @@ def state_from(tables: Tables) -> State:
         (number, part): StoredPart(floor, tuple(ranges.get((number, part), ())), *counted)
         for number, part, floor, *counted in tables.cursors
     }
-    references = set(tables.references)
+    references, delayed = set(tables.references), set(tables.delayed)
     messages: dict[int, Row] = {row[ID]: row for row in tables.messages}
     for i, row in messages.items():
         if row[HELD] is not None:
@@ -83,6 +85,7 @@ def state_from(tables: Tables) -> State:
                 if row[ROUTE] != UNROUTED
             )
             dropped += sum(cursor in garbage for cursor, message in references if message == i)
+            dropped += sum(cursor in garbage for cursor, _, message, _ in delayed if message == i)
             messages[i] = (*row[:HELD], row[HELD] - dropped, row[CONTENT])
     messages = {i: row for i, row in messages.items() if row[HELD] is None or row[HELD] > 0}
     named = {row[ROUTE] for row in messages.values()} - {UNROUTED}
@@ -91,6 +94,7 @@ def state_from(tables: Tables) -> State:
         routes={number: routes[number] for number in named},
         cursors={key: part for key, part in cursors.items() if key[0] not in garbage},
         references={(cursor, message) for cursor, message in references if cursor not in garbage},
+        delayed={found for found in delayed if found[0] not in garbage},
         attempts={
             (cursor, message): count for cursor, message, count in tables.attempts if cursor not in garbage
         },

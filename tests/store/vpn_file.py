@@ -83,6 +83,7 @@ def _state(connection: apsw.Connection) -> State:
             rows("select number, part, floor, counted_id, messages, size_bytes from cursor"),
             rows("select * from cursor_range order by number, part, first"),
             rows("select cursor, message from reference"),
+            rows("select cursor, due, message, size_bytes from delayed"),
             rows("select * from attempt"),
             rows("select number, cursor, name, kind, settings, replay from endpoint"),
             rows("select endpoint, pattern from subscription"),

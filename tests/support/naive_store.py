@@ -16,6 +16,7 @@ from typing import NamedTuple, Self, assert_never
 from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import (
     AddReferences,
+    CancelDelayed,
     CountAttempts,
     CountedUpTo,
     DeleteEndpoint,
@@ -28,6 +29,7 @@ from gateway.core.effects import (
     MoveCursor,
     OpenCursor,
     Publication,
+    ReleaseDelayed,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -35,6 +37,7 @@ from gateway.core.effects import (
     SaveReplayRecord,
     SaveSubscription,
     StoredCursor,
+    StoredDelays,
     StoredEndpoint,
     StoredReference,
     StoredRoute,
@@ -83,6 +86,8 @@ class State:
     """By cursor and part."""
     references: set[tuple[int, int]]
     """(cursor, message)."""
+    delayed: set[tuple[int, int, int, int]]
+    """(cursor, when it is due, message, bytes)."""
     attempts: dict[tuple[int, int], int]
     """(cursor, message) -> failed deliveries."""
     endpoints: dict[int, SaveEndpoint]
@@ -124,6 +129,8 @@ class NaiveCursor:
     parts: dict[int, NaivePart]
     references: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
+    delayed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When each message is due that waits for its time, and its size."""
 
     def part_of(self, route: RouteDefinition) -> NaivePart:
         """The part that messages of a route are in."""
@@ -176,6 +183,13 @@ class NaiveStore:
                 self.counted_id = max(self.counted_id, message_id)
             case AddReferences():
                 self._add(effect)
+            case ReleaseDelayed(number, entries):
+                self._end_delays(number, entries)
+                self.cursors[number].references.update(i for _, i in entries)
+            case CancelDelayed(number, entries):
+                self._end_delays(number, entries)
+                for _, i in entries:
+                    self._let_go(i)
             case TrimLog():
                 self._trim(effect)
             case EraseMessages():
@@ -231,8 +245,16 @@ class NaiveStore:
             self.last_id, self.last_time_ms = row[ID], row[TIME_MS]
             self.messages[row[ID]] = row
             self.largest_bytes = max(self.largest_bytes, len(row[CONTENT]))
-            if not publication.logged:
+            if publication.delays is not None:
+                assert row[ROUTE] == UNROUTED
+                assert row[HELD] in (None, len(publication.delays.cursors))
+            elif not publication.logged:
                 assert row[HELD] == len(self._needed_by(row)) == len(self.routes[row[ROUTE]].endpoints)
+        if publication.delays is not None:
+            for due_ms, row in zip(publication.delays.due_ms, rows, strict=True):
+                for cursor in publication.delays.cursors:
+                    assert self._owner(cursor), "it waits on an endpoint"
+                    self.cursors[cursor].delayed[row[ID]] = (due_ms, len(row[CONTENT]))
         assert publication.size_bytes == self.size_of(row[ID] for row in rows)
         if publication.logged:
             assert publication.logged_bytes == sum(map(_weight, rows))
@@ -264,7 +286,9 @@ class NaiveStore:
             )
             referred = [cursor for cursor, i in effect.references if i == message_id and i in ids]
             assert sorted(referred) == self._referred_by(message_id)
-            held = needed_by + len(referred)
+            waiting = sum(message_id in found.delayed for found in self.cursors.values())
+            assert not waiting or effect.has_delayed
+            held = needed_by + len(referred) + waiting
             if held:
                 self.messages[message_id] = (*row[:HELD], held, row[CONTENT])
             else:
@@ -421,10 +445,17 @@ class NaiveStore:
                     continue
                 if not cursor.part_of(route).is_done(row[ID]):
                     self._let_go(row[ID])
-            for i in cursor.references:
+            for i in (*cursor.references, *cursor.delayed):
                 self._let_go(i)
         else:
             assert not cursor.references
+            assert not cursor.delayed
+
+    def _end_delays(self, number: int, entries: Iterable[tuple[int, int]]) -> None:
+        cursor = self.cursors[number]
+        for due_ms, i in entries:
+            assert cursor.delayed.pop(i)[0] == due_ms
+            assert i not in cursor.references, "it would lie there twice"
 
     def _add(self, effect: AddReferences) -> None:
         for i in effect.ids:
@@ -453,6 +484,7 @@ class NaiveStore:
         """What holds between any two commits."""
         for row in self.messages.values():
             needed_by = len(self._needed_by(row)) + len(self._referred_by(row[ID]))
+            needed_by += sum(row[ID] in cursor.delayed for cursor in self.cursors.values())
             assert row[HELD] is None or row[HELD] == needed_by > 0, f"{row[:CONTENT]}: needed by {needed_by}"
         assert self.size_bytes == sum(_weight(row) for row in self.messages.values() if row[HELD] is None)
         for number, endpoint in self.endpoints.items():
@@ -512,6 +544,11 @@ class NaiveStore:
                 for row, priority in zip(references, priorities, strict=True)
             ],
             sorted(endpoint.subscriptions),
+            StoredDelays(
+                len(cursor.delayed),
+                sum(size for _, size in cursor.delayed.values()),
+                min((due_ms for due_ms, _ in cursor.delayed.values()), default=None),
+            ),
         )
 
     def state(self) -> State:
@@ -532,6 +569,11 @@ class NaiveStore:
                 for key, part in cursor.parts.items()
             },
             references={(number, i) for number, cursor in self.cursors.items() for i in cursor.references},
+            delayed={
+                (number, due_ms, i, size)
+                for number, cursor in self.cursors.items()
+                for i, (due_ms, size) in cursor.delayed.items()
+            },
             attempts={
                 (number, i): count for number, c in self.cursors.items() for i, count in c.attempts.items()
             },

@@ -3,8 +3,11 @@ The backlog of an endpoint: its unsettled messages, with their count and size.
 
 A message is on an endpoint in one of three ways. Its route leads to the endpoint, and the endpoint's cursor has not
 passed it. Or a replay has put it there, out of the log, and the replay's own cursor has not passed it. Or there is a
-reference to it: a copy that an administrator made, or what a replay had put before the log or the replay dropped it.
-``PutMessages`` has the last two.
+reference to it: a copy that an administrator made, what a replay had put before the log or the replay dropped it, or a
+message that waited here for its time. ``PutMessages`` has the last two.
+
+Messages whose time has not come wait in the store, in the order of their times; ``DelayedMessages`` knows how many, and
+when the next one is due. They are no part of the backlog until they are released, but for its quota.
 
 Nobody adds up counts for each publication: the backlog of an endpoint that is asleep (no consumer, no quota) is what
 its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the store's
@@ -16,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import (
@@ -370,6 +374,33 @@ class PutMessages:
         self.references.difference_update([i for i in ids if self.is_replayed(i)])
 
 
+@dataclass(slots=True)
+class DelayedMessages:
+    """What waits on an endpoint for its time. Which messages these are only the store knows."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    next_ms: int | None = None
+    """When the first of them is to be delivered, at the earliest, in ms since the epoch; None while there is none."""
+
+    def add(self, due_ms: Sequence[int], size_bytes: int) -> None:
+        """These wait here from now on."""
+        self.messages += len(due_ms)
+        self.size_bytes += size_bytes
+        self.note_next(min(due_ms))
+
+    def note_next(self, due_ms: int) -> None:
+        """One of them is to be delivered then."""
+        self.next_ms = due_ms if self.next_ms is None else min(self.next_ms, due_ms)
+
+    def remove(self, messages: int, size_bytes: int) -> None:
+        """So many of them are released, or cancelled."""
+        self.messages -= messages
+        self.size_bytes -= size_bytes
+        if not self.messages:
+            self.next_ms = None
+
+
 class Backlog:
     def __init__(self, number: int, cursor_number: int, parts: dict[int, Cursor]) -> None:
         """
@@ -383,6 +414,7 @@ class Backlog:
         self.parts = parts
         self.put = PutMessages(cursor_number, next(iter(parts)))
         """What did not come by routes."""
+        self.delayed = DelayedMessages()
         self.routes: dict[RoutedMessages, None] = {}
         """Routes that lead here."""
         self.is_awake = False
@@ -409,9 +441,10 @@ class Backlog:
         """How many of ``contents``, from the first on, fit quotas (0: no bound) beside what is about to come and go."""
         room = len(contents)
         if quota_messages:
-            room = min(room, max(quota_messages - self.messages - self._reserved_messages, 0))
+            taken = self.messages + self.delayed.messages + self._reserved_messages
+            room = min(room, max(quota_messages - taken, 0))
         if quota_bytes:
-            left = quota_bytes - self.size_bytes - self._reserved_bytes
+            left = quota_bytes - self.size_bytes - self.delayed.size_bytes - self._reserved_bytes
             for count, content in enumerate(contents[:room]):
                 left -= len(content)
                 if left < 0:
@@ -674,3 +707,4 @@ class Backlog:
             for route in self.routes:
                 self.parts[self.part_of(route)].count(-route.messages, -route.size_bytes)
         self.put.reset(cursor_number)
+        self.delayed = DelayedMessages()

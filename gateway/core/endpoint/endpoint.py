@@ -17,12 +17,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from operator import attrgetter
 from typing import Final
 
 from gateway.core.effects import (
     AddReferences,
+    DelayedMessage,
     DeleteSubscription,
     Effect,
+    ReleaseDelayed,
     SaveEndpoint,
     SaveReplay,
     SaveSubscription,
@@ -37,6 +40,11 @@ from gateway.core.replay.states import Replay
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
 two consumers share a burst."""
+
+MOST_RELEASED: Final = 10_000
+"""Messages whose time has come that an endpoint has in memory, beside as many as are handed out."""
+
+DELAYED_ID: Final = attrgetter("id")
 
 NEVER_MS: Final = sys.maxsize
 """When a message expires that never does."""
@@ -370,6 +378,41 @@ class Endpoint:
             self.backlog.put.waiting.extend(ids)
         else:
             self.ready.give_back(ids)
+
+    # --- messages that wait for their time ----------------------------------------------------------------------
+
+    @property
+    def room_for_released(self) -> int:
+        """
+        How many messages whose time has come may be released now: the others are as well off in the store. A replay
+        goes before them, as it would take them for its own.
+        """
+        if self.replay is not None and self.replay.is_under_way:
+            return 0
+        put = self.backlog.put
+        handed_out = sum(len(flow.unsettled) for flow in (*self.flows, *self.suspended))
+        return max(MOST_RELEASED + handed_out - len(put.references) - len(put.coming), 0)
+
+    def begin_release(self, messages: Sequence[DelayedMessage]) -> ReleaseDelayed:
+        """The time of these has come. Once it is committed, or failed, tell ``end_release``."""
+        self.backlog.put.coming.update(message.id for message in messages)
+        return ReleaseDelayed(self.cursor_number, [(message.due_ms, message.id) for message in messages])
+
+    def end_release(
+        self, effect: ReleaseDelayed, messages: Sequence[DelayedMessage], *, is_committed: bool
+    ) -> bool:
+        """They are ready, each in its place by id, or wait still; whether they are ready."""
+        self.backlog.put.coming.difference_update(message.id for message in messages)
+        if not is_committed or self.cursor_number != effect.cursor:
+            return False  # A replay, or a purge, has dropped them with all the rest.
+        self.backlog.delayed.remove(len(messages), sum(message.counted_bytes for message in messages))
+        released = sorted(messages, key=DELAYED_ID)
+        self.refer(
+            [message.id for message in released],
+            [message.priority for message in released],
+            sum(message.size_bytes for message in released),
+        )
+        return True
 
     # --- messages go ------------------------------------------------------------------------------------------
 

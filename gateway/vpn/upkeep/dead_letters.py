@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
+from amqp_ext.message.fields import DELIVERY_ANNOTATIONS
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import Refused
 from gateway.core.model import CONTENT, ID, Row
@@ -29,7 +30,7 @@ from gateway.core.settlements import PendingSettlement
 from gateway.logging import log_keys
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import Feeds
-from gateway.vpn.publishing import Publishing
+from gateway.vpn.publishing import ArrivedMessages, Publishing
 from gateway.vpn.state import VpnState
 from store.errors import ReadFailed, WriteFailed
 
@@ -74,6 +75,7 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
             "x-opt-dead-time": Timestamp(now_ms),
             "x-opt-dead-sequence-number": Long(row[ID]),
         },
+        DELIVERY_ANNOTATIONS,
     )
 
 
@@ -172,7 +174,8 @@ class DeadLetterMover:
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
         offered = _Copies()
         topic, deliveries = queue_topic(letters.queue), list(letters.ids)
-        self._publishing.take(offered, topic, contents, bares, deliveries, is_new=False)
+        arrived = ArrivedMessages(offered, topic, contents, bares, deliveries)
+        self._publishing.take(arrived, is_new=False)
         offered.are_offered = True
         settlement = self._broker.settlements.begin(flow, letters.ids)
         letters.offered = offered

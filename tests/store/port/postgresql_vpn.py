@@ -34,7 +34,7 @@ from tests.support.postgresql import Server, eventually
 
 TABLES: Final = (
     "message", "held_message", "route", "endpoint", "subscription", "cursor", "cursor_range", "attempt", "reference",
-    "garbage", "log", "point", "replay_record", "retention", "indexed", "property_value",
+    "delayed", "garbage", "log", "point", "replay_record", "retention", "indexed", "property_value",
 )  # fmt: skip
 
 OPENED_BITS: Final = 8

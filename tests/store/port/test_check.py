@@ -119,6 +119,8 @@ DAMAGES: Final[Mapping[str, str]] = {
     "1 references are of cursor 8, which does not exist": "insert into reference values (8, 9)",
     "cursor 1 counts failed deliveries of message 77, which does not exist": "insert into attempt values (1, 77, 1)",
     "1 attempts are of cursor 8, which does not exist": "insert into attempt values (8, 3, 1)",
+    "message 77 waits for its time by cursor 1, and does not exist": "insert into delayed values (1, 5, 77, 1)",
+    "1 messages wait for their time by cursor 8, which does not exist": "insert into delayed values (8, 5, 9, 1)",
     "message 3 was delivered -1 times by cursor 1": "update attempt set count = -1",
     "number 9 is in use, and the next one to be given out is 9": "update log set next_number = 9",
     "number 9 is subscribed to b, and is no endpoint": "insert into subscription values (9, 'b')",

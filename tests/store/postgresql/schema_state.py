@@ -38,6 +38,7 @@ def state_of(connection: Connection) -> State:
             rows("select number, part, floor, counted_id, messages, size_bytes from cursor"),
             rows("select number, part, first, last from cursor_range order by number, part, first"),
             rows("select cursor, message from reference"),
+            rows("select cursor, due, message, size_bytes from delayed"),
             rows("select cursor, message, count from attempt"),
             [
                 (number, cursor, read_text(name), *rest)

@@ -1,0 +1,216 @@
+"""
+Delayed delivery: messages that say when they are to be delivered wait for that in the store, in any number.
+
+A message with ``x-opt-delivery-time`` or ``x-opt-delivery-delay`` is in the replay log from the commit that accepts it;
+who reads the log, or replays it, has it at once. On each endpoint that it is for it waits: in the store alone, by time
+and then by id. When its time has come it is released, in one commit, and is ready in its place by id, like any other.
+Of what is due, no more is released than the endpoint's consumers may soon take; the rest stays in the store.
+
+A purge drops what waits, and so does a replay onto the endpoint, which brings it at once. A message is never delivered
+before its time, and late by as long as a read and a commit take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+from typing import Final
+
+from gateway.core.effects import CancelDelayed, DelayedMessage
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.feeds.endpoint_feed import Feeds
+from gateway.vpn.history import off_loop
+from gateway.vpn.runtime import Service
+from gateway.vpn.state import VpnState
+from store.errors import WriteFailed
+
+PAGE: Final = 512
+"""Messages released in one commit."""
+
+HELD_UP_SECONDS: Final = 0.05
+"""From one look to the next at an endpoint that takes no more for now."""
+
+TRY_AGAIN_SECONDS: Final = 1.0
+"""The same after a read or a write that failed."""
+
+LONGEST_SECONDS: Final = 1.0
+"""From one look at the clock to the next: the machine's may be set."""
+
+
+class DelayedDelivery(Service):
+    """Releases the delayed messages of one Message VPN."""
+
+    def __init__(self, state: VpnState, feeds: Feeds) -> None:
+        super().__init__(state.runtime)
+        self._broker = state.broker
+        self._reader = state.reader
+        self._committer = state.committer
+        self._feeds = feeds
+        self._now_ms = state.runtime.clock.now_ms
+        self._wakes: dict[Endpoint, int] = {}
+        """When each endpoint is to be looked at, in ms since the epoch."""
+        self._order: list[tuple[int, int, Endpoint]] = []
+        """The same as a heap, with those among them that were put off or forgotten since."""
+        self._numbers = count()
+        self._busy: set[Endpoint] = set()
+        """Those of which a page is read, or being released, and those that take no more for now."""
+        self._cancelled: dict[Endpoint, set[int]] = {}
+        """What was cancelled of those meanwhile."""
+
+    def start(self) -> None:
+        """Go on with what waited when the gateway stopped."""
+        self._look()
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        """Something is durable: perhaps messages that wait for their time."""
+        if self._broker.publications.delayed_on:
+            self._look()
+
+    def _look(self) -> None:
+        delayed_on = self._broker.publications.delayed_on
+        for endpoint in delayed_on:
+            self._plan(endpoint)
+        delayed_on.clear()
+        self._set_timer()
+
+    def _plan(self, endpoint: Endpoint) -> None:
+        """Look at an endpoint when its next message is due."""
+        wake_ms = endpoint.backlog.delayed.next_ms
+        if wake_ms is None or endpoint in self._busy:
+            return
+        if self._wakes.get(endpoint, wake_ms + 1) > wake_ms:
+            self._wakes[endpoint] = wake_ms
+            heapq.heappush(self._order, (wake_ms, next(self._numbers), endpoint))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        order, wakes = self._order, self._wakes
+        while order and wakes.get(order[0][2]) != order[0][0]:
+            heapq.heappop(order)
+        if order:
+            seconds = max(order[0][0] - self._now_ms(), 0) / 1000
+            self._after(min(seconds, LONGEST_SECONDS), self._wake)
+
+    def _wake(self) -> None:
+        now_ms = self._now_ms()
+        order, wakes = self._order, self._wakes
+        while order and order[0][0] <= now_ms:
+            wake_ms, _, endpoint = heapq.heappop(order)
+            if wakes.get(endpoint) == wake_ms:
+                del wakes[endpoint]
+                self._busy.add(endpoint)
+                self._read(endpoint)
+        self._set_timer()
+
+    # --- release --------------------------------------------------------------------------------------------------
+
+    def _read(self, endpoint: Endpoint) -> None:
+        room = endpoint.room_for_released
+        if not room:
+            self._loop.call_later(HELD_UP_SECONDS, self._go_on, endpoint)
+            return
+        number, limit = endpoint.cursor_number, min(room, PAGE)
+        # What is committed meanwhile says when it is due itself.
+        endpoint.backlog.delayed.next_ms = None
+        future = self._reader.submit(partial(self._reader.delayed_page, number, (0, 0), limit))
+        then = partial(self._was_read, endpoint, number, limit)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
+
+    def _was_read(
+        self, endpoint: Endpoint, number: int, limit: int, done: Future[list[DelayedMessage]]
+    ) -> None:
+        if self._is_closed or done.cancelled():
+            return
+        if endpoint.cursor_number != number:
+            self._go_on(endpoint)
+            return
+        error = done.exception()
+        if error is not None:
+            self._runtime.report("delayed_messages_not_read", error)
+            self._not_released(endpoint, self._now_ms())
+            return
+        found, now_ms = done.result(), self._now_ms()
+        later = next((message for message in found if message.due_ms > now_ms), None)
+        if later is not None:
+            endpoint.backlog.delayed.note_next(later.due_ms)
+        elif len(found) == limit:
+            endpoint.backlog.delayed.note_next(found[-1].due_ms)
+        put_off = endpoint.backlog.put.coming.union(self._cancelled.get(endpoint, ()))
+        due = [message for message in found if message.due_ms <= now_ms and message.id not in put_off]
+        if not due:
+            self._go_on(endpoint)
+            return
+        effect = endpoint.begin_release(due)
+
+        def then(error: WriteFailed | None) -> None:
+            if endpoint.end_release(effect, due, is_committed=error is None):
+                self._feeds.deliver(endpoint)
+            if error is not None and endpoint.cursor_number == number:
+                self._not_released(endpoint, due[0].due_ms)
+            else:
+                self._go_on(endpoint)
+
+        self._committer.commit([effect], then)
+
+    def _not_released(self, endpoint: Endpoint, next_ms: int) -> None:
+        endpoint.backlog.delayed.note_next(next_ms)
+        self._loop.call_later(TRY_AGAIN_SECONDS, self._go_on, endpoint)
+
+    def _go_on(self, endpoint: Endpoint) -> None:
+        self._busy.discard(endpoint)
+        self._cancelled.pop(endpoint, None)
+        if not self._is_closed:
+            self._plan(endpoint)
+            self._set_timer()
+
+    # --- for administrators -----------------------------------------------------------------------------------------
+
+    async def page(self, endpoint: Endpoint, after: tuple[int, int], limit: int) -> list[DelayedMessage]:
+        """
+        What waits on an endpoint, in the order of times, then of ids.
+
+        Args:
+            after: Behind this time, in ms since the epoch, and id.
+
+        Raises:
+            store.errors.ReadFailed: The store cannot be read.
+        """
+        return await off_loop(self._reader, self._reader.delayed_page, endpoint.cursor_number, after, limit)
+
+    async def cancel(self, endpoint: Endpoint, messages: Sequence[DelayedMessage]) -> int:
+        """
+        Have messages not be delivered here; the replay log keeps them. Returns how many, when that is durable: what is
+        just being released is left out.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        coming = endpoint.backlog.put.coming
+        gone = [message for message in messages if message.id not in coming]
+        if not gone:
+            return 0
+        ids = [message.id for message in gone]
+        effect = CancelDelayed(endpoint.cursor_number, [(message.due_ms, message.id) for message in gone])
+        done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
+
+        def then(error: WriteFailed | None) -> None:
+            coming.difference_update(ids)
+            if error is None and endpoint.cursor_number == effect.cursor:
+                endpoint.backlog.delayed.remove(len(gone), sum(message.counted_bytes for message in gone))
+                if endpoint in self._busy:
+                    self._cancelled.setdefault(endpoint, set()).update(ids)
+            if not done.done():
+                done.set_result(error)
+
+        coming.update(ids)
+        self._committer.commit([effect], then)
+        error = await done
+        if error is not None:
+            raise Refused(ErrorCode.INTERNAL, f"the store could not write: {error}")
+        return len(gone)

@@ -1,0 +1,315 @@
+"""Delayed delivery: `x-opt-delivery-time` and `x-opt-delivery-delay` over the wire, on queues and topics."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from proton import Delivery
+
+from amqp_ext.codec import Long, Symbol, Timestamp, UInt, ULong
+from gateway.config import Queue, ReplayLog, Vpn
+from gateway.core.effects import DelayedMessage
+from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.support.client import Client, texts
+from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
+from tests.support.running import RunningGateway
+
+HOUR_MS = 3_600_000
+SECOND_MS = 1_000
+
+
+def delayed(text: str | int, delay_ms: Any, *, header: Any = None, to: str | None = None) -> bytes:
+    """A message that asks to be delivered after so many milliseconds."""
+    return annotated(text, {Symbol("x-opt-delivery-delay"): delay_ms}, header=header, to=to)
+
+
+def annotated(text: str | int, annotations: Any, *, header: Any = None, to: str | None = None) -> bytes:
+    front = b"" if header is None else section(HEADER, header)
+    properties = b"" if to is None else section(PROPERTIES, [None, None, to])
+    return front + section(MESSAGE_ANNOTATIONS, annotations) + properties + data(text)
+
+
+def waiting(gateway: RunningGateway, name: str) -> int:
+    """How many messages wait on an endpoint for their time."""
+    return gateway.call(lambda g: g.vpns["default"].endpoints.by_name[name].backlog.delayed.messages)
+
+
+def listed(gateway: RunningGateway, name: str) -> list[DelayedMessage]:
+    async def page(running: Any) -> list[DelayedMessage]:
+        vpn = running.vpns["default"]
+        return list(await vpn.delayed.page(vpn.endpoints.by_name[name], (0, 0), 1_000))
+
+    return gateway.run_coroutine(page)
+
+
+# --- when they are delivered ------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_delivered_when_its_time_has_come(client: Client) -> None:
+    """Not before, and not much later; it is accepted at once, and others overtake it."""
+    sender = client.sender("orders")
+    receiver = client.receiver("orders", credit=10)
+    started = time.time()
+    sender.send_all([delayed("later", UInt(400)), data("now")])
+    assert time.time() - started < 0.4, "it was accepted at once"
+    assert texts(receiver.take_and_accept(1)) == ["now"]
+    assert texts(receiver.take_and_accept(1)) == ["later"]
+    assert 0.4 <= time.time() - started < 3
+
+
+@pytest.mark.parametrize("kind", [Timestamp, Long, ULong, int])
+def test_a_time_is_as_good_as_a_delay(client: Client, kind: type[int]) -> None:
+    """`x-opt-delivery-time`, in ms since the epoch, goes before a delay; one in the past is now."""
+    sender = client.sender("orders")
+    receiver = client.receiver("orders", credit=10)
+    due_ms = int(time.time() * 1000) + 300
+    at = {Symbol("x-opt-delivery-time"): kind(due_ms), Symbol("x-opt-delivery-delay"): Long(HOUR_MS)}
+    sender.send_all([annotated("at", at), annotated("past", {Symbol("x-opt-delivery-time"): kind(1)})])
+    assert texts(receiver.take_and_accept(2)) == ["past", "at"]
+    assert time.time() * 1000 >= due_ms
+
+
+def test_they_come_in_the_order_of_their_times(client: Client, gateway: RunningGateway) -> None:
+    """Whatever the order in which they were published; of one time, by id."""
+    delays = [500, 100, 300, 100, 400, 200]
+    client.sender("orders").send_all(
+        delayed(f"{delay}-{number}", Long(delay)) for number, delay in enumerate(delays)
+    )
+    assert [message.id for message in listed(gateway, "orders")] == [2, 4, 6, 3, 5, 1]
+    receiver = client.receiver("orders", credit=10)
+    expected = ["100-1", "100-3", "200-5", "300-2", "400-4", "500-0"]
+    assert texts(receiver.take_and_accept(6)) == expected
+
+
+def test_a_topic_s_subscribers_each_have_it_in_time(
+    client: Client, connect: Connect, gateway: RunningGateway
+) -> None:
+    """Those who subscribed when it was published; who comes later has missed it (Jakarta Messaging 3.1, 7.9)."""
+    there = [connect(gateway).receiver("topic://a/b", credit=5) for _ in range(2)]
+    client.sender(None).send_all([delayed("x", Long(300), to="topic://a/b")])
+    late = connect(gateway).receiver("topic://a/*", credit=5)
+    assert [texts(receiver.take_and_accept(1)) for receiver in there] == [["x"], ["x"]]
+    assert late.drain(1) == []
+
+
+def test_by_priority_among_what_is_ready(gateway_with_priorities: RunningGateway, connect: Connect) -> None:
+    """On a queue that delivers by priority, a message has its own once its time has come."""
+    client = connect(gateway_with_priorities)
+    sender = client.sender("ranked")
+    sender.send_all(
+        [delayed("low", Long(100), header=[True, 1]), delayed("high", Long(100), header=[True, 8])]
+    )
+    client.wait(lambda: gateway_with_priorities.depth("ranked") == 2, "both are due")
+    assert texts(client.receiver("ranked", credit=5).take_and_accept(2)) == ["high", "low"]
+
+
+@pytest.fixture
+def gateway_with_priorities(start: Start) -> RunningGateway:
+    return start(Vpn(queues={"ranked": Queue(priorities=True)}))
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_forgets_nothing(clock: Clock, gateway: RunningGateway, connect: Connect) -> None:
+    """What is not due waits on, what became due meanwhile is delivered."""
+    connect(gateway).sender("orders").send_all(
+        [delayed("soon", Long(HOUR_MS)), delayed("later", Long(3 * HOUR_MS))]
+    )
+    gateway.stop()
+    clock.ms += 2 * HOUR_MS
+    gateway.start()
+    client = connect(gateway)
+    receiver = client.receiver("orders", credit=10)
+    assert texts(receiver.take_and_accept(1)) == ["soon"]
+    assert receiver.drain(1) == []
+    assert waiting(gateway, "orders") == 1
+    clock.ms += HOUR_MS
+    receiver.flow(5)
+    assert texts(receiver.take_and_accept(1)) == ["later"]
+    assert waiting(gateway, "orders") == 0
+
+
+def test_the_log_has_it_at_once(client: Client, gateway: RunningGateway) -> None:
+    """Who reads the log need not wait; nor does who replays the queue, and then it does not come a second time."""
+    sender = client.sender("orders")
+    sender.send_all([data("first"), delayed("second", Long(HOUR_MS))])
+    reader = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
+    assert texts(reader.take(2)) == ["first", "second"]
+    replayed = client.receiver("orders", filters={"rewind:replay-start": "beginning"}, credit=5)
+    assert texts(replayed.take_and_accept(2)) == ["first", "second"]
+    assert waiting(gateway, "orders") == 0
+    sender.send_all([data("third")])
+    assert texts(replayed.take_and_accept(1)) == ["third"]
+
+
+def test_what_is_published_during_a_replay_waits_for_its_time(
+    clock: Clock, gateway: RunningGateway, connect: Connect
+) -> None:
+    """It is no history: the replay does not bring it, and its time does, once."""
+    client = connect(gateway)
+    sender = client.sender("orders")
+    sender.send_all(data(i) for i in range(3))
+    receiver = client.receiver("orders", filters={"rewind:replay-start": "beginning"}, credit=1)
+    first = receiver.take(1)
+    sender.send_all([delayed("later", Long(HOUR_MS)), data("live")])
+    receiver.settle(first)
+    receiver.flow(10)
+    assert texts(receiver.take_and_accept(3)) == ["1", "2", "live"]
+    assert waiting(gateway, "orders") == 1
+    clock.ms += HOUR_MS
+    assert texts(receiver.take_and_accept(1)) == ["later"]
+    assert receiver.drain(1) == []
+
+
+def test_a_replay_that_is_behind_leaves_what_waits_to_its_time(
+    clock: Clock, gateway: RunningGateway, connect: Connect
+) -> None:
+    """The log has it before the replay gets there: it is passed over, and comes in its time, once."""
+    client = connect(gateway)
+    sender = client.sender("orders")
+    sender.send_all(data(i) for i in range(30_000))
+    receiver = client.receiver("orders", filters={"rewind:replay-start": "beginning"}, credit=10)
+    sender.send_all([delayed("later", Long(HOUR_MS)), data("live")])
+    assert gateway.replay("orders").is_reading, "it is behind"
+    found: list[str] = []
+    receiver.flow(1_000)
+    while len(found) < 30_001:
+        taken = receiver.take_and_accept(min(500, 30_001 - len(found)))
+        found += texts(taken)
+        receiver.flow(len(taken))
+    assert found == [*map(str, range(30_000)), "live"]
+    client.wait(lambda: not gateway.replay("orders").is_under_way, "the replay is complete")
+    clock.ms += HOUR_MS
+    assert texts(receiver.take_and_accept(1)) == ["later"]
+    assert receiver.drain(1) == []
+
+
+def test_a_dead_letter_is_not_delayed_once_more(start: Start, connect: Connect, clock: Clock) -> None:
+    """What the gateway publishes again has lost the annotation: its time has come, here and at other gateways."""
+    gateway = start(Vpn(queues={"orders": Queue(dead_message_queue="dead"), "dead": Queue()}))
+    client = connect(gateway)
+    client.sender("orders").send_all([delayed("x", Long(HOUR_MS))])
+    clock.ms += HOUR_MS
+    receiver = client.receiver("orders", credit=1)
+    receiver.settle(receiver.take(1), Delivery.REJECTED)
+    (copied,) = client.receiver("dead", credit=1).take(1)
+    assert copied.text == "x"
+    assert not {name for name in copied.annotations if name.startswith("x-opt-delivery")}
+
+
+def test_what_the_log_does_not_take_is_kept_for_its_queue(start: Start, connect: Connect) -> None:
+    """Held by the queue alone from the beginning, and gone once that has delivered it."""
+    gateway = start(Vpn(replay_log=ReplayLog(enabled=False)))
+    client = connect(gateway)
+    client.sender("orders").send_all([delayed("x", Long(200))])
+    receiver = client.receiver("orders", credit=5)
+    assert texts(receiver.take_and_accept(1)) == ["x"]
+    client.wait(lambda: gateway.depth("orders") == 0, "nothing is left")
+
+
+def test_trimming_the_log_leaves_what_waits(clock: Clock, gateway: RunningGateway, connect: Connect) -> None:
+    """A message that the log has no more is delivered in its time all the same, after a restart as well."""
+    client = connect(gateway)
+    client.sender("orders").send_all([delayed("x", Long(HOUR_MS)), data("y")])
+
+    async def trim(running: Any) -> None:
+        await running.vpns["default"].trimmer.trim_before(3)
+
+    gateway.run_coroutine(trim)
+    client.close()
+    gateway.restart()
+    clock.ms += HOUR_MS
+    assert sorted(texts(connect(gateway).receiver("orders", credit=5).take_and_accept(2))) == ["x", "y"]
+
+
+def test_a_quota_counts_what_waits(start: Start, connect: Connect) -> None:
+    """Else a publisher could fill the disk behind it."""
+    gateway = start(Vpn(queues={"small": Queue(quota_messages=2)}))
+    client = connect(gateway)
+    sender = client.sender("small")
+    sender.send_all([delayed("a", Long(HOUR_MS)), delayed("b", Long(HOUR_MS))])
+    for content in (delayed("c", Long(HOUR_MS)), data("d")):
+        assert sender.rejection(sender.send(content)).name == "amqp:resource-limit-exceeded"
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+def test_it_goes_with_its_queue(gateway: RunningGateway, connect: Connect, clock: Clock, how: str) -> None:
+    """What waits is dropped by a purge, and with the queue."""
+    client = connect(gateway)
+    sender = client.sender("orders")
+    sender.send_all([delayed("x", Long(HOUR_MS))])
+
+    async def drop(running: Any) -> None:
+        endpoints = running.vpns["default"].endpoints
+        getattr(endpoints, how)(endpoints.by_name["orders"])
+        await running.vpns["default"].committer.committed()
+
+    gateway.run_coroutine(drop)
+    clock.ms += 2 * HOUR_MS
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.sender("orders").send_all([data("y")])
+    assert texts(client.receiver("orders", credit=5).take_and_accept(1)) == ["y"]
+
+
+# --- transactions, mistakes, administration ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["soon", True, -1, 2**60, 1.5, None],
+    ids=["text", "boolean", "negative", "too late", "fraction", "null"],
+)
+def test_what_is_no_time_is_rejected(client: Client, value: Any) -> None:
+    """With the annotation named; a null says nothing, and what came with the message is taken."""
+    sender = client.sender("orders")
+    bad = sender.send(annotated("bad", {Symbol("x-opt-delivery-time"): value}))
+    good = sender.send(data("good"))
+    if value is not None:
+        refused = sender.rejection(bad)
+        assert refused.name == "amqp:invalid-field"
+        assert "x-opt-delivery-time is a whole number of milliseconds" in refused.text
+    assert sender.outcome(good) == "ACCEPTED"
+    expected = ["good"] if value is not None else ["bad", "good"]
+    assert texts(client.receiver("orders", credit=5).take_and_accept(len(expected))) == expected
+
+
+def test_one_that_is_cancelled_is_not_delivered(
+    clock: Clock, gateway: RunningGateway, connect: Connect
+) -> None:
+    """The log keeps it; the others come."""
+    client = connect(gateway)
+    client.sender("orders").send_all([delayed("a", Long(HOUR_MS)), delayed("b", Long(HOUR_MS))])
+    first, second = listed(gateway, "orders")
+    assert (first.id, second.id) == (1, 2)
+    assert first.due_ms == clock.ms + HOUR_MS
+
+    async def cancel(running: Any) -> int:
+        vpn = running.vpns["default"]
+        return int(await vpn.delayed.cancel(vpn.endpoints.by_name["orders"], [first]))
+
+    assert gateway.run_coroutine(cancel) == 1
+    clock.ms += HOUR_MS
+    receiver = client.receiver("orders", credit=5)
+    assert texts(receiver.take_and_accept(1)) == ["b"]
+    assert receiver.drain(1) == []
+    log = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
+    assert texts(log.take(2)) == ["a", "b"]
+
+
+def test_a_backlog_of_what_is_due_stays_in_the_store(
+    gateway: RunningGateway, connect: Connect, clock: Clock
+) -> None:
+    """No more of it is in memory than consumers may soon take; all of it comes, once."""
+    client = connect(gateway)
+    client.sender("orders").send_all(delayed(i, Long(SECOND_MS)) for i in range(12_000))
+    clock.ms += HOUR_MS
+    client.wait(lambda: gateway.depth("orders") == 10_000, "as many are ready as may be")
+    assert waiting(gateway, "orders") == 2_000
+    receiver = client.receiver("orders", credit=12_000)
+    taken = [*receiver.take_and_accept(6_000), *receiver.take_and_accept(6_000)]
+    assert sorted(int(text) for text in texts(taken)) == list(range(12_000))
