@@ -551,6 +551,9 @@ class Reader(LogProbe, Protocol):
             after: Behind this time, in ms, and id.
         """
 
+    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
+        """One that waits by an endpoint's cursor for its time; None where it does not."""
+
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """
         Where in the log times lie: for each of them the lowest id, not below the log's first one, from which on all

@@ -73,6 +73,7 @@ _GAUGES: Final = (
     ("rewind_endpoint_unsettled_messages", "Those at consumers, unsettled."),
     ("rewind_endpoint_flows", "Consumers bound to it."),
     ("rewind_endpoint_demand_messages", "Room at its consumers."),
+    ("rewind_endpoint_delayed_messages", "Messages that wait for their time, beside those on it."),
 )
 
 _OF_REPLAYED: Final = (
@@ -100,12 +101,13 @@ class EndpointSeries:
             unsettled += len(flow.unsettled)
             demand += flow.demand
         values = [endpoint.depth, endpoint.size_bytes, unsettled, len(endpoint.flows), demand]
+        values.append(endpoint.backlog.delayed.messages)
         replay = endpoint.replay
         if replay is not None:
             record = replay.totals
             values.append(replay.progress(next_id, 0).remaining)
             values += (record.started, record.succeeded, record.failed, record.transmitted)
-        # An endpoint that was never replayed has the first five alone.
+        # An endpoint that was never replayed has the first six alone.
         for lines, value in zip(self._lines, values, strict=False):
             lines.append(f"{labels} {value}\n")
 

@@ -37,6 +37,8 @@ FIRST_OF_ENDPOINT: Final = (
     "topic",
     "spooledMsgCount",
     "msgSpoolUsage",
+    "delayedMsgCount",
+    "delayedMsgUsage",
     "oldestMsgTimeMs",
     "bindCount",
     "txUnackedMsgCount",
@@ -207,6 +209,22 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
         """List its consumers."""
         columns = ("flowId", "clientName", "clientId", "activityState", "unackedMsgCount", "hasSelector")
         api.table(api.all("monitor", collection, name, "txFlows"), columns, "no consumers")
+
+    @verb(group, "delayed", _name)
+    def delayed(api: Api, name: str) -> None:
+        """List what waits on it for its time, the next one first."""
+        columns = ("replicationGroupMsgId", "deliveryTimeMs", "contentSize")
+        api.table(
+            api.all("monitor", collection, name, "delayedMsgs"), columns, "no message waits for its time"
+        )
+
+    @verb(group, "cancel-delayed", _name, click.argument("replay_id"))
+    def cancel_delayed(api: Api, name: str, replay_id: str) -> None:
+        """Have the message REPLAY_ID (rmid1:…), which waits for its time, not be delivered; the log keeps it."""
+        body = {"replicationGroupMsgId": replay_id}
+        api.done(
+            api.act(collection, name, "cancelDelayedMsg", body=body), f"{replay_id} will not be delivered"
+        )
 
     @verb(group, "copy", _name, click.argument("replay_id"))
     def copy(api: Api, name: str, replay_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import queue
+import re
 import sys
 import threading
 import time
@@ -12,10 +13,12 @@ from typing import IO, Any, Final
 
 import click
 from click.core import ParameterSource
-from proton import Message
+from proton import Message, symbol
 from proton.reactor import ApplicationEvent, EventInjector
 
+from amqp_ext.message.fields import DELIVERY_DELAY
 from amqp_ext.message.json_message import MessageFormError, message_of_line
+from amqp_ext.replay_start import UNITS_AGO
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 
 READ_AHEAD: Final = 1_000
@@ -147,6 +150,15 @@ def _properties(context: click.Context, option: click.Parameter, given: Sequence
     return found
 
 
+def _delay_ms(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,10})([smhD])", given)
+    if found is None:
+        raise click.BadParameter(f"{given!r} is none; write 30s, 10m, 2h or 1D")
+    return int(found[1]) * UNITS_AGO[found[2]]
+
+
 @click.command()
 @click.argument("address", required=False)
 @click.argument("file", type=click.File("rb"), default="-")
@@ -159,6 +171,8 @@ def _properties(context: click.Context, option: click.Parameter, given: Sequence
               help="An application property, text. Repeat it for more.")  # fmt: skip
 @click.option("--subject", help="The messages' subject.")
 @click.option("--content-type", help="The messages' content-type.")
+@click.option("--delay", "delay_ms", metavar="TIME", callback=_delay_ms,
+              help="Have it delivered only then: 30s, 10m, 2h, 1D.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
 @click.option("--quiet", is_flag=True, help="Do not say how many were accepted.")
 @gateway_options
@@ -182,9 +196,9 @@ def send(
     rewind tail log://a --from 1h --until now --json | rewind send b --json
     """
     as_json = message.pop("as_json")
-    if as_json and (whole or any(message.values())):
+    if as_json and (whole or any(value not in (None, {}) for value in message.values())):
         raise click.UsageError(
-            "--json has all that a message says: leave --whole, --property, --subject … out"
+            "--json has all that a message says: leave --whole, --property, --subject, --delay … out"
         )
     if topic is not None:
         context = click.get_current_context()
@@ -205,12 +219,19 @@ def send(
 
 
 def _with_bodies(
-    bodies: Iterable[bytes], *, subject: str | None, content_type: str | None, properties: dict[str, str]
+    bodies: Iterable[bytes],
+    *,
+    subject: str | None,
+    content_type: str | None,
+    properties: dict[str, str],
+    delay_ms: int | None,
 ) -> Iterator[bytes | str]:
     """Messages that differ in their bodies alone."""
     template = Message(
         durable=True, subject=subject, content_type=content_type, properties=properties or None
     )
+    if delay_ms is not None:
+        template.annotations = {symbol(DELIVERY_DELAY): delay_ms}
     template.inferred = True
     for body in bodies:
         template.body = body

@@ -173,6 +173,7 @@ _HEADINGS: Final = {
     "msgId": "id",
     "replicationGroupMsgId": "replay id",
     "spooledTimeMs": "came",
+    "deliveryTimeMs": "due",
     "contentSize": "size",
     "subscriptionTopic": "topic",
     "topicFilterSubscription": "topic",
@@ -277,6 +278,8 @@ _LABELS: Final = {
     # An endpoint.
     "maxMsgSpoolUsage": "max size",
     "maxBindCount": "max consumers",
+    "delayedMsgCount": "messages that wait for their time",
+    "delayedMsgUsage": "size of those",
     "topicSubscriptionCount": "subscriptions",
     "replayStartCount": "replays started",
     "replaySuccessCount": "replays completed",

@@ -293,7 +293,7 @@ class Broker:
                 ErrorCode.PRECONDITION_FAILED,
                 f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
             )
-        count = endpoint.depth
+        count = endpoint.depth + endpoint.backlog.delayed.messages
         effects = endpoint.empty(self.take_number(), self.log.unused_id - 1)
         self.publications.emptied(endpoint)
         return count, [*effects, endpoint.definition()]

@@ -26,7 +26,6 @@ from typing import Final
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.errors import Refused
 from gateway.vpn.consumers import Consumers, Streams
-from gateway.vpn.delayed import DelayedDelivery
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.erasing import Erasing
 from gateway.vpn.feeds.browse_feed import EndpointListing
@@ -41,6 +40,7 @@ from gateway.vpn.runtime import REFUSALS, Runtime, Service, log_policy
 from gateway.vpn.state import VpnState
 from gateway.vpn.upkeep.alarms import AlarmWatch, ArchiveWatch, DurabilityWatch
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
+from gateway.vpn.upkeep.delayed import DelayedDelivery
 from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
 from gateway.vpn.upkeep.sizing import Counting, Sizing
 from gateway.vpn.upkeep.trends import Depths, Rates

@@ -340,18 +340,27 @@ class PostgresReader(PooledReader):
         self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
     ) -> list[DelayedMessage]:
         """See ``store.ports.Reader``."""
-        columns = "due, id, size_bytes, octet_length(content)::bigint, bare::bigint"
-        front = "substring(content from 1 for least(bare, 512))"
         which = (
             "delayed.cursor = $1::bigint and (delayed.due, delayed.message) > ($2::bigint, $3::bigint) "
             "order by delayed.due, delayed.message limit $4::bigint"
         )
+        return self._delayed(which, [cursor, *after, limit])
+
+    @_reads
+    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
+        """See ``store.ports.Reader``."""
+        which = "delayed.cursor = $1::bigint and delayed.message = $2::bigint"
+        return next(iter(self._delayed(which, [cursor, message_id])), None)
+
+    def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
+        columns = "due, id, size_bytes, octet_length(content)::bigint, bare::bigint"
+        front = "substring(content from 1 for least(bare, 512))"
         found = self.connection.ask(
             f"select {columns}, {front} from (select * from delayed where {which}) as waiting join lateral ("
             "select id, bare, content from message where id = waiting.message and id >= (select first_id from log) "
             "union all select id, bare, content from held_message where id = waiting.message"
             ") as found on true order by due, id",
-            [cursor, *after, limit],
+            values,
         )
         return [
             DelayedMessage(

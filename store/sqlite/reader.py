@@ -216,11 +216,19 @@ class SqliteReader(PooledReader):
         self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
     ) -> list[DelayedMessage]:
         """See ``store.ports.Reader``."""
+        which = "cursor = ? and (due, delayed.message) > (?, ?) order by due, delayed.message limit ?"
+        return self._delayed(which, (cursor, *after, limit))
+
+    @_reads
+    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
+        """See ``store.ports.Reader``."""
+        return next(iter(self._delayed("cursor = ? and delayed.message = ?", (cursor, message_id))), None)
+
+    def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
         found = self._connection.execute(
             "select due, id, delayed.size_bytes, length(content), bare, substr(content, 1, min(bare, 512)) "
-            "from delayed cross join message on id = delayed.message "
-            "where cursor = ? and (due, delayed.message) > (?, ?) order by due, delayed.message limit ?",
-            (cursor, *after, limit),
+            f"from delayed cross join message on id = delayed.message where {which}",
+            values,
         )
         return [
             DelayedMessage(due, i, counted, size, header_priority(front, bare))

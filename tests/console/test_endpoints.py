@@ -6,12 +6,13 @@ from contextlib import ExitStack
 
 from playwright.sync_api import expect
 
+from amqp_ext.codec import Symbol
 from amqp_ext.sasl import hash_password
 from gateway.config import User, Vpn
 from gateway.config.vpn import Queue
 from tests.console.conftest import Console, Show, Start
 from tests.support.client import Client
-from tests.support.messages import data, message_to
+from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
 from tests.support.running import RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -42,6 +43,25 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     expect(consumer.get_by_role("cell").nth(3)).to_have_text("7")
     page.go_back()
     expect(page.get_by_role("heading", level=1, name="Endpoints")).to_be_visible()
+
+
+def test_what_waits_for_its_time_is_seen_and_cancelled(
+    console: Console, gateway: RunningGateway, client: Client
+) -> None:
+    """The next one first, with when it is due; one is cancelled, and the others stay."""
+    for hours in (2, 1):
+        annotations = {Symbol("x-opt-delivery-delay"): hours * 3_600_000}
+        client.sender("orders").send_all([section(MESSAGE_ANNOTATIONS, annotations) + data(hours)])
+    page = console.open("endpoints", "queues", "orders", query="?tab=delayed")
+    rows = page.get_by_role("table", name="Messages that wait for their time").get_by_role("row")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1)).to_contain_text("in 59 minutes")
+    expect(page.get_by_role("definition").filter(has_text="2")).to_have_count(1)
+    rows.nth(1).get_by_role("button", name="Cancel message #2").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("in 1 hour")
+    expect(page.get_by_text("Message #2 will not be delivered.")).to_be_visible()
 
 
 def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGateway, client: Client) -> None:

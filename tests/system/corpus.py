@@ -186,10 +186,10 @@ BEFORE_OPEN = [
     Case("sasl_nested", End.HANDSHAKE, TO_SASL + performative(SASL_INIT, nested_lists(200), kind=1)),
     Case("sasl_twice", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("ANONYMOUS"), b"") + TO_SASL),
     Case("sasl_then_http", End.HANDSHAKE, TO_OPEN[:-8] + b"GET / HTTP/1.1\r\n\r\n"),
-    Case("header_only", End.HANDSHAKE, AMQP_HEADER),
-    Case("begin_before_open", End.HANDSHAKE, TO_OPEN + begin_frame()),
-    Case("open_cut", End.HANDSHAKE, TO_OPEN + open_frame()[:-3]),
-    Case("heartbeats_before_open", End.HANDSHAKE, TO_OPEN + framed(b"") * 100),
+    Case("header_only", End.REFUSED, AMQP_HEADER),
+    Case("begin_before_open", End.REFUSED, TO_OPEN + begin_frame()),
+    Case("open_cut", End.REFUSED, TO_OPEN + open_frame()[:-3]),
+    Case("heartbeats_before_open", End.REFUSED, TO_OPEN + framed(b"") * 100),
 ]
 
 FRAMES = [

@@ -224,6 +224,8 @@ class EndpointState(TypedDict):
     bindCount: int
     spooledMsgCount: int
     msgSpoolUsage: int
+    delayedMsgCount: int
+    delayedMsgUsage: int
     txUnackedMsgCount: int
     topicSubscriptionCount: int
     replayState: str
@@ -281,6 +283,8 @@ def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
         "bindCount": len(endpoint.flows),
         "spooledMsgCount": endpoint.depth,
         "msgSpoolUsage": endpoint.size_bytes,
+        "delayedMsgCount": endpoint.backlog.delayed.messages,
+        "delayedMsgUsage": endpoint.backlog.delayed.size_bytes,
         "txUnackedMsgCount": sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended)),
         "topicSubscriptionCount": len(endpoint.subscriptions),
         "replayState": replay.state.value if replay is not None else "n/a",

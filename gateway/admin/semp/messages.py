@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
+from pydantic import Field
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
@@ -30,19 +31,22 @@ from gateway.admin.rights import MOST_PATTERNS
 from gateway.admin.semp.endpoints import COLLECTIONS, Collection
 from gateway.admin.semp.envelope import (
     Answer,
+    Body,
     InVpn,
     Responses,
     SempError,
     answer,
+    done,
     list_answer,
     listed,
     one,
     resource,
 )
 from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.resources import Name, log_of, while_waiting
+from gateway.admin.semp.resources import Name, log_of, logged_id, while_waiting
 from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
 from gateway.config.setting_types import ANONYMOUS_USER
+from gateway.core.effects import DelayedMessage
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, Row
 from gateway.core.replay.search import Search
@@ -259,6 +263,7 @@ MessageId = Annotated[int, Path(ge=1, lt=MAX_OFFSET, description="Its offset in 
 _User = Annotated[Administrator, Depends(administrator_of)]
 
 _MONITOR = Tree("monitor")
+_ACTION = Tree("action")
 
 # --- of the log ---------------------------------------------------------------------------------------------------
 
@@ -476,6 +481,36 @@ class _OnEndpoint(TypedDict):
 ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
 
 
+class _Delayed(TypedDict):
+    msgId: int
+    replicationGroupMsgId: str
+    deliveryTime: int
+    deliveryTimeMs: int
+    priority: int
+    contentSize: int
+
+
+DELAYED_MESSAGE: Final = resource("DelayedMsg", _Delayed)
+
+
+def listed_delayed(message: DelayedMessage, generation: int) -> _Delayed:
+    """A message that waits for its time, in a list; ``generation`` is the log's."""
+    return {
+        "msgId": message.id,
+        "replicationGroupMsgId": format_replay_id(generation, message.id),
+        "deliveryTime": message.due_ms // 1_000,
+        "deliveryTimeMs": message.due_ms,
+        "priority": message.priority,
+        "contentSize": message.size_bytes,
+    }
+
+
+class CancelDelayedMessage(Body):
+    """The message that is not to be delivered."""
+
+    replicationGroupMsgId: str = Field(description="`rmid1:…`")
+
+
 def _add_messages(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}/msgs", collection.right
 
@@ -518,8 +553,38 @@ def _add_messages(collection: Collection) -> None:
             raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
         return answer(request, paging.shown(await _whole(administration, row)))
 
+    @_MONITOR.get(
+        f"/{collection.name}/{{name}}/delayedMsgs",
+        right,
+        summary="What waits on it for its time, the next one first",
+        responses=listed(DELAYED_MESSAGE),
+    )
+    async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        administration, endpoint = collection.find(request, vpn, name)
+        running = administration.vpn
+        if paging.where:
+            raise SempError("INVALID_PARAMETER", "What waits on an endpoint is not chosen from by `where`.")
+        after = place_of(paging.after) or (0, 0)
+        found = await while_waiting(request, running.delayed.page(endpoint, after, paging.count))
+        generation = running.broker.log.generation
+        page = [paging.shown(listed_delayed(message, generation)) for message in found]
+        cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
+        return list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
+
+    @_ACTION.put(
+        f"/{collection.name}/{{name}}/cancelDelayedMsg",
+        right,
+        summary="Have a message that waits on it not be delivered; the log keeps it",
+        responses=done,
+    )
+    async def cancel_delayed(request: Request, vpn: Name, name: Name, body: CancelDelayedMessage) -> Answer:
+        administration, endpoint = collection.find(request, vpn, name)
+        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        await administration.vpn.delayed.cancel(endpoint, message_id)
+        return answer(request)
+
 
 for _collection in COLLECTIONS:
     _add_messages(_collection)
 
-ROUTES: Final = _MONITOR.routes
+ROUTES: Final = (*_MONITOR.routes, *_ACTION.routes)

@@ -199,7 +199,10 @@ def quota_use(endpoint: Endpoint) -> float:
     """How much of its quota an endpoint uses, of that in bytes or of that in messages, whichever is more; 1 is all."""
     settings = endpoint.settings
     of_bytes = endpoint.size_bytes / settings.quota_bytes if settings.quota_bytes else 0.0
-    of_messages = endpoint.depth / settings.quota_messages if settings.quota_messages else 0.0
+    delayed = endpoint.backlog.delayed
+    of_messages = (
+        (endpoint.depth + delayed.messages) / settings.quota_messages if settings.quota_messages else 0.0
+    )
     return max(of_bytes, of_messages)
 
 

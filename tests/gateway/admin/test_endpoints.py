@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from amqp_ext.codec import UByte
+from amqp_ext.codec import Symbol, UByte
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
 from tests.gateway.admin.conftest import Administer, Api, Start
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
-from tests.support.messages import HEADER, data, section
+from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
 from tests.support.running import RunningGateway, settings_for
 
 # --- Queues, topic endpoints and subscriptions over HTTP, and what an AMQP client sees of it ------------------------
@@ -53,6 +53,54 @@ def test_a_limit_changed_live_holds_for_the_next_message(api: Api, client: Clien
     client.wait(lambda: sender.outcome(delivery) is not None, "settled")
     assert sender.outcome(delivery) == "REJECTED"
     assert api.queue("q")["spooledMsgCount"] == 1
+
+
+def _delayed(text: str, delay_ms: int) -> bytes:
+    return section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-delivery-delay"): delay_ms}) + data(text)
+
+
+HOUR_MS = 3_600_000
+
+
+def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Client) -> None:
+    """Page by page, the next one first; one that is cancelled is not delivered, and the log has it still."""
+    later = [_delayed(str(hours), hours * HOUR_MS) for hours in (3, 1, 2)]
+    client.sender("q").send_all([data("now"), *later])
+    state = api.queue("q")
+    assert (state["spooledMsgCount"], state["delayedMsgCount"]) == (1, 3)
+    assert state["delayedMsgUsage"] > 0
+    path = "/queues/q/delayedMsgs"
+    first = api.ask("GET", "monitor", path, count=2).json()
+    assert [one["msgId"] for one in first["data"]] == [3, 4]
+    hour = first["data"][1]["deliveryTimeMs"] - first["data"][0]["deliveryTimeMs"]
+    assert abs(hour - HOUR_MS) < 60_000
+    cursor = first["meta"]["paging"]["cursorQuery"]
+    second = api.ask("GET", "monitor", path, count=2, cursor=cursor).json()
+    assert [one["msgId"] for one in second["data"]] == [2]
+    assert second["meta"]["paging"] is None
+    body = {"replicationGroupMsgId": first["data"][0]["replicationGroupMsgId"]}
+    api.done("PUT", "action", "/queues/q/cancelDelayedMsg", body)
+    assert [one["msgId"] for one in api.done("GET", "monitor", path)] == [4, 2]
+    assert api.queue("q")["delayedMsgCount"] == 2
+    again = api.refused("PUT", "action", "/queues/q/cancelDelayedMsg", body)
+    assert again["status"] == "NOT_FOUND"
+    assert "message 3 does not wait on 'q' for its time" in again["description"]
+    log = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
+    assert texts(log.take(4)) == ["now", "3", "1", "2"]
+
+
+def test_a_purge_drops_what_waits_for_its_time(api: Api, client: Client) -> None:
+    """The answer counts it."""
+    client.sender("q").send_all([data("now"), _delayed("later", HOUR_MS)])
+    assert api.done("PUT", "action", "/queues/q/deleteMsgs", {})["deletedMsgCount"] == 2
+    assert api.queue("q")["delayedMsgCount"] == 0
+    assert api.done("GET", "monitor", "/queues/q/delayedMsgs") == []
+
+
+def test_what_waits_is_not_searched(api: Api, client: Client) -> None:
+    client.sender("q").send_all([data("now")])
+    refused = api.refused("GET", "monitor", "/queues/q/delayedMsgs", where="msgId>1")
+    assert "is not chosen from by `where`" in refused["description"]
 
 
 def test_purging_drops_what_lies_there_and_the_log_keeps_it(

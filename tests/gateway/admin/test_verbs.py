@@ -230,3 +230,33 @@ def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -
     assert rewind.json("replay", "preview", "q", "--from", "10D", "--clamp")["msgCount"] == 3
     assert rewind.json("replay", "start", "q", "--from", "10D", "--clamp")["firstMsgId"] == 1
     assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
+
+
+def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> None:
+    """Sent with a delay, listed with when it is due, cancelled."""
+    url = f"amqp://{gateway.address}"
+    rewind("queue", "create", "q")
+    ran = CliRunner().invoke(main, ["send", "q", "--delay", "2h", "--url", url], input="later\n")
+    assert ran.exit_code == 0, ran.output
+    assert "1" in label_and_value(rewind("queue", "show", "q"), "messages that wait for their time")
+    shown = rewind("queue", "delayed", "q")
+    assert "due" in shown
+    assert "rmid1:" in shown
+    (found,) = [json.loads(line) for line in rewind("queue", "delayed", "q", "--json").splitlines()]
+    assert rewind("queue", "cancel-delayed", "q", found["replicationGroupMsgId"]).strip() == (
+        f"{found['replicationGroupMsgId']} will not be delivered"
+    )
+    assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
+
+
+def label_and_value(shown: str, label: str) -> str:
+    """The line of a label."""
+    return next(line for line in shown.splitlines() if line.startswith(label))
+
+
+@pytest.mark.parametrize("text", ["soon", "-5s", "5", "1w"])
+def test_a_delay_that_is_none(text: str) -> None:
+    """It is refused as wrong usage, with what to write."""
+    ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
+    assert ran.exit_code == 2
+    assert "write 30s, 10m, 2h or 1D" in ran.stderr

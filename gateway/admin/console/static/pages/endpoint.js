@@ -4,6 +4,7 @@ import { all, at, get, put, remove } from "../api.js";
 import { html, useState } from "../html.js";
 import { Badge, Button, Empty, Facts, Note, PageHead, Panel, Refusal } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
+import { DelayedMessages } from "../parts/delayed_messages.js";
 import { Confirm } from "../parts/dialog.js";
 import { Limits } from "../parts/endpoint_limits.js";
 import { EndpointMessages } from "../parts/endpoint_messages.js";
@@ -31,7 +32,7 @@ export function Endpoint({ vpn, collection, name }) {
   /** @type {[string, any][]} */
   const tabs = [
     ["consumers", "Consumers"],
-    ...(isStream ? [] : /** @type {[string, any][]} */ ([["messages", "Messages"]])),
+    ...(isStream ? [] : /** @type {[string, any][]} */ ([["messages", "Messages"], ["delayed", "Delayed"]])),
     ["subscriptions", collection === "queues" ? "Subscriptions" : "Subscription"],
     ["limits", "Limits"],
   ];
@@ -54,6 +55,7 @@ export function Endpoint({ vpn, collection, name }) {
           <${Tabs} label="About ${name}" tabs=${tabs} shown=${tab} onShow=${(/** @type {string} */ next) => changeQuery({ tab: next, msg: null })}>
             ${tab === "consumers" && html`<${Consumers} path=${path} />`}
             ${tab === "messages" && html`<${EndpointMessages} vpn=${vpn} path=${path} />`}
+            ${tab === "delayed" && html`<${DelayedMessages} vpn=${vpn} collection=${collection} name=${name} onChanged=${state.reload} />`}
             ${tab === "subscriptions" && html`<${Subscriptions} vpn=${vpn} collection=${collection} name=${name} topic=${endpoint.topic} onChanged=${state.reload} />`}
             ${tab === "limits" && html`<${Limits} vpn=${vpn} collection=${collection} endpoint=${endpoint} onChanged=${state.reload} />`}
           <//>
@@ -97,6 +99,7 @@ function State({ endpoint, class: name }) {
       rows=${[
         ["Messages", words.number(endpoint.spooledMsgCount)],
         ["Size", words.size(endpoint.msgSpoolUsage), `${words.number(endpoint.msgSpoolUsage)} bytes`],
+        endpoint.delayedMsgCount > 0 && ["Delayed", words.number(endpoint.delayedMsgCount), words.size(endpoint.delayedMsgUsage)],
         oldest && ["Oldest", words.momentAndAge(oldest, now.value), words.exactly(oldest)],
         ["Consumers", words.number(endpoint.bindCount)],
         ["Unacknowledged", words.number(endpoint.txUnackedMsgCount)],
@@ -156,6 +159,7 @@ function Purge({ vpn, collection, name, endpoint, onClose, onDone }) {
       This drops the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> (${words.size(endpoint.msgSpoolUsage)}) on it now, and any that arrive before you
       confirm. Messages that are in the log can be replayed to it later.
     </p>
+    ${endpoint.delayedMsgCount > 0 && html`<${Note}>It drops the ${words.counted(endpoint.delayedMsgCount, "message")} that wait for their time, too.<//>`}
     ${endpoint.txUnackedMsgCount > 0 && html`<${Note}>Consumers have not acknowledged ${words.counted(endpoint.txUnackedMsgCount, "message")} of these.<//>`}
   <//>`;
 }
@@ -170,6 +174,7 @@ function Delete({ vpn, collection, name, endpoint, onClose }) {
   };
   return html`<${Confirm} title="Delete ${words.oneLine(name)}?" action="Delete" danger=${true} typed=${name} onDo=${act} onClose=${onClose}>
     <p>This deletes the ${what}, its subscriptions and the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> on it. Messages in the log stay there.</p>
+    ${endpoint.delayedMsgCount > 0 && html`<${Note}>The ${words.counted(endpoint.delayedMsgCount, "message")} that wait for their time are not delivered then.<//>`}
     ${endpoint.bindCount > 0 && html`<${Note} kind="warning">${words.counted(endpoint.bindCount, "consumer")} would be detached.<//>`}
     <${Refusal} error=${null} />
   <//>`;

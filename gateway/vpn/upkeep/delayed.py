@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
@@ -183,34 +183,34 @@ class DelayedDelivery(Service):
         """
         return await off_loop(self._reader, self._reader.delayed_page, endpoint.cursor_number, after, limit)
 
-    async def cancel(self, endpoint: Endpoint, messages: Sequence[DelayedMessage]) -> int:
+    async def cancel(self, endpoint: Endpoint, message_id: int) -> None:
         """
-        Have messages not be delivered here; the replay log keeps them. Returns how many, when that is durable: what is
-        just being released is left out.
+        Have a message not be delivered here; the replay log keeps it. Returns when that is durable.
 
         Raises:
-            Refused: INTERNAL, the store could not write.
+            Refused: NOT_FOUND, it does not wait here, or is just being released; INTERNAL, the store could not write.
+            store.errors.ReadFailed: The store cannot be read.
         """
+        reader, cursor = self._reader, endpoint.cursor_number
+        message = await off_loop(reader, reader.delayed_message, cursor, message_id)
         coming = endpoint.backlog.put.coming
-        gone = [message for message in messages if message.id not in coming]
-        if not gone:
-            return 0
-        ids = [message.id for message in gone]
-        effect = CancelDelayed(endpoint.cursor_number, [(message.due_ms, message.id) for message in gone])
+        if message is None or message_id in coming or endpoint.cursor_number != cursor:
+            raise Refused(
+                ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
+            )
         done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
 
         def then(error: WriteFailed | None) -> None:
-            coming.difference_update(ids)
-            if error is None and endpoint.cursor_number == effect.cursor:
-                endpoint.backlog.delayed.remove(len(gone), sum(message.counted_bytes for message in gone))
+            coming.discard(message_id)
+            if error is None and endpoint.cursor_number == cursor:
+                endpoint.backlog.delayed.remove(1, message.counted_bytes)
                 if endpoint in self._busy:
-                    self._cancelled.setdefault(endpoint, set()).update(ids)
+                    self._cancelled.setdefault(endpoint, set()).add(message_id)
             if not done.done():
                 done.set_result(error)
 
-        coming.update(ids)
-        self._committer.commit([effect], then)
+        coming.add(message_id)
+        self._committer.commit([CancelDelayed(cursor, [(message.due_ms, message_id)])], then)
         error = await done
         if error is not None:
             raise Refused(ErrorCode.INTERNAL, f"the store could not write: {error}")
-        return len(gone)
