@@ -17,6 +17,7 @@ from interop.gateway_process import GatewayProcess
 
 SILENCE = 1.5  # seconds in which nothing must come
 MEGABYTE = 1_000_000
+DELAY_MS = 2_000
 
 
 def check(holds: bool, sentence: str) -> None:
@@ -214,6 +215,49 @@ def selector(trial: Trial) -> None:
     run = trial.receive(trial.address(), 3, selector="colour = 'red' AND n >= 1")
     equal("selected", run.bodies, sent[1::2])
     equal("left", trial.receive(trial.address(), 3, selector="colour = 'grün'").bodies, sent[::2])
+
+
+def selector_over_another_type(trial: Trial) -> None:
+    """What compares a number with texts is unknown, and selects nothing (Jakarta Messaging 3.1, 3.8.1.2)."""
+    sent = trial.send(trial.address(), 2)
+    for selector in ("n NOT IN ('7')", "n NOT LIKE '7%'", "NOT (n IN ('7'))", "missing NOT IN ('7')"):
+        trial.empty(trial.address(), selector=selector)
+    equal("selected", trial.receive(trial.address(), 2, selector="colour NOT IN ('blue')").bodies, sent)
+
+
+def changed_subscription(trial: Trial) -> None:
+    """With another selector a durable subscription is a new one, and keeps only what its selector takes."""
+    name = trial.address("topic://{}")
+    terms = {"subscription": f"{trial.name}-durable", "durable": True, "container": trial.name}
+    trial.receive(name, 0, selector="colour = 'red'", **terms)
+    sent = trial.send(name, 4)
+    found = trial.receive(name, 1, selector="colour = 'red'", **terms).bodies
+    equal("kept", found, [sent[1]])
+    trial.empty(name, selector="colour <> 'red'", **terms)
+    again = trial.send(name, 2, "again")
+    found = trial.receive(name, 1, selector="colour <> 'red'", **terms).bodies
+    equal("kept by the new one", found, [again[0]])
+    trial.start("unsubscribe", name, **terms).ok()
+
+
+def delayed_delivery(trial: Trial) -> None:
+    """A delayed message comes in its time, to those who were there already; on queues and on topics."""
+    for form in ("queue://{}", "topic://{}"):
+        if form.startswith("topic") and "topic" in trial.client.without:
+            return
+        address = trial.address(form)
+        consumer = trial.start("receive", address, count=2, timeout=20)
+        consumer.until("attached")
+        began = time.time()
+        sent = trial.send(address, 2, delay=DELAY_MS)
+        equal("received", consumer.ok().bodies, sent)
+        early = began + DELAY_MS / 1000 - time.time()
+        check(early <= 0, f"a delayed message came {early:.3f} s too soon")
+        for line in consumer.of("message"):
+            shown = line.get("delivery_time")
+            if shown is not None:
+                when = (shown - DELAY_MS) / 1000
+                check(began <= when <= time.time(), f"its delivery time says that it was sent at {when}")
 
 
 # --------------------------------------------------------------------------------------------- acknowledgement
@@ -471,6 +515,9 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     request_reply,
     browser,
     selector,
+    selector_over_another_type,
+    changed_subscription,
+    delayed_delivery,
     client_acknowledge,
     dups_ok_acknowledge,
     redelivery,

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import Header, MessageView, TooMuchWork, read_header
+from amqp_ext.message.sections import Header, MessageView, TooMuchWork, read_header, to_address
 
 T = TypeVar("T")
 
@@ -141,6 +141,39 @@ def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTime
         return DeliveryTimeError(f"{name} is a whole number of milliseconds, up to 2^53, not {value!r:.60}")
     due_ms = value if at is not None else now_ms + value
     return due_ms if due_ms > now_ms else 0
+
+
+class Destination(NamedTuple):
+    """Where a message to the anonymous relay wants to go."""
+
+    address: str | None
+    """Its ``to``."""
+
+    capabilities: tuple[str, ...]
+    """Those of a target that it names: what JMS clients say in the annotation ``x-opt-jms-dest``."""
+
+
+_JMS_DESTINATION: Final = "x-opt-jms-dest"
+_JMS_DESTINATION_MARK: Final = _JMS_DESTINATION.encode()
+_JMS_DESTINATIONS: Final = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("topic",)}
+"""Queue, topic, temporary queue, temporary topic."""
+
+
+def destination_of(content: bytes, bare: int) -> Destination:
+    """
+    Where a message to the anonymous relay wants to go.
+
+    Args:
+        bare: Where its bare message begins.
+
+    Raises:
+        CodecError: It is no message.
+    """
+    address = to_address(content, bare)
+    if content.find(_JMS_DESTINATION_MARK, 0, bare) < 0:
+        return Destination(address, ())
+    kind = MessageView(content, bare).message_annotations.get(_JMS_DESTINATION)
+    return Destination(address, _JMS_DESTINATIONS.get(kind, ()) if isinstance(kind, int) else ())
 
 
 MessageId: TypeAlias = "str | int | UUID | bytes"

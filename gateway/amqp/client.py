@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from amqp_ext.addresses.address import Address
 from amqp_ext.codec import Symbol
 from amqp_ext.frames.performatives import ENFORCEMENT, EnforcementPolicy
+from amqp_ext.message.fields import Destination
 from gateway.amqp.authorization import Authorization, TokenCheck
 from gateway.amqp.closing import SentAway
 from gateway.amqp.connection import Connection
@@ -264,7 +265,7 @@ class VpnState:
         """Connections whose containers want one alone."""
         self.sent_away = SentAway()
         """Clients that came for what another gateway does."""
-        self.relay_topics: dict[str, dict[str, str]] = {}
+        self.relay_topics: dict[str, dict[Destination, str]] = {}
         """By user: the topics that messages' ``to`` were found to mean, and that this user may publish to."""
 
 

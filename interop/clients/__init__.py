@@ -60,6 +60,7 @@ _WITHOUT_OF_EVENT_HUBS = {
         (
             "topic",
             "durable subscription",
+            "changed subscription",
             "shared subscription",
             "shared durable subscription",
             "replay of durable subscription",
@@ -67,7 +68,8 @@ _WITHOUT_OF_EVENT_HUBS = {
         "there are no topics, and every consumer group reads all of a hub",
     ),
     **dict.fromkeys(
-        ("selector", "replay by selector term"), "there are no filters but the starting position"
+        ("selector", "selector over another type", "replay by selector term"),
+        "there are no filters but the starting position",
     ),
     **dict.fromkeys(
         ("transaction commit", "transaction rollback", "transaction lost"),
@@ -90,6 +92,7 @@ _WITHOUT_OF_EVENT_HUBS = {
         ),
         "takes names of event hubs alone, and starting positions: see below",
     ),
+    "delayed delivery": "an event hub is a log, and its readers have every event at once",
     **dict.fromkeys(
         ("large message", "failover", "failover of publisher"),
         "is tried with events, which are not taken: see below",
@@ -101,6 +104,7 @@ _WITHOUT_OF_RABBITMQ = {
         (
             "topic",
             "durable subscription",
+            "changed subscription",
             "shared subscription",
             "shared durable subscription",
             "replay of durable subscription",
@@ -122,7 +126,7 @@ _WITHOUT_OF_RABBITMQ = {
         "takes addresses of queues and exchanges alone; streams are what it reads history from: see below",
     ),
     "browser": "has no distribution mode",
-    "selector": "filters streams alone: see SQL filter",
+    **dict.fromkeys(("selector", "selector over another type"), "filters streams alone: see SQL filter"),
     "replay by selector term": "filters streams alone",
     "dups ok acknowledge": "settles each message, or has them settled before they are sent",
 }

@@ -16,7 +16,8 @@ from proton import Link, Terminus
 from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offsets, to_address
+from amqp_ext.message.fields import Destination, destination_of
+from amqp_ext.message.sections import bare_offsets
 from amqp_ext.terminus_fields import REJECTED, RELEASED
 from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.client import Client
@@ -173,16 +174,16 @@ class Publisher(BaseLink):
         self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None, first: int
     ) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
-        addresses = list(map(address_in, contents, bares))
+        destinations = map(destination_in, contents, bares)
         start = 0
-        for address, group in groupby(addresses):
+        for destination, group in groupby(destinations):
             stop = start + len(list(group))
             own = None if deliveries is None else deliveries[start:stop]
             try:
-                topic = self._topic_of(address)
+                topic = self._topic_of(destination)
             except Refused as refused:
                 if isinstance(refused, Denied):
-                    self._log_denied(str(address), refused)
+                    self._log_denied(destination, refused)
                 self._not_routed(own, self._tags[first + start : first + stop], refused)
             else:
                 self._publish(topic, contents[start:stop], bares[start:stop], own)
@@ -201,19 +202,20 @@ class Publisher(BaseLink):
         for index, delivery in enumerate(deliveries):
             self.not_stored([delivery], _about(tags[index], refused) if tags else refused)
 
-    def _topic_of(self, to: str | CodecError | None) -> str:
-        if isinstance(to, CodecError):
-            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {to}")
-        topic = self._known_topics.get(to) if to is not None else None
+    def _topic_of(self, destination: Destination | CodecError) -> str:
+        if isinstance(destination, CodecError):
+            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {destination}")
+        topic = self._known_topics.get(destination)
         if topic is None or self._is_without_node(topic):
+            to, capabilities = destination
             if not to:
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
                 )
-            topic = topic_of_target(self._client, to, ())
+            topic = topic_of_target(self._client, to, capabilities)
             if len(self._known_topics) >= RELAY_TOPICS:
                 self._known_topics.clear()
-            self._known_topics[to] = topic
+            self._known_topics[destination] = topic
         return topic
 
     def _is_without_node(self, topic: str) -> bool:
@@ -223,8 +225,9 @@ class Publisher(BaseLink):
             return self._registry.is_without_topic(topic)
         return self._endpoints.by_name.get(queue) is None
 
-    def _log_denied(self, to: str, denied: Denied) -> None:
+    def _log_denied(self, destination: Destination | CodecError, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
+        to = str(destination.address if isinstance(destination, Destination) else destination)
         if to in self._denied or len(self._denied) >= DENIED_ADDRESSES:
             return
         self._denied.add(to)
@@ -300,11 +303,11 @@ class Publisher(BaseLink):
         bare = self._bare_offset_of(content)
         topic = self._topic
         if topic is None:
-            address = address_in(content, bare)
+            destination = destination_in(content, bare)
             try:
-                topic = self._topic_of(address)
+                topic = self._topic_of(destination)
             except Denied as denied:
-                self._log_denied(str(address), denied)
+                self._log_denied(destination, denied)
                 raise
         if self._is_without_node(topic):
             raise _deleted(topic)
@@ -392,7 +395,7 @@ def _about(tag: bytes, refused: Refused) -> Refused:
     return Refused(refused.code, refused.text, **{**refused.info, "delivery-tag": tag})
 
 
-def address_in(content: bytes, bare: int) -> str | CodecError | None:
+def destination_in(content: bytes, bare: int) -> Destination | CodecError:
     """
     Where a message to the relay wants to go, or why that cannot be read.
 
@@ -400,7 +403,7 @@ def address_in(content: bytes, bare: int) -> str | CodecError | None:
         bare: Where its bare message begins.
     """
     try:
-        return to_address(content, bare)
+        return destination_of(content, bare)
     except CodecError as error:
         return error
 

@@ -18,7 +18,7 @@ type line map[string]any
 
 type options struct {
 	verb, url, address, body, selector, subscription, container, outcome, acknowledge, start, until string
-	count, size                                                                                     int
+	count, size, delay                                                                                     int
 	timeout                                                                                         float64
 	durable, shared, reconnect                                                                      bool
 }
@@ -38,6 +38,7 @@ func parse(arguments []string) options {
 	f.StringVar(&o.until, "until", "", "")
 	f.IntVar(&o.count, "count", 1, "")
 	f.IntVar(&o.size, "size", 0, "")
+	f.IntVar(&o.delay, "delay", 0, "")
 	f.Float64Var(&o.timeout, "timeout", 5, "")
 	f.BoolVar(&o.durable, "durable", false, "")
 	f.BoolVar(&o.shared, "shared", false, "")
@@ -93,12 +94,16 @@ func message(o options, n int) *amqp.Message {
 	if n%2 == 1 {
 		colour = "red"
 	}
-	return &amqp.Message{
+	made := &amqp.Message{
 		Header:                &amqp.MessageHeader{Durable: true},
 		Properties:            &amqp.MessageProperties{MessageID: id},
 		ApplicationProperties: map[string]any{"n": int32(n), "colour": colour},
 		Value:                 body,
 	}
+	if o.delay > 0 {
+		made.Annotations = amqp.Annotations{"x-opt-delivery-delay": int64(o.delay)}
+	}
+	return made
 }
 
 func show(m *amqp.Message) {

@@ -25,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--body", default="message")
     parser.add_argument("--size", type=int, default=0)
+    parser.add_argument("--delay", type=int)
     parser.add_argument("--selector")
     parser.add_argument("--subscription")
     parser.add_argument("--durable", action="store_true")
@@ -83,7 +84,10 @@ def message(options: argparse.Namespace, number: int) -> Message:
     """The message with this number: body, its number and a colour."""
     body = "x" * options.size if options.size else f"{options.body}-{number}"
     properties = {"n": number, "colour": "red" if number % 2 else "grün"}
-    return Message(id=f"{options.body}-{number}", body=body, durable=True, properties=properties)
+    made = Message(id=f"{options.body}-{number}", body=body, durable=True, properties=properties)
+    if options.delay is not None:
+        made.annotations = {symbol("x-opt-delivery-delay"): options.delay}
+    return made
 
 
 def start_filter(options: argparse.Namespace) -> dict[symbol, Described]:

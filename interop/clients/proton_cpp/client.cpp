@@ -95,6 +95,8 @@ proton::message make_message(const Options& options, int n) {
     made.durable(true);
     made.properties().put("n", n);
     made.properties().put("colour", n % 2 ? "red" : "grün");
+    if (const int delay = options.number("delay", 0))
+        made.message_annotations().put(proton::symbol("x-opt-delivery-delay"), std::int64_t(delay));
     return made;
 }
 

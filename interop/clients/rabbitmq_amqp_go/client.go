@@ -84,6 +84,9 @@ func message(o options, n int) *amqp.Message {
 	if o.value != "" {
 		made.Annotations = amqp.Annotations{rmq.StreamFilterValue: o.value}
 	}
+	if o.delay > 0 {
+		made.Annotations = amqp.Annotations{"x-opt-delivery-delay": int64(o.delay)}
+	}
 	if o.subject != "" {
 		made.Properties.Subject = &o.subject
 	}

@@ -74,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--body", default="message")
     parser.add_argument("--size", type=int, default=0)
+    parser.add_argument("--delay", type=int)
     parser.add_argument(
         "--outcome", choices=["accept", "release", "modify", "reject", "none"], default="accept"
     )
@@ -172,6 +173,8 @@ def message(options: argparse.Namespace, number: int) -> Message:
     )
     if options.value:
         made.annotations = {"x-stream-filter-value": options.value}
+    if options.delay is not None:
+        made.annotations = {"x-opt-delivery-delay": options.delay}
     if options.subject:
         made.subject = options.subject
     return made

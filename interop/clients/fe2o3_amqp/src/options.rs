@@ -1,7 +1,7 @@
 //! The command line, and the terms of a link that follow from it.
 
 use fe2o3_amqp::types::messaging::{
-    AmqpValue, ApplicationProperties, DistributionMode, Header, Message, Properties, Source,
+    AmqpValue, ApplicationProperties, DistributionMode, Header, Message, MessageAnnotations, Properties, Source,
     TerminusDurability, TerminusExpiryPolicy,
 };
 use fe2o3_amqp::types::primitives::{OrderedMap, SimpleValue, Symbol, Value};
@@ -53,7 +53,13 @@ impl Options {
         let properties = ApplicationProperties::builder()
             .insert("n", SimpleValue::Int(n as i32))
             .insert("colour", SimpleValue::String(colour.to_owned()));
+        let delay = self.of("delay", "").parse::<i64>().ok().map(|delay| {
+            MessageAnnotations::builder()
+                .insert("x-opt-delivery-delay", delay)
+                .build()
+        });
         Message::builder()
+            .message_annotations(delay)
             .header(Header::builder().durable(true).build())
             .properties(Properties::builder().message_id(id.clone()).build())
             .application_properties(properties.build())

@@ -5,14 +5,18 @@ a link that is attached again with the source as the gateway answered it, which 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from proton import Described, Link, symbol
 
+from amqp_ext.codec import Byte, Symbol
 from gateway.config import ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Receiver, browsing, numbered, refusal, texts
-from tests.support.messages import PROPERTIES, data, message_to, section
+from tests.support.messages import MESSAGE_ANNOTATIONS, PROPERTIES, data, message_to, section
 from tests.support.running import RunningGateway
+from tests.support.transactions import Controller, publish
 
 INVALID = "amqp:invalid-field"
 
@@ -187,6 +191,41 @@ def test_a_client_that_is_gone_before_its_attach_is_answered(
 
 
 # --- the anonymous relay ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize(
+    ("annotation", "where"),
+    [
+        (Byte(0), "queue"),
+        (Byte(1), "topic"),
+        (Byte(2), "queue"),
+        (Byte(3), "topic"),
+        (Byte(4), "queue"),
+        ("topic", "queue"),
+        (None, "queue"),
+    ],
+)
+def test_a_jms_producer_says_whether_to_is_a_queue(
+    client: Client, annotation: Any, where: str, in_transaction: bool
+) -> None:
+    """One without a destination has no link to say it by: `x-opt-jms-dest` of each message does (AMQP JMS mapping)."""
+    on = {"topic": client.receiver("topic://orders", credit=5), "queue": client.receiver("orders", credit=5)}
+    annotations = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-jms-dest"): annotation})
+    plain = message_to("orders", "plain")
+    message = annotations + message_to("orders", "said")
+    relay = client.sender(None)
+    if in_transaction:
+        controller = Controller(client)
+        txn_id = controller.declare()
+        publish(relay, message, txn_id)
+        assert controller.commit(txn_id) == "ACCEPTED"
+    else:
+        relay.send_all([message])
+    relay.send_all([plain])
+    expected = {"topic": [], "queue": ["plain"]}
+    expected[where].insert(0, "said")
+    assert {name: texts(receiver.drain(1)) for name, receiver in on.items()} == expected
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -241,11 +241,15 @@ public final class Client {
     private Message<String> message(int n) throws ClientException {
         int size = Integer.parseInt(options.getOrDefault("size", "0"));
         String id = options.getOrDefault("body", "message") + "-" + n;
-        return Message.create(size > 0 ? "x".repeat(size) : id)
+        Message<String> made = Message.create(size > 0 ? "x".repeat(size) : id)
             .durable(true)
             .messageId(id)
             .property("n", n)
             .property("colour", n % 2 == 1 ? "red" : "grün");
+        if (options.containsKey("delay")) {
+            made.annotation("x-opt-delivery-delay", Long.parseLong(options.get("delay")));
+        }
+        return made;
     }
 
     private Delivery next(Receiver receiver) throws ClientException {

@@ -54,11 +54,22 @@ public final class Client {
 
     private void send(Connection connection) throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-        MessageProducer producer = session.createProducer(destination(session));
+        Destination destination = destination(session);
+        MessageProducer named = session.createProducer(destination);
+        MessageProducer anonymous = session.createProducer(null);
         say("attached");
         int count = count();
+        long delay = Long.parseLong(options.getOrDefault("delay", "0"));
+        named.setDeliveryDelay(delay);
+        anonymous.setDeliveryDelay(delay);
         for (int n = 0; n < count; n++) {
-            producer.send(message(session, n)); // persistent: returns once it is accepted, throws if it is not
+            // Persistent: returns once it is accepted, throws if it is not. Delayed, every second one has no link to a
+            // node to see whether that keeps delays.
+            if (delay > 0 && n % 2 == 1) {
+                anonymous.send(destination, message(session, n));
+            } else {
+                named.send(message(session, n));
+            }
             say("sent", "n", n, "outcome", "accepted");
         }
         say("end", "reason", "count", "count", count);
@@ -284,6 +295,7 @@ public final class Client {
             "colour", message.getStringProperty("colour"),
             "redelivered", message.getJMSRedelivered(),
             "delivery_count", message.getIntProperty("JMSXDeliveryCount") - 1,
+            "delivery_time", message.getJMSDeliveryTime(),
             "replay_id", null,
             "replay_end", null);
     }

@@ -133,6 +133,9 @@ public final class Client {
         if (options.containsKey("value")) {
             message.annotation("x-stream-filter-value", options.get("value"));
         }
+        if (options.containsKey("delay")) {
+            message.annotation("x-opt-delivery-delay", Long.parseLong(options.get("delay")));
+        }
         if (options.containsKey("subject")) {
             message.subject(options.get("subject"));
         }
