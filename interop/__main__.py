@@ -44,6 +44,7 @@ BEHAVIOURS = {
 """Their names by dialect, and by the empty text those of all clients."""
 
 NOT_RECORDED = {
+    "delayed delivery": "it takes its time",
     "failover": "the gateway is restarted",
     "failover of publisher": "the gateway is restarted",
     "large message": "it is long",
