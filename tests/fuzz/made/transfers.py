@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
+from amqp_ext.codec import Byte, Described, Long, Symbol, UByte, UInt, ULong
 from amqp_ext.event_hubs.management import sign
 from tests.fuzz.made.kind import Answer, Kind, Listener, Step
 from tests.fuzz.made.texts import QUEUES, address, topic
@@ -74,6 +74,9 @@ _ANNOTATIONS = tuple(
             "x-opt-offset",
             "rewind:replay-id",
             "x-opt-replayed",
+            "x-opt-delivery-time",
+            "x-opt-delivery-delay",
+            "x-opt-jms-dest",
             "x",
         ),
     )
@@ -108,6 +111,10 @@ def _properties(dice: Random) -> Any:
 
 def _annotations(dice: Random) -> Any:
     chosen = {dice.choice(_ANNOTATIONS): value(dice) for _ in range(dice.randrange(4))}
+    if dice.random() < 0.3:
+        chosen[Symbol("x-opt-delivery-delay")] = Long(dice.choice((0, 1, 50, 1_000, 2**40, -1)))
+    if dice.random() < 0.1:
+        chosen[Symbol("x-opt-jms-dest")] = Byte(dice.randrange(-1, 5))
     return chosen | map_of(dice, key=symbol) if dice.random() < 0.3 else chosen
 
 
