@@ -8,7 +8,17 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, listed, one, resource
+from gateway.admin.semp.envelope import (
+    Answer,
+    Body,
+    InVpn,
+    ListAnswer,
+    SempError,
+    answer,
+    listed,
+    one,
+    resource,
+)
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.config.settings import GlobalAccess
@@ -69,7 +79,7 @@ def client_id(client: ClientIdentity) -> str:
 
 
 @_MONITOR.get("/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
-async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     found = {f"{client.number:012}": client for client in _connected(request, vpn)}
     async with resources_of(request).listing.page():
         return await paging.answer(request, found, lambda key: _client(found[key], vpn))
@@ -81,7 +91,7 @@ async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
     summary="Links of a client, by its id or its name: what each is for, its credit, and what came over it",
     responses=listed(LINK),
 )
-async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Answer:
+async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
     found = {
         f"{one.number:012}-{index:06}": (one, link)
         for one in _named(request, vpn, client)
@@ -192,7 +202,7 @@ _USERS = Tree("monitor", "/users")
 
 
 @_USERS.get("", rights.GATEWAY_SEEN, summary="Users that are configured", responses=listed(USER))
-async def users(request: Request, paging: Pages) -> Answer:
+async def users(request: Request, paging: Pages) -> ListAnswer:
     directory = resources_of(request).gateway.users
 
     def show(name: str) -> _User:

@@ -17,7 +17,18 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.clients import Nothing, client_id
-from gateway.admin.semp.envelope import Answer, Body, InVpn, Pattern, answer, done, listed, one, resource
+from gateway.admin.semp.envelope import (
+    Answer,
+    Body,
+    InVpn,
+    ListAnswer,
+    Pattern,
+    answer,
+    done,
+    listed,
+    one,
+    resource,
+)
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -450,7 +461,7 @@ async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: T
     summary="Topic subscriptions of a queue",
     responses=listed(SUBSCRIPTION),
 )
-async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
     _, endpoint = QUEUES.find(request, vpn, name)
     return await paging.answer(request, endpoint.subscriptions, lambda topic: _subscription(vpn, name, topic))
 
@@ -488,7 +499,7 @@ def _add_configured(collection: Collection, shown: type) -> None:
     path, right = f"/{collection.name}", collection.right
 
     @_CONFIG.get(path, rights.WHOLE_VPN, summary=f"All {collection.name}", responses=listed(shown))
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         broker = vpn_of(request, vpn).vpn.broker
 
         def show(name: str) -> dict[str, Any] | None:
@@ -524,7 +535,7 @@ def _add_monitored(collection: Collection) -> None:
         summary=f"All {collection.name}, with their replays",
         responses=listed(MONITORED[kind]),
     )
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         running = vpn_of(request, vpn).vpn
         broker = running.broker
 
@@ -552,7 +563,7 @@ def _add_monitored(collection: Collection) -> None:
     @_MONITOR.get(
         path + "/{name}/txFlows", right, summary="Consumers bound to it", responses=listed(FLOWS[kind])
     )
-    async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         _, endpoint = collection.find(request, vpn, name)
         found = _flows(endpoint, vpn)
         return await paging.answer(request, found, found.get)
@@ -606,7 +617,7 @@ async def matches(
     vpn: Name,
     paging: Pages,
     topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
-) -> Answer:
+) -> ListAnswer:
     running = vpn_of(request, vpn).vpn
     running.publishing.check_topic(topic)
     found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}

@@ -11,7 +11,9 @@ model, those that are only shown have them in the ``TypedDict`` of the function 
 both. An answer has no attribute that is not documented; none is required, as ``select`` may leave out any.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
@@ -43,6 +45,11 @@ CLIENTS_ROOT: Final = "/v1"
 
 SESSION: Final = "/session"
 """Of who has signed in with a browser."""
+
+WRITTEN: Final = 100
+"""Objects of a list that are written in one turn of the loop: about a millisecond."""
+
+_written: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 CODES: Final = {
     "FAIL": 2,
@@ -100,11 +107,17 @@ class Meta(BaseModel):
 
 
 class Answer(BaseModel):
-    """One object, or a list of them."""
+    """One object."""
 
-    data: dict[str, Any] | list[dict[str, Any]] | None = None
-    links: dict[str, str] | list[dict[str, str]] | None = None
+    data: dict[str, Any] | None = None
+    links: dict[str, str] | None = None
     meta: Meta
+
+
+class ListAnswer(Response):
+    """A page of objects, written already."""
+
+    media_type = "application/json"
 
 
 class Problem(BaseModel):
@@ -157,16 +170,26 @@ def _meta(request: Request, status: int = 200) -> Meta:
     return Meta(responseCode=status, request=Asked(method=request.method, uri=str(request.url)))
 
 
-def list_answer(
-    request: Request, page: list[dict[str, Any]], cursor: str | None, total: int | None = None
-) -> Answer:
-    """A page of a list; ``cursor`` is where the next one begins, ``total`` how many objects there are."""
+async def list_answer(
+    request: Request, page: Sequence[Mapping[str, Any]], cursor: str | None, total: int | None = None
+) -> ListAnswer:
+    """
+    A page of a list; ``cursor`` is where the next one begins, ``total`` how many objects there are.
+
+    A page may have a thousand objects of thirty attributes: they are written in turns of the loop, and not checked
+    against a model first, which would hold the loop for 30 ms.
+    """
     meta = _meta(request)
     meta.count = total
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
         meta.paging = NextPage(cursorQuery=cursor, nextPageUri=str(following))
-    return Answer(data=page, links=[], meta=meta)
+    texts: list[str] = []
+    for place, thing in enumerate(page, 1):
+        texts.append(_written(thing))
+        if place % WRITTEN == 0 and place < len(page):
+            await asyncio.sleep(0)
+    return ListAnswer(f'{{"data":[{",".join(texts)}],"links":[],"meta":{meta.model_dump_json()}}}')
 
 
 _STATUS_OF: Final = {

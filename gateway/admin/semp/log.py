@@ -18,6 +18,7 @@ from gateway.admin.semp.envelope import (
     Answer,
     Body,
     InVpn,
+    ListAnswer,
     Pattern,
     SempError,
     answer,
@@ -114,7 +115,7 @@ TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
 @_CONFIG.get("/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG))
-async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def logs(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     shown = {LOG_NAME: _configured(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
@@ -141,7 +142,7 @@ _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
     summary="Topics that the log takes while its filter is on",
     responses=listed(TOPIC_FILTER),
 )
-async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> ListAnswer:
     administration = log_of(request, vpn, log)
     shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
     return await paging.answer(request, shown, shown.get)
@@ -185,7 +186,7 @@ async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> A
     responses=listed(LOG_STATE),
     name="logs",
 )
-async def log_states(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def log_states(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     shown = {LOG_NAME: await _state(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
@@ -294,7 +295,7 @@ def _point(administration: Administration, point: Point) -> _Point:
 @_CONFIG.get(
     "/replayPoints", rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT)
 )
-async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     administration = vpn_of(request, vpn)
     found = administration.vpn.broker.points
     return await paging.answer(

@@ -33,6 +33,7 @@ from gateway.admin.semp.envelope import (
     Answer,
     Body,
     InVpn,
+    ListAnswer,
     Responses,
     SempError,
     answer,
@@ -340,7 +341,7 @@ class _Wanted:
 )
 async def messages(
     request: Request, vpn: Name, log: Name, paging: Pages, asked: Annotated[_Wanted, Depends()]
-) -> Answer:
+) -> ListAnswer:
     administration = log_of(request, vpn, log)
     running = administration.vpn
     if paging.where:
@@ -357,7 +358,7 @@ async def messages(
     generation = running.broker.log.generation
     page = [paging.shown(listed_message(message, generation)) for message in found.messages]
     cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
-    return list_answer(request, page, cursor)
+    return await list_answer(request, page, cursor)
 
 
 @_MONITOR.get(
@@ -520,7 +521,7 @@ def _add_messages(collection: Collection) -> None:
         summary="What lies on it, the oldest first; nothing is consumed",
         responses=listed(ENDPOINT_MESSAGE),
     )
-    async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         if paging.where:
@@ -539,7 +540,7 @@ def _add_messages(collection: Collection) -> None:
             for message in found.messages
         ]
         cursor = None if found.position is None else encoded(f"{found.position}:0")
-        return list_answer(request, page, cursor, endpoint.depth)
+        return await list_answer(request, page, cursor, endpoint.depth)
 
     @_MONITOR.get(
         path + "/{message}", right, summary="All that one message on it says", responses=one(WHOLE_MESSAGE)
@@ -559,7 +560,7 @@ def _add_messages(collection: Collection) -> None:
         summary="What waits on it for its time, the next one first",
         responses=listed(DELAYED_MESSAGE),
     )
-    async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         if paging.where:
@@ -569,7 +570,7 @@ def _add_messages(collection: Collection) -> None:
         generation = running.broker.log.generation
         page = [paging.shown(listed_delayed(message, generation)) for message in found]
         cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
-        return list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
+        return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
 
     @_ACTION.put(
         f"/{collection.name}/{{name}}/cancelDelayedMsg",

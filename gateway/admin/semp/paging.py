@@ -5,8 +5,8 @@ lists are made beside live traffic.
 ``count`` and ``cursor`` page; ``where=queueName==a*,spooledMsgCount>10`` filters, all of it together; ``select=a,b``
 names the attributes to be shown, ``select=-a`` those not to be. Source: Solace documentation, "SEMP v2 Features".
 
-A page of a hundred queues takes the loop some milliseconds, and a client that lists ten thousand asks for one after the
-other. After each page the gateway is left to others for a multiple of the time that its objects took; where nothing is
+A page of a hundred queues takes the loop a millisecond or two, and a client that lists ten thousand asks for one after
+the other. After each page the gateway is left to others for a multiple of the time that it took; where nothing is
 live, nobody waits, and a pause that was begun ends once live traffic has. There is one pace for all clients together.
 """
 
@@ -25,11 +25,11 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request
 
-from gateway.admin.semp.envelope import Answer, SempError, list_answer
+from gateway.admin.semp.envelope import ListAnswer, SempError, list_answer
 
-PAUSE: Final = 5
-"""How many times as long as a page's objects took. To check them and write them takes about as long once more, so
-lists have a quarter of the loop, and publishers keep more than half of their rate."""
+PAUSE: Final = 4
+"""How many times as long as a page took: lists have a fifth of the loop, and publishers keep more than half of their
+rate."""
 
 LONGEST_TURN_S: Final = 0.05
 """Seconds; what took longer was interrupted, and nobody has to wait for that."""
@@ -133,10 +133,10 @@ class Paging:
 
     async def answer(
         self, request: Request, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
-    ) -> Answer:
+    ) -> ListAnswer:
         """The same as ``page``, as it is answered."""
         page, cursor = await self.page(keys, show)
-        return list_answer(request, page, cursor, len(keys))
+        return await list_answer(request, page, cursor, len(keys))
 
     async def page(
         self, keys: Iterable[str], show: Callable[[str], Mapping[str, Any] | None]

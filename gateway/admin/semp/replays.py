@@ -15,7 +15,18 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
-from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, done, listed, one, resource
+from gateway.admin.semp.envelope import (
+    Answer,
+    Body,
+    InVpn,
+    ListAnswer,
+    SempError,
+    answer,
+    done,
+    listed,
+    one,
+    resource,
+)
 from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
@@ -121,7 +132,7 @@ def _shown(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]
     summary="Ours: replays under way and of the past, the oldest first",
     responses=listed(REPLAY),
 )
-async def replays(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     administration = vpn_of(request, vpn)
     records, jobs = administration.replay_records(), administration.vpn.jobs
     async with resources_of(request).listing.page():
@@ -466,7 +477,7 @@ async def dead(
     by: Annotated[
         Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
     ] = "both",
-) -> Answer:
+) -> ListAnswer:
     administration, endpoint = QUEUES.find(request, vpn, name)
     groups = await while_waiting(request, count_dead(administration.vpn.listing, endpoint, by))
     found = {

@@ -10,7 +10,18 @@ from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, SempError, answer, done, listed, one, resource
+from gateway.admin.semp.envelope import (
+    Answer,
+    Body,
+    InVpn,
+    ListAnswer,
+    SempError,
+    answer,
+    done,
+    listed,
+    one,
+    resource,
+)
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, Resources, resources_of, vpn_of
 from gateway.config import ConfigError, effective_toml
@@ -120,7 +131,7 @@ _GATEWAY_MONITOR = Tree("monitor", "")
 
 
 @_CONFIG.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN))
-async def vpns(request: Request, paging: Pages) -> Answer:
+async def vpns(request: Request, paging: Pages) -> ListAnswer:
     active, waiting = resources_of(request).gateway.vpns, resources_of(request).waiting
 
     def show(name: str) -> dict[str, Any] | None:
@@ -211,7 +222,7 @@ def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
 
 
 @_MONITOR.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN_STATE), name="vpns")
-async def vpn_states(request: Request, paging: Pages) -> Answer:
+async def vpn_states(request: Request, paging: Pages) -> ListAnswer:
     resources = resources_of(request)
     names = [*resources.gateway.vpns, *resources.waiting]
     return await paging.answer(request, names, lambda name: _state(resources, name))
@@ -225,7 +236,7 @@ async def vpn_state(request: Request, vpn: Name, paging: Pages) -> Answer:
 @_MONITOR.get(
     "/{vpn}/alarms", rights.WHOLE_VPN, summary="Ours: alarms that hold now", responses=listed(ALARM)
 )
-async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     waiting = resources_of(request).waiting.get(vpn)
     active = waiting.alarms.active() if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
     found = {
@@ -262,7 +273,7 @@ async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
     summary="What clients were refused since the start, by AMQP condition; of the whole gateway",
     responses=listed(REFUSAL),
 )
-async def refusals(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     vpn_of(request, vpn)
     counts: dict[str, _Refusal] = {
         reason: {"reason": reason, "count": count} for reason, count in REFUSALS.items()

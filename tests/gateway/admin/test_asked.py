@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import socket
 import threading
@@ -13,13 +14,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from gateway.admin import http as http_server
 from gateway.admin.middleware import MOST_BYTES
 from gateway.admin.operations import LazyRoute, LazyRouter, openapi_document
+from gateway.admin.semp.envelope import WRITTEN, ListAnswer, list_answer
 from gateway.admin.semp.paging import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
 from tests.gateway.admin.conftest import Api, stop_and_check
 from tests.support.client import Client
@@ -472,3 +474,29 @@ def test_a_queue_is_made_and_replayed_while_publishing_runs(
         assert api.http.get("/metrics").status_code == 200
     ids = [received.id for received in client.receiver("q").drain(9_000)]
     assert ids == list(range(1, publishing.next + 1))
+
+
+def test_a_long_page_is_written_in_turns_of_the_loop() -> None:
+    """Others have theirs in between; the page is JSON all the same, with names of any script."""
+
+    async def written() -> tuple[ListAnswer, int]:
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(turn)
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(turn)
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        return await list_answer(Request({**scope, "server": ("here", 80)}), page, "next", 5_000), turns
+
+    page = [{"queueName": f"é{number}", "count": number, "owner": None} for number in range(1_000)]
+    found, turns = asyncio.run(written())
+    assert turns >= len(page) // WRITTEN - 1
+    content = json.loads(found.body)
+    assert content["data"] == page
+    assert content["links"] == []
+    assert content["meta"]["count"] == 5_000
+    assert content["meta"]["paging"]["cursorQuery"] == "next"
