@@ -169,10 +169,9 @@ def metrics_routes() -> list[LazyRoute]:
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=process)
 
-    @router.operation(
-        "GET", "/metrics", GATEWAY_SEEN, summary="Numbers for Prometheus", response_class=Response
-    )
+    @router.operation("GET", "/metrics", GATEWAY_SEEN, response_class=Response)
     async def metrics(request: Request) -> Response:
+        """Numbers for Prometheus."""
         lag.watch()
         families = _Families()
         families.histogram("rewind_loop_lag_seconds", "How late the event loop was.", lag.seconds)

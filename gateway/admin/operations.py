@@ -66,7 +66,7 @@ class LazyRoute(Route):
         return self._make(responses)
 
     def _make(self, responses: Responses | None = None) -> APIRoute:
-        return APIRoute(
+        made = APIRoute(
             self.path,
             self.endpoint,
             methods=self.methods,
@@ -74,6 +74,8 @@ class LazyRoute(Route):
             responses=responses,
             **self._declared,
         )
+        made.description = ""  # FastAPI would take the docstring, which is the summary
+        return made
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         made = self._made
@@ -114,7 +116,7 @@ class LazyRouter:
         path: str,
         right: Right | None,
         *,
-        summary: str,
+        summary: str | None = None,
         responses: Answers | None = None,
         response_class: type[Response] = JSONResponse,
         **declared: Any,
@@ -124,6 +126,7 @@ class LazyRouter:
 
         Args:
             right: What it needs to be permitted; None for one that is open to everybody.
+            summary: What it does, for the documents; the sentence that is the function's docstring, if not given.
             declared: All else that an ``APIRoute`` takes.
         """
 
@@ -137,7 +140,7 @@ class LazyRouter:
                     dependencies=self._dependencies,
                     answers=[*self._answers, *([responses] if responses is not None else [])],
                     tags=self._tags,
-                    summary=summary,
+                    summary=summary or " ".join((endpoint.__doc__ or "").split()).removesuffix("."),
                     response_class=response_class,
                     **declared,
                 )

@@ -234,13 +234,15 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
 
     router = LazyRouter(SESSION, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
 
-    @router.operation("GET", "", None, summary="Who has signed in, and what he may see", responses=one(STATE))
+    @router.operation("GET", "", None, responses=one(STATE))
     async def show(request: Request, name: _Known) -> Answer:
+        """Who has signed in, and what he may see."""
         is_by_cookie = "authorization" not in request.headers
         return _shown(request, name, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
 
-    @router.operation("POST", "", None, summary="Sign in: a session, and its cookie", responses=one(STATE))
+    @router.operation("POST", "", None, responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
+        """Sign in: a session, and its cookie."""
         users, sessions = resources_of(request).gateway.users, sessions_of(request)
         if not users.are_configured:
             raise SempError("NOT_ALLOWED", "No users are configured: nobody needs to sign in.")
@@ -265,8 +267,9 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
         response.set_cookie(value=token, **_cookie(request))
         return _shown(request, name, session)
 
-    @router.operation("DELETE", "", None, summary="Sign out", responses=one(STATE))
+    @router.operation("DELETE", "", None, responses=one(STATE))
     async def sign_out(request: Request, response: Response, name: _Known) -> Answer:
+        """Sign out."""
         sessions_of(request).end(token_of(request))
         response.delete_cookie(**_cookie(request))
         return _shown(request, None, None)

@@ -78,20 +78,17 @@ def client_id(client: ClientIdentity) -> str:
     return f"#{client.number}"
 
 
-@_MONITOR.get("/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
+@_MONITOR.get("/clients", rights.WHOLE_VPN, responses=listed(CLIENT))
 async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """Clients, by connection."""
     found = {f"{client.number:012}": client for client in _connected(request, vpn)}
     async with resources_of(request).listing.page():
         return await paging.answer(request, found, lambda key: _client(found[key], vpn))
 
 
-@_MONITOR.get(
-    "/clients/{client}/links",
-    rights.WHOLE_VPN,
-    summary="Links of a client, by its id or its name: what each is for, its credit, and what came over it",
-    responses=listed(LINK),
-)
+@_MONITOR.get("/clients/{client}/links", rights.WHOLE_VPN, responses=listed(LINK))
 async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
+    """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
     found = {
         f"{one.number:012}-{index:06}": (one, link)
         for one in _named(request, vpn, client)
@@ -106,13 +103,9 @@ async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Lis
         return await paging.answer(request, found, show)
 
 
-@_ACTION.put(
-    "/clients/{client}/disconnect",
-    rights.WHOLE_VPN,
-    summary="Close a client's connections",
-    responses=one(DISCONNECTED),
-)
+@_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, responses=one(DISCONNECTED))
 async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
+    """Close a client's connections."""
     found = _named(request, vpn, client)
     for connection in found:
         connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
@@ -201,8 +194,9 @@ DECISION: Final = resource("UserDecision", _Decision)
 _USERS = Tree("monitor", "/users")
 
 
-@_USERS.get("", rights.GATEWAY_SEEN, summary="Users that are configured", responses=listed(USER))
+@_USERS.get("", rights.GATEWAY_SEEN, responses=listed(USER))
 async def users(request: Request, paging: Pages) -> ListAnswer:
+    """Users that are configured."""
     directory = resources_of(request).gateway.users
 
     def show(name: str) -> _User:
@@ -211,12 +205,7 @@ async def users(request: Request, paging: Pages) -> ListAnswer:
     return await paging.answer(request, directory.names, show)
 
 
-@_USERS.get(
-    "/{name}/decision",
-    rights.GATEWAY_SEEN,
-    summary="Whether a user may do something, and the rule that says so",
-    responses=one(DECISION),
-)
+@_USERS.get("/{name}/decision", rights.GATEWAY_SEEN, responses=one(DECISION))
 async def decision(
     request: Request,
     name: Name,
@@ -229,6 +218,7 @@ async def decision(
         str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
     ] = "default",
 ) -> Answer:
+    """Whether a user may do something, and the rule that says so."""
     resources = resources_of(request)
     directory = resources.gateway.users
     if not directory.knows(name):

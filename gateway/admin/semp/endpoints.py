@@ -413,20 +413,17 @@ _MONITOR = Tree("monitor")
 _ACTION = Tree("action")
 
 
-@_CONFIG.post("/queues", rights.NEW_QUEUE, summary="Make a queue or a stream", responses=one(QUEUE))
+@_CONFIG.post("/queues", rights.NEW_QUEUE, responses=one(QUEUE))
 async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
+    """Make a queue or a stream."""
     settings = body.settings(EndpointSettings())
     endpoint = await vpn_of(request, vpn).create(body.queueName, EndpointKind(body.kind), settings)
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.post(
-    "/topicEndpoints",
-    rights.NEW_TOPIC_ENDPOINT,
-    summary="Make a durable topic endpoint",
-    responses=one(TOPIC_ENDPOINT),
-)
+@_CONFIG.post("/topicEndpoints", rights.NEW_TOPIC_ENDPOINT, responses=one(TOPIC_ENDPOINT))
 async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
+    """Make a durable topic endpoint."""
     endpoint = await vpn_of(request, vpn).create(
         body.topicEndpointName,
         EndpointKind.TOPIC_ENDPOINT,
@@ -455,36 +452,24 @@ async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: T
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.get(
-    "/queues/{name}/subscriptions",
-    rights.QUEUE,
-    summary="Topic subscriptions of a queue",
-    responses=listed(SUBSCRIPTION),
-)
+@_CONFIG.get("/queues/{name}/subscriptions", rights.QUEUE, responses=listed(SUBSCRIPTION))
 async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+    """Topic subscriptions of a queue."""
     _, endpoint = QUEUES.find(request, vpn, name)
     return await paging.answer(request, endpoint.subscriptions, lambda topic: _subscription(vpn, name, topic))
 
 
-@_CONFIG.post(
-    "/queues/{name}/subscriptions",
-    rights.SUBSCRIBED_QUEUE,
-    summary="Add a topic subscription or an exception",
-    responses=one(SUBSCRIPTION),
-)
+@_CONFIG.post("/queues/{name}/subscriptions", rights.SUBSCRIBED_QUEUE, responses=one(SUBSCRIPTION))
 async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
+    """Add a topic subscription or an exception."""
     administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.subscribe(endpoint, body.subscriptionTopic)
     return answer(request, _subscription(vpn, name, body.subscriptionTopic))
 
 
-@_CONFIG.delete(
-    "/queues/{name}/subscriptions/{topic}",
-    rights.UNSUBSCRIBED_QUEUE,
-    summary="Take a topic subscription away",
-    responses=done,
-)
+@_CONFIG.delete("/queues/{name}/subscriptions/{topic}", rights.UNSUBSCRIBED_QUEUE, responses=done)
 async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
+    """Take a topic subscription away."""
     administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.unsubscribe(endpoint, topic)
     return answer(request)
@@ -514,8 +499,9 @@ def _add_configured(collection: Collection, shown: type) -> None:
         _, endpoint = collection.find(request, vpn, name)
         return answer(request, paging.shown(configured(endpoint, vpn)))
 
-    @_CONFIG.delete(path + "/{name}", right, summary="Delete it with what lies on it", responses=done)
+    @_CONFIG.delete(path + "/{name}", right, responses=done)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+        """Delete it with what lies on it."""
         administration, endpoint = collection.find(request, vpn, name)
         await administration.delete(endpoint)
         return answer(request)
@@ -548,8 +534,9 @@ def _add_monitored(collection: Collection) -> None:
         async with resources_of(request).listing.page():
             return await paging.answer(request, _names(broker, collection), show)
 
-    @_MONITOR.get(path + "/{name}", right, summary="One of them", responses=one(MONITORED_ALONE[kind]))
+    @_MONITOR.get(path + "/{name}", right, responses=one(MONITORED_ALONE[kind]))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        """One of them."""
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         oldest_ms: int | None = None
@@ -560,21 +547,16 @@ def _add_monitored(collection: Collection) -> None:
         found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
         return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
 
-    @_MONITOR.get(
-        path + "/{name}/txFlows", right, summary="Consumers bound to it", responses=listed(FLOWS[kind])
-    )
+    @_MONITOR.get(path + "/{name}/txFlows", right, responses=listed(FLOWS[kind]))
     async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+        """Consumers bound to it."""
         _, endpoint = collection.find(request, vpn, name)
         found = _flows(endpoint, vpn)
         return await paging.answer(request, found, found.get)
 
-    @_MONITOR.get(
-        path + "/{name}/depths",
-        right,
-        summary="How many messages lay on it, minute by minute of the last hour, the oldest first",
-        responses=one(DEPTHS),
-    )
+    @_MONITOR.get(path + "/{name}/depths", right, responses=one(DEPTHS))
     async def depths(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        """How many messages lay on it, minute by minute of the last hour, the oldest first."""
         administration, endpoint = collection.find(request, vpn, name)
         found = administration.vpn.depths
         shown: _Depths = {
@@ -606,18 +588,14 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-@_MONITOR.get(
-    "/topicMatches",
-    rights.WHOLE_VPN,
-    summary="Endpoints that get what is published to a topic, with the subscription that says so",
-    responses=listed(MATCH),
-)
+@_MONITOR.get("/topicMatches", rights.WHOLE_VPN, responses=listed(MATCH))
 async def matches(
     request: Request,
     vpn: Name,
     paging: Pages,
     topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
 ) -> ListAnswer:
+    """Endpoints that get what is published to a topic, with the subscription that says so."""
     running = vpn_of(request, vpn).vpn
     running.publishing.check_topic(topic)
     found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
@@ -645,17 +623,14 @@ def _add_actions(collection: Collection) -> None:
     """Purge an endpoint, or copy a message to it."""
     path, right = f"/{collection.name}/{{name}}", collection.right
 
-    @_ACTION.put(
-        f"{path}/deleteMsgs", right, summary="Drop what lies on it; the log keeps it", responses=one(PURGED)
-    )
+    @_ACTION.put(f"{path}/deleteMsgs", right, responses=one(PURGED))
     async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
+        """Drop what lies on it; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)
         count = await administration.purge(endpoint)
         return answer(request, {"deletedMsgCount": count})
 
-    @_ACTION.put(
-        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=done
-    )
+    @_ACTION.put(f"{path}/copyMsgFromReplayLog", right, responses=done)
     async def copy_message(
         request: Request,
         vpn: Name,
@@ -663,6 +638,7 @@ def _add_actions(collection: Collection) -> None:
         body: CopyMessage,
         administrator: Annotated[Administrator, Depends(administrator_of)],
     ) -> Answer:
+        """Put one message of the log on it."""
         vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)
         administration, endpoint = collection.find(request, vpn, name)

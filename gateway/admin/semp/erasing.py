@@ -72,13 +72,9 @@ REDACTED: Final = resource("MsgsRedacted", _Redacted)
 _ACTION = Tree("action")
 
 
-@_ACTION.put(
-    "/replayLogs/{log}/redactMsg",
-    rights.WHOLE_VPN,
-    summary="Ours: erase the content of messages, wherever it is",
-    responses=one(REDACTED),
-)
+@_ACTION.put("/replayLogs/{log}/redactMsg", rights.WHOLE_VPN, responses=one(REDACTED))
 async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
+    """Ours: erase the content of messages, wherever it is."""
     administration = log_of(request, vpn, log)
     check_log(body.replayLogName)
     erasing = administration.vpn.erasing

@@ -114,20 +114,23 @@ LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
 TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
-@_CONFIG.get("/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG))
+@_CONFIG.get("/replayLogs", rights.WHOLE_VPN, responses=listed(LOG))
 async def logs(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """The replay log, as a list."""
     shown = {LOG_NAME: _configured(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
 
-@_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
+@_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG))
 async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+    """The replay log."""
     administration = log_of(request, vpn, log)
     return answer(request, paging.shown(_configured(administration)))
 
 
-@_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, summary="Change the log", responses=one(LOG))
+@_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG))
 async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
+    """Change the log."""
     administration = log_of(request, vpn, log)
     await resources_of(request).gateway.vpns.change(vpn, body.changes())
     return answer(request, _configured(administration))
@@ -136,20 +139,17 @@ async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answe
 _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
 
 
-@_CONFIG.get(
-    _TOPICS,
-    rights.WHOLE_VPN,
-    summary="Topics that the log takes while its filter is on",
-    responses=listed(TOPIC_FILTER),
-)
+@_CONFIG.get(_TOPICS, rights.WHOLE_VPN, responses=listed(TOPIC_FILTER))
 async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> ListAnswer:
+    """Topics that the log takes while its filter is on."""
     administration = log_of(request, vpn, log)
     shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
     return await paging.answer(request, shown, shown.get)
 
 
-@_CONFIG.post(_TOPICS, rights.WHOLE_VPN, summary="Add a topic", responses=one(TOPIC_FILTER))
+@_CONFIG.post(_TOPICS, rights.WHOLE_VPN, responses=one(TOPIC_FILTER))
 async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
+    """Add a topic."""
     log_of(request, vpn, log)
     topic = body.topicFilterSubscription
 
@@ -165,8 +165,9 @@ async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter
     return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
 
-@_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=done)
+@_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN, responses=done)
 async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
+    """Take a topic away."""
     log_of(request, vpn, log)
 
     def removed(settings: Vpn) -> Changes:
@@ -179,26 +180,16 @@ async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> A
     return answer(request)
 
 
-@_MONITOR.get(
-    "/replayLogs",
-    rights.WHOLE_VPN,
-    summary="The replay log, as a list",
-    responses=listed(LOG_STATE),
-    name="logs",
-)
+@_MONITOR.get("/replayLogs", rights.WHOLE_VPN, responses=listed(LOG_STATE), name="logs")
 async def log_states(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """The replay log, as a list."""
     shown = {LOG_NAME: await _state(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
 
-@_MONITOR.get(
-    "/replayLogs/{log}",
-    rights.WHOLE_VPN,
-    summary="The replay log: use, oldest, newest",
-    responses=one(LOG_STATE),
-    name="log",
-)
+@_MONITOR.get("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG_STATE), name="log")
 async def log_state(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+    """The replay log: use, oldest, newest."""
     return answer(request, paging.shown(await _state(log_of(request, vpn, log))))
 
 
@@ -292,10 +283,9 @@ def _point(administration: Administration, point: Point) -> _Point:
     }
 
 
-@_CONFIG.get(
-    "/replayPoints", rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT)
-)
+@_CONFIG.get("/replayPoints", rights.WHOLE_VPN, responses=listed(POINT))
 async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """Ours: named places in the log."""
     administration = vpn_of(request, vpn)
     found = administration.vpn.broker.points
     return await paging.answer(
@@ -303,15 +293,17 @@ async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     )
 
 
-@_CONFIG.post("/replayPoints", rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
+@_CONFIG.post("/replayPoints", rights.WHOLE_VPN, responses=one(POINT))
 async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
+    """Name a place in the log."""
     administration = vpn_of(request, vpn)
     point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
     return answer(request, _point(administration, point))
 
 
-@_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=done)
+@_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN, responses=done)
 async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+    """Take a name away."""
     await vpn_of(request, vpn).vpn.log.delete_point(name)
     return answer(request)
 
@@ -359,12 +351,7 @@ class _Plan(InVpn):
 PLAN: Final = resource("ReplayLogPlan", _Plan)
 
 
-@_MONITOR.get(
-    "/replayLogs/{log}/plan",
-    rights.WHOLE_VPN,
-    summary="Ours: how long the log's quota and the disk last at the rate at which it grows",
-    responses=one(PLAN),
-)
+@_MONITOR.get("/replayLogs/{log}/plan", rights.WHOLE_VPN, responses=one(PLAN))
 async def plan(
     request: Request,
     vpn: Name,
@@ -374,6 +361,7 @@ async def plan(
         int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
     ] = 0,
 ) -> Answer:
+    """Ours: how long the log's quota and the disk last at the rate at which it grows."""
     administration = log_of(request, vpn, log)
     return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
 
@@ -476,12 +464,7 @@ class _Histogram(InVpn):
 HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
 
 
-@_MONITOR.get(
-    "/replayLogs/{log}/histogram",
-    rights.WHOLE_VPN,
-    summary="When its messages came: how many ids lie between evenly spaced times",
-    responses=one(HISTOGRAM),
-)
+@_MONITOR.get("/replayLogs/{log}/histogram", rights.WHOLE_VPN, responses=one(HISTOGRAM))
 async def histogram(
     request: Request,
     vpn: Name,
@@ -493,6 +476,7 @@ async def histogram(
     until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
 ) -> Answer:
+    """When its messages came: how many ids lie between evenly spaced times."""
     administration = log_of(request, vpn, log)
     if since is not None and until is not None and since >= until:
         raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
@@ -575,25 +559,17 @@ TRIMMED: Final = resource("Trimmed", _Trimmed)
 ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
 
 
-@_ACTION.put(
-    "/replayLogs/{log}/trimLoggedMsgs",
-    rights.WHOLE_VPN,
-    summary="Trim the log, or a part of it",
-    responses=one(TRIMMED),
-)
+@_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, responses=one(TRIMMED))
 async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
+    """Trim the log, or a part of it."""
     administration = log_of(request, vpn, log)
     first_id = await administration.trim_before(body.place())
     return answer(request, {"firstMsgId": first_id})
 
 
-@_ACTION.put(
-    "/replayLogs/{log}/archivedUpTo",
-    rights.WHOLE_VPN,
-    summary="Ours: an archive holds the log up to a message",
-    responses=one(ARCHIVED),
-)
+@_ACTION.put("/replayLogs/{log}/archivedUpTo", rights.WHOLE_VPN, responses=one(ARCHIVED))
 async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
+    """Ours: an archive holds the log up to a message."""
     administration = log_of(request, vpn, log)
     return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
 

@@ -333,15 +333,11 @@ class _Wanted:
         return (first, end) if self.order is Order.OLDEST else (end, first)
 
 
-@_MONITOR.get(
-    _PATH,
-    rights.WHOLE_VPN,
-    summary="Messages of the log, the oldest or the newest first",
-    responses=listed(MESSAGE),
-)
+@_MONITOR.get(_PATH, rights.WHOLE_VPN, responses=listed(MESSAGE))
 async def messages(
     request: Request, vpn: Name, log: Name, paging: Pages, asked: Annotated[_Wanted, Depends()]
 ) -> ListAnswer:
+    """Messages of the log, the oldest or the newest first."""
     administration = log_of(request, vpn, log)
     running = administration.vpn
     if paging.where:
@@ -361,40 +357,26 @@ async def messages(
     return await list_answer(request, page, cursor)
 
 
-@_MONITOR.get(
-    _PATH + "/{message}",
-    rights.WHOLE_VPN,
-    summary="All that one message says; of a long body the beginning",
-    responses=one(WHOLE_MESSAGE),
-)
+@_MONITOR.get(_PATH + "/{message}", rights.WHOLE_VPN, responses=one(WHOLE_MESSAGE))
 async def one_message(request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages) -> Answer:
+    """All that one message says; of a long body the beginning."""
     administration = log_of(request, vpn, log)
     row = await _logged(request, administration, message)
     return answer(request, paging.shown(await _whole(administration, row)))
 
 
-@_MONITOR.get(
-    _PATH + "/{message}/body",
-    rights.WHOLE_VPN,
-    summary="Its body, as a file",
-    responses=BYTES,
-    response_class=Response,
-)
+@_MONITOR.get(_PATH + "/{message}/body", rights.WHOLE_VPN, responses=BYTES, response_class=Response)
 async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+    """Its body, as a file."""
     administration = log_of(request, vpn, log)
     row = await _logged(request, administration, message)
     content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
     return Download(request, user.name, vpn, content, f"message-{message}.bin")
 
 
-@_MONITOR.get(
-    _PATH + "/{message}/encoded",
-    rights.WHOLE_VPN,
-    summary="The message as it was received, encoded as AMQP 1.0 has it",
-    responses=BYTES,
-    response_class=Response,
-)
+@_MONITOR.get(_PATH + "/{message}/encoded", rights.WHOLE_VPN, responses=BYTES, response_class=Response)
 async def as_received(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+    """The message as it was received, encoded as AMQP 1.0 has it."""
     row = await _logged(request, log_of(request, vpn, log), message)
     return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
 
@@ -445,16 +427,11 @@ class _Followed:
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None
 
 
-@_MONITOR.get(
-    "/replayLogs/{log}/live",
-    rights.WHOLE_VPN,
-    summary="Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at",
-    responses=_EVENTS,
-    response_class=Response,
-)
+@_MONITOR.get("/replayLogs/{log}/live", rights.WHOLE_VPN, responses=_EVENTS, response_class=Response)
 async def live(
     request: Request, vpn: Name, log: Name, user: _User, asked: Annotated[_Followed, Depends()]
 ) -> Response:
+    """Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at."""
     found = log_of(request, vpn, log).vpn
     patterns = asked.subscribe or [">"]
     for pattern in patterns:
@@ -515,13 +492,9 @@ class CancelDelayedMessage(Body):
 def _add_messages(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}/msgs", collection.right
 
-    @_MONITOR.get(
-        path,
-        right,
-        summary="What lies on it, the oldest first; nothing is consumed",
-        responses=listed(ENDPOINT_MESSAGE),
-    )
+    @_MONITOR.get(path, right, responses=listed(ENDPOINT_MESSAGE))
     async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+        """What lies on it, the oldest first; nothing is consumed."""
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         if paging.where:
@@ -542,25 +515,20 @@ def _add_messages(collection: Collection) -> None:
         cursor = None if found.position is None else encoded(f"{found.position}:0")
         return await list_answer(request, page, cursor, endpoint.depth)
 
-    @_MONITOR.get(
-        path + "/{message}", right, summary="All that one message on it says", responses=one(WHOLE_MESSAGE)
-    )
+    @_MONITOR.get(path + "/{message}", right, responses=one(WHOLE_MESSAGE))
     async def one_message(
         request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
     ) -> Answer:
+        """All that one message on it says."""
         administration, endpoint = collection.find(request, vpn, name)
         row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
         if row is None:
             raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
         return answer(request, paging.shown(await _whole(administration, row)))
 
-    @_MONITOR.get(
-        f"/{collection.name}/{{name}}/delayedMsgs",
-        right,
-        summary="What waits on it for its time, the next one first",
-        responses=listed(DELAYED_MESSAGE),
-    )
+    @_MONITOR.get(f"/{collection.name}/{{name}}/delayedMsgs", right, responses=listed(DELAYED_MESSAGE))
     async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+        """What waits on it for its time, the next one first."""
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         if paging.where:
@@ -572,13 +540,9 @@ def _add_messages(collection: Collection) -> None:
         cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
         return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
 
-    @_ACTION.put(
-        f"/{collection.name}/{{name}}/cancelDelayedMsg",
-        right,
-        summary="Have a message that waits on it not be delivered; the log keeps it",
-        responses=done,
-    )
+    @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right, responses=done)
     async def cancel_delayed(request: Request, vpn: Name, name: Name, body: CancelDelayedMessage) -> Answer:
+        """Have a message that waits on it not be delivered; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
         await administration.vpn.delayed.cancel(endpoint, message_id)

@@ -126,13 +126,9 @@ def _shown(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]
     }
 
 
-@_MONITOR.get(
-    "/replays",
-    rights.WHOLE_VPN,
-    summary="Ours: replays under way and of the past, the oldest first",
-    responses=listed(REPLAY),
-)
+@_MONITOR.get("/replays", rights.WHOLE_VPN, responses=listed(REPLAY))
 async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """Ours: replays under way and of the past, the oldest first."""
     administration = vpn_of(request, vpn)
     records, jobs = administration.replay_records(), administration.vpn.jobs
     async with resources_of(request).listing.page():
@@ -142,8 +138,9 @@ async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         )
 
 
-@_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, summary="Ours: one replay", responses=one(REPLAY))
+@_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, responses=one(REPLAY))
 async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    """Ours: one replay."""
     administration = vpn_of(request, vpn)
     record = administration.replay_records().get(name)
     return answer(request, paging.shown(_shown(record, vpn, administration.vpn.jobs.progress(name))))
@@ -255,10 +252,11 @@ PREVIEW: Final = resource("ReplayPreview", _Preview)
 def _add_replays(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}", collection.right
 
-    @_ACTION.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
+    @_ACTION.put(f"{path}/startReplay", right, responses=one(STARTED))
     async def start_replay(
         request: Request, vpn: Name, name: Name, body: GuardedReplay, administrator: _Asking
     ) -> Answer:
+        """Replay the log to it."""
         administration, endpoint = collection.find(request, vpn, name)
         resolved = await administration.start_replay(
             endpoint,
@@ -279,23 +277,20 @@ def _add_replays(collection: Collection) -> None:
             },
         )
 
-    @_ACTION.put(
-        f"{path}/previewReplay",
-        right,
-        summary="Ours: what a replay would bring, without doing it",
-        responses=one(PREVIEW),
-    )
+    @_ACTION.put(f"{path}/previewReplay", right, responses=one(PREVIEW))
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
+        """Ours: what a replay would bring, without doing it."""
         administration, endpoint = collection.find(request, vpn, name)
         preview = await while_waiting(
             request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
         )
         return answer(request, _previewed(preview))
 
-    @_ACTION.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=done)
+    @_ACTION.put(f"{path}/cancelReplay", right, responses=done)
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
+        """End the replay under way."""
         administration, endpoint = collection.find(request, vpn, name)
         force = body is not None and body.forceComplete
         await administration.cancel_replay(endpoint, force_complete=force)
@@ -400,15 +395,11 @@ _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 """What is done with a job, by the administrator of this name."""
 
 
-@_ACTION.put(
-    "/replayLogs/{log}/startCopy",
-    rights.COPIED,
-    summary="Ours: publish a part of the log to an address, as a job",
-    responses=one(BEGUN),
-)
+@_ACTION.put("/replayLogs/{log}/startCopy", rights.COPIED, responses=one(BEGUN))
 async def start_copy(
     request: Request, vpn: Name, log: Name, body: StartCopy, administrator: _Asking
 ) -> Answer:
+    """Ours: publish a part of the log to an address, as a job."""
     administration = log_of(request, vpn, log)
     place = replace(parse_text(body.start), missing=Missing(body.missing))
     if body.until is not None:
@@ -447,15 +438,11 @@ _add_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: jo
 _add_command("cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by))
 
 
-@_ACTION.put(
-    "/queues/{name}/returnDead",
-    rights.RETURNED,
-    summary="Ours: send dead letters back to where they died, or elsewhere, as a job",
-    responses=one(BEGUN),
-)
+@_ACTION.put("/queues/{name}/returnDead", rights.RETURNED, responses=one(BEGUN))
 async def return_dead(
     request: Request, vpn: Name, name: Name, body: ReturnDead, administrator: _Asking
 ) -> Answer:
+    """Ours: send dead letters back to where they died, or elsewhere, as a job."""
     administration = vpn_of(request, vpn)
     record = await administration.vpn.jobs.return_dead(
         ReturnRequest(name, body.target, administrator.name, body.selector, body.rate, body.limit, body.name)
@@ -463,12 +450,7 @@ async def return_dead(
     return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
 
 
-@_MONITOR.get(
-    "/queues/{name}/deadMsgs",
-    rights.QUEUE,
-    summary="Ours: what lies on a queue, counted by why and where it died",
-    responses=listed(DEAD_GROUP),
-)
+@_MONITOR.get("/queues/{name}/deadMsgs", rights.QUEUE, responses=listed(DEAD_GROUP))
 async def dead(
     request: Request,
     vpn: Name,
@@ -478,6 +460,7 @@ async def dead(
         Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
     ] = "both",
 ) -> ListAnswer:
+    """Ours: what lies on a queue, counted by why and where it died."""
     administration, endpoint = QUEUES.find(request, vpn, name)
     groups = await while_waiting(request, count_dead(administration.vpn.listing, endpoint, by))
     found = {

@@ -130,8 +130,9 @@ _GATEWAY_MONITOR = Tree("monitor", "")
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
-@_CONFIG.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN))
+@_CONFIG.get("", rights.GATEWAY_SEEN, responses=listed(VPN))
 async def vpns(request: Request, paging: Pages) -> ListAnswer:
+    """All Message VPNs."""
     active, waiting = resources_of(request).gateway.vpns, resources_of(request).waiting
 
     def show(name: str) -> dict[str, Any] | None:
@@ -141,47 +142,38 @@ async def vpns(request: Request, paging: Pages) -> ListAnswer:
     return await paging.answer(request, [*active, *waiting], show)
 
 
-@_CONFIG.post(
-    "", rights.GATEWAY_CHANGED, summary="Make a Message VPN, with a file of its own", responses=one(VPN)
-)
+@_CONFIG.post("", rights.GATEWAY_CHANGED, responses=one(VPN))
 async def create(request: Request, body: NewVpn) -> Answer:
+    """Make a Message VPN, with a file of its own."""
     vpn = await resources_of(request).gateway.vpns.create(body.msgVpnName, body.changes())
     return answer(request, _configured(vpn))
 
 
-@_CONFIG.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN))
+@_CONFIG.get("/{vpn}", rights.WHOLE_VPN, responses=one(VPN))
 async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
+    """One Message VPN."""
     return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
 
 
-@_CONFIG.patch(
-    "/{vpn}", rights.WHOLE_VPN, summary="Enable, disable or change a Message VPN", responses=one(VPN)
-)
+@_CONFIG.patch("/{vpn}", rights.WHOLE_VPN, responses=one(VPN))
 async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
+    """Enable, disable or change a Message VPN."""
     running = vpn_of(request, vpn).vpn
     await resources_of(request).gateway.vpns.change(vpn, body.changes())
     return answer(request, _configured(running))
 
 
-@_CONFIG.delete(
-    "/{vpn}",
-    rights.GATEWAY_CHANGED,
-    summary="Delete a Message VPN that is disabled and empty, with its file",
-    responses=done,
-)
+@_CONFIG.delete("/{vpn}", rights.GATEWAY_CHANGED, responses=done)
 async def delete(request: Request, vpn: Name) -> Answer:
+    """Delete a Message VPN that is disabled and empty, with its file."""
     vpn_of(request, vpn)
     await resources_of(request).gateway.vpns.delete(vpn)
     return answer(request)
 
 
-@_GATEWAY_ACTION.put(
-    "/reload",
-    rights.GATEWAY_CHANGED,
-    summary="Ours: read the configuration file again, and take what can change",
-    responses=one(RELOADED),
-)
+@_GATEWAY_ACTION.put("/reload", rights.GATEWAY_CHANGED, responses=one(RELOADED))
 async def reload(request: Request) -> Answer:
+    """Ours: read the configuration file again, and take what can change."""
     try:
         reloaded = await resources_of(request).gateway.reload()
     except ConfigError as error:
@@ -195,13 +187,9 @@ async def reload(request: Request) -> Answer:
     )
 
 
-@_GATEWAY_MONITOR.get(
-    "/configuration",
-    rights.GATEWAY_SEEN,
-    summary="All settings in force, with what administrators changed; secrets are left out",
-    responses=one(CONFIGURATION),
-)
+@_GATEWAY_MONITOR.get("/configuration", rights.GATEWAY_SEEN, responses=one(CONFIGURATION))
 async def configuration(request: Request, paging: Pages) -> Answer:
+    """All settings in force, with what administrators changed; secrets are left out."""
     settings = resources_of(request).gateway.vpns.settings
     # There may be thousands of queues in it.
     toml = await asyncio.get_running_loop().run_in_executor(None, partial(effective_toml, settings))
@@ -221,22 +209,23 @@ def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
 # --- what goes on -----------------------------------------------------------------------------------------------
 
 
-@_MONITOR.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN_STATE), name="vpns")
+@_MONITOR.get("", rights.GATEWAY_SEEN, responses=listed(VPN_STATE), name="vpns")
 async def vpn_states(request: Request, paging: Pages) -> ListAnswer:
+    """All Message VPNs."""
     resources = resources_of(request)
     names = [*resources.gateway.vpns, *resources.waiting]
     return await paging.answer(request, names, lambda name: _state(resources, name))
 
 
-@_MONITOR.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN_STATE), name="one_vpn")
+@_MONITOR.get("/{vpn}", rights.WHOLE_VPN, responses=one(VPN_STATE), name="one_vpn")
 async def vpn_state(request: Request, vpn: Name, paging: Pages) -> Answer:
+    """One Message VPN."""
     return answer(request, paging.shown(_state(resources_of(request), vpn)))
 
 
-@_MONITOR.get(
-    "/{vpn}/alarms", rights.WHOLE_VPN, summary="Ours: alarms that hold now", responses=listed(ALARM)
-)
+@_MONITOR.get("/{vpn}/alarms", rights.WHOLE_VPN, responses=listed(ALARM))
 async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """Ours: alarms that hold now."""
     waiting = resources_of(request).waiting.get(vpn)
     active = waiting.alarms.active() if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
     found = {
@@ -246,14 +235,11 @@ async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     return await paging.answer(request, found, found.get)
 
 
-@_MONITOR.get(
-    "/{vpn}/rates",
-    rights.WHOLE_VPN,
-    summary="What was published, settled and refused in each interval of the last hour, the oldest first; "
-    "refusals are of the whole gateway",
-    responses=one(RATES),
-)
+@_MONITOR.get("/{vpn}/rates", rights.WHOLE_VPN, responses=one(RATES))
 async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
+    """What was published, settled and refused in each interval of the last hour, the oldest first; refusals
+    are of the whole gateway.
+    """
     found = vpn_of(request, vpn).vpn.rates
     shown: _Rates = {
         "msgVpnName": vpn,
@@ -267,13 +253,9 @@ async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
     return answer(request, paging.shown(shown))
 
 
-@_MONITOR.get(
-    "/{vpn}/refusals",
-    rights.WHOLE_VPN,
-    summary="What clients were refused since the start, by AMQP condition; of the whole gateway",
-    responses=listed(REFUSAL),
-)
+@_MONITOR.get("/{vpn}/refusals", rights.WHOLE_VPN, responses=listed(REFUSAL))
 async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+    """What clients were refused since the start, by AMQP condition; of the whole gateway."""
     vpn_of(request, vpn)
     counts: dict[str, _Refusal] = {
         reason: {"reason": reason, "count": count} for reason, count in REFUSALS.items()

@@ -570,14 +570,7 @@ class _Asked:
     limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None
 
 
-@_ROUTER.operation(
-    "GET",
-    "/log",
-    rights.LOG_READ,
-    summary="Messages of the log, and on: as JSON lines or as Server-Sent Events",
-    response_class=Response,
-    responses=_ANSWERS,
-)
+@_ROUTER.operation("GET", "/log", rights.LOG_READ, response_class=Response, responses=_ANSWERS)
 async def read(
     request: Request,
     user: Annotated[Administrator, Depends(administrator_of)],
@@ -586,6 +579,7 @@ async def read(
     vpn: VpnQuery = "default",
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
 ) -> Response:
+    """Messages of the log, and on: as JSON lines or as Server-Sent Events."""
     is_events = ServerSentEvents.content_type in request.headers.get("accept", "").lower()
     for pattern in subscribe:
         TopicPattern.parse(pattern)

@@ -381,20 +381,14 @@ def _tell(client: HttpClient, vpn: MessageVpn, topic: str, submission: Submissio
 _ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
 
-@_ROUTER.operation(
-    "POST",
-    "/publish",
-    rights.PUBLISHED,
-    summary="Publish a JSON message a line; answered when all are durable",
-    responses=_RESPONSES,
-    openapi_extra=_BODY,
-)
+@_ROUTER.operation("POST", "/publish", rights.PUBLISHED, responses=_RESPONSES, openapi_extra=_BODY)
 async def publish(
     request: Request,
     user: Annotated[Administrator, Depends(administrator_of)],
     address: PublishedTo,
     vpn: VpnQuery = "default",
 ) -> JSONResponse:
+    """Publish a JSON message a line; answered when all are durable."""
     found = vpn_of(request, vpn).vpn
     if not found.settings.enabled:
         raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
