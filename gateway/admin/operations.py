@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.rights import Right
-from gateway.admin.semp.envelope import REFUSALS, ROOT, Responses
+from gateway.admin.semp.envelope import REFUSALS, ROOT, Responses, done, listed, one
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -162,25 +162,32 @@ class Tree(LazyRouter):
     def __init__(self, tree: str, path: str = "/msgVpns/{vpn}") -> None:
         super().__init__(f"{ROOT}/{tree}{path}", tags=[tree], answers=REFUSALS)
 
-    def get(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
-        """Show it; with ``response_class=Response`` the operation returns an answer that is not JSON."""
+    def get(self, path: str, right: Right, shown: type | None = None, **declared: Any) -> Callable[[F], F]:
+        """Show one such; with ``response_class=Response`` and ``responses``, answer with what is no JSON."""
+        if shown is not None:
+            declared["responses"] = one(shown)
         return self.operation("GET", path, right, **declared)
 
-    def post(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
-        """Make one."""
-        return self.operation("POST", path, right, **declared)
+    def list(self, path: str, right: Right, shown: type, **declared: Any) -> Callable[[F], F]:
+        """Show a page of such."""
+        return self.operation("GET", path, right, responses=listed(shown), **declared)
 
-    def put(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
-        """Do it: as at Solace, actions are PUT."""
-        return self.operation("PUT", path, right, **declared)
+    def post(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
+        """Make one, and show it."""
+        return self.operation("POST", path, right, responses=one(shown))
 
-    def patch(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
-        """Change what is named."""
-        return self.operation("PATCH", path, right, **declared)
+    def put(self, path: str, right: Right, shown: type | None = None, **declared: Any) -> Callable[[F], F]:
+        """Do it, and show what came of it: as at Solace, actions are PUT."""
+        responses = done if shown is None else one(shown)
+        return self.operation("PUT", path, right, responses=responses, **declared)
 
-    def delete(self, path: str, right: Right, **declared: Any) -> Callable[[F], F]:
+    def patch(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
+        """Change what is named, and show it."""
+        return self.operation("PATCH", path, right, responses=one(shown))
+
+    def delete(self, path: str, right: Right) -> Callable[[F], F]:
         """Take it away."""
-        return self.operation("DELETE", path, right, **declared)
+        return self.operation("DELETE", path, right, responses=done)
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:

@@ -8,17 +8,7 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import (
-    Answer,
-    Body,
-    InVpn,
-    ListAnswer,
-    SempError,
-    answer,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.config.settings import GlobalAccess
@@ -78,7 +68,7 @@ def client_id(client: ClientIdentity) -> str:
     return f"#{client.number}"
 
 
-@_MONITOR.get("/clients", rights.WHOLE_VPN, responses=listed(CLIENT))
+@_MONITOR.list("/clients", rights.WHOLE_VPN, CLIENT)
 async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Clients, by connection."""
     found = {f"{client.number:012}": client for client in _connected(request, vpn)}
@@ -86,7 +76,7 @@ async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         return await paging.answer(request, found, lambda key: _client(found[key], vpn))
 
 
-@_MONITOR.get("/clients/{client}/links", rights.WHOLE_VPN, responses=listed(LINK))
+@_MONITOR.list("/clients/{client}/links", rights.WHOLE_VPN, LINK)
 async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
     """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
     found = {
@@ -103,7 +93,7 @@ async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Lis
         return await paging.answer(request, found, show)
 
 
-@_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, responses=one(DISCONNECTED))
+@_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, DISCONNECTED)
 async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
     """Close a client's connections."""
     found = _named(request, vpn, client)
@@ -194,7 +184,7 @@ DECISION: Final = resource("UserDecision", _Decision)
 _USERS = Tree("monitor", "/users")
 
 
-@_USERS.get("", rights.GATEWAY_SEEN, responses=listed(USER))
+@_USERS.list("", rights.GATEWAY_SEEN, USER)
 async def users(request: Request, paging: Pages) -> ListAnswer:
     """Users that are configured."""
     directory = resources_of(request).gateway.users
@@ -205,7 +195,7 @@ async def users(request: Request, paging: Pages) -> ListAnswer:
     return await paging.answer(request, directory.names, show)
 
 
-@_USERS.get("/{name}/decision", rights.GATEWAY_SEEN, responses=one(DECISION))
+@_USERS.get("/{name}/decision", rights.GATEWAY_SEEN, DECISION)
 async def decision(
     request: Request,
     name: Name,

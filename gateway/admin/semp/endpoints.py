@@ -17,18 +17,7 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.clients import Nothing, client_id
-from gateway.admin.semp.envelope import (
-    Answer,
-    Body,
-    InVpn,
-    ListAnswer,
-    Pattern,
-    answer,
-    done,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -344,8 +333,6 @@ QUEUES: Final = Collection("queues", (EndpointKind.QUEUE, EndpointKind.STREAM), 
 TOPIC_ENDPOINTS: Final = Collection("topicEndpoints", (EndpointKind.TOPIC_ENDPOINT,), rights.TOPIC_ENDPOINT)
 COLLECTIONS: Final = (QUEUES, TOPIC_ENDPOINTS)
 
-CHANGE: Final = "Change what is named; what lies on it stays"
-
 STORE_S: Final = 1.0
 """Seconds that whoever looks at an endpoint waits for the store."""
 
@@ -413,7 +400,7 @@ _MONITOR = Tree("monitor")
 _ACTION = Tree("action")
 
 
-@_CONFIG.post("/queues", rights.NEW_QUEUE, responses=one(QUEUE))
+@_CONFIG.post("/queues", rights.NEW_QUEUE, QUEUE)
 async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
     """Make a queue or a stream."""
     settings = body.settings(EndpointSettings())
@@ -421,7 +408,7 @@ async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.post("/topicEndpoints", rights.NEW_TOPIC_ENDPOINT, responses=one(TOPIC_ENDPOINT))
+@_CONFIG.post("/topicEndpoints", rights.NEW_TOPIC_ENDPOINT, TOPIC_ENDPOINT)
 async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
     """Make a durable topic endpoint."""
     endpoint = await vpn_of(request, vpn).create(
@@ -434,17 +421,17 @@ async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpo
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, summary=CHANGE, responses=one(QUEUE))
+@_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, QUEUE)
 async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
+    """Change what is named; what lies on it stays."""
     administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.change(endpoint, body.settings(endpoint.settings))
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.patch(
-    "/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, summary=CHANGE, responses=one(TOPIC_ENDPOINT)
-)
+@_CONFIG.patch("/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, TOPIC_ENDPOINT)
 async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: TopicEndpointBody) -> Answer:
+    """Change what is named; what lies on it stays."""
     administration, endpoint = TOPIC_ENDPOINTS.find(request, vpn, name)
     if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
         await administration.change_topic(endpoint, body.topic)
@@ -452,14 +439,14 @@ async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: T
     return answer(request, configured(endpoint, vpn))
 
 
-@_CONFIG.get("/queues/{name}/subscriptions", rights.QUEUE, responses=listed(SUBSCRIPTION))
+@_CONFIG.list("/queues/{name}/subscriptions", rights.QUEUE, SUBSCRIPTION)
 async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
     """Topic subscriptions of a queue."""
     _, endpoint = QUEUES.find(request, vpn, name)
     return await paging.answer(request, endpoint.subscriptions, lambda topic: _subscription(vpn, name, topic))
 
 
-@_CONFIG.post("/queues/{name}/subscriptions", rights.SUBSCRIBED_QUEUE, responses=one(SUBSCRIPTION))
+@_CONFIG.post("/queues/{name}/subscriptions", rights.SUBSCRIBED_QUEUE, SUBSCRIPTION)
 async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
     """Add a topic subscription or an exception."""
     administration, endpoint = QUEUES.find(request, vpn, name)
@@ -467,7 +454,7 @@ async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscripti
     return answer(request, _subscription(vpn, name, body.subscriptionTopic))
 
 
-@_CONFIG.delete("/queues/{name}/subscriptions/{topic}", rights.UNSUBSCRIBED_QUEUE, responses=done)
+@_CONFIG.delete("/queues/{name}/subscriptions/{topic}", rights.UNSUBSCRIBED_QUEUE)
 async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
     """Take a topic subscription away."""
     administration, endpoint = QUEUES.find(request, vpn, name)
@@ -483,7 +470,7 @@ def _add_configured(collection: Collection, shown: type) -> None:
     """List, show and delete the endpoints of a collection, as they are configured."""
     path, right = f"/{collection.name}", collection.right
 
-    @_CONFIG.get(path, rights.WHOLE_VPN, summary=f"All {collection.name}", responses=listed(shown))
+    @_CONFIG.list(path, rights.WHOLE_VPN, shown, summary=f"All {collection.name}")
     async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         broker = vpn_of(request, vpn).vpn.broker
 
@@ -494,12 +481,12 @@ def _add_configured(collection: Collection, shown: type) -> None:
         async with resources_of(request).listing.page():
             return await paging.answer(request, _names(broker, collection), show)
 
-    @_CONFIG.get(path + "/{name}", right, summary=f"One of the {collection.name}", responses=one(shown))
+    @_CONFIG.get(path + "/{name}", right, shown, summary=f"One of the {collection.name}")
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         _, endpoint = collection.find(request, vpn, name)
         return answer(request, paging.shown(configured(endpoint, vpn)))
 
-    @_CONFIG.delete(path + "/{name}", right, responses=done)
+    @_CONFIG.delete(path + "/{name}", right)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         """Delete it with what lies on it."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -515,11 +502,8 @@ def _add_monitored(collection: Collection) -> None:
     """What goes on at the endpoints of a collection: their state, consumers and depth."""
     path, kind, right = f"/{collection.name}", collection.kinds[0], collection.right
 
-    @_MONITOR.get(
-        path,
-        rights.WHOLE_VPN,
-        summary=f"All {collection.name}, with their replays",
-        responses=listed(MONITORED[kind]),
+    @_MONITOR.list(
+        path, rights.WHOLE_VPN, MONITORED[kind], summary=f"All {collection.name}, with their replays"
     )
     async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         running = vpn_of(request, vpn).vpn
@@ -534,7 +518,7 @@ def _add_monitored(collection: Collection) -> None:
         async with resources_of(request).listing.page():
             return await paging.answer(request, _names(broker, collection), show)
 
-    @_MONITOR.get(path + "/{name}", right, responses=one(MONITORED_ALONE[kind]))
+    @_MONITOR.get(path + "/{name}", right, MONITORED_ALONE[kind])
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         """One of them."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -547,14 +531,14 @@ def _add_monitored(collection: Collection) -> None:
         found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
         return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
 
-    @_MONITOR.get(path + "/{name}/txFlows", right, responses=listed(FLOWS[kind]))
+    @_MONITOR.list(path + "/{name}/txFlows", right, FLOWS[kind])
     async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         """Consumers bound to it."""
         _, endpoint = collection.find(request, vpn, name)
         found = _flows(endpoint, vpn)
         return await paging.answer(request, found, found.get)
 
-    @_MONITOR.get(path + "/{name}/depths", right, responses=one(DEPTHS))
+    @_MONITOR.get(path + "/{name}/depths", right, DEPTHS)
     async def depths(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         """How many messages lay on it, minute by minute of the last hour, the oldest first."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -588,7 +572,7 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-@_MONITOR.get("/topicMatches", rights.WHOLE_VPN, responses=listed(MATCH))
+@_MONITOR.list("/topicMatches", rights.WHOLE_VPN, MATCH)
 async def matches(
     request: Request,
     vpn: Name,
@@ -623,14 +607,14 @@ def _add_actions(collection: Collection) -> None:
     """Purge an endpoint, or copy a message to it."""
     path, right = f"/{collection.name}/{{name}}", collection.right
 
-    @_ACTION.put(f"{path}/deleteMsgs", right, responses=one(PURGED))
+    @_ACTION.put(f"{path}/deleteMsgs", right, PURGED)
     async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
         """Drop what lies on it; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)
         count = await administration.purge(endpoint)
         return answer(request, {"deletedMsgCount": count})
 
-    @_ACTION.put(f"{path}/copyMsgFromReplayLog", right, responses=done)
+    @_ACTION.put(f"{path}/copyMsgFromReplayLog", right)
     async def copy_message(
         request: Request,
         vpn: Name,

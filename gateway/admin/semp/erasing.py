@@ -11,7 +11,7 @@ from amqp_ext.message.annotations import MOST_REASON
 from amqp_ext.replay_start import from_options
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, answer, one, resource
+from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, answer, resource
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
@@ -72,7 +72,7 @@ REDACTED: Final = resource("MsgsRedacted", _Redacted)
 _ACTION = Tree("action")
 
 
-@_ACTION.put("/replayLogs/{log}/redactMsg", rights.WHOLE_VPN, responses=one(REDACTED))
+@_ACTION.put("/replayLogs/{log}/redactMsg", rights.WHOLE_VPN, REDACTED)
 async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
     """Ours: erase the content of messages, wherever it is."""
     administration = log_of(request, vpn, log)

@@ -14,19 +14,7 @@ from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import (
-    Answer,
-    Body,
-    InVpn,
-    ListAnswer,
-    Pattern,
-    SempError,
-    answer,
-    done,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, SempError, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, log_of, resources_of, vpn_of, while_waiting
 from gateway.config import Vpn
@@ -114,21 +102,21 @@ LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
 TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
-@_CONFIG.get("/replayLogs", rights.WHOLE_VPN, responses=listed(LOG))
+@_CONFIG.list("/replayLogs", rights.WHOLE_VPN, LOG)
 async def logs(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """The replay log, as a list."""
     shown = {LOG_NAME: _configured(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
 
-@_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG))
+@_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
 async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
     """The replay log."""
     administration = log_of(request, vpn, log)
     return answer(request, paging.shown(_configured(administration)))
 
 
-@_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG))
+@_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
 async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
     """Change the log."""
     administration = log_of(request, vpn, log)
@@ -139,7 +127,7 @@ async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answe
 _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
 
 
-@_CONFIG.get(_TOPICS, rights.WHOLE_VPN, responses=listed(TOPIC_FILTER))
+@_CONFIG.list(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
 async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> ListAnswer:
     """Topics that the log takes while its filter is on."""
     administration = log_of(request, vpn, log)
@@ -147,7 +135,7 @@ async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> ListA
     return await paging.answer(request, shown, shown.get)
 
 
-@_CONFIG.post(_TOPICS, rights.WHOLE_VPN, responses=one(TOPIC_FILTER))
+@_CONFIG.post(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
 async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
     """Add a topic."""
     log_of(request, vpn, log)
@@ -165,7 +153,7 @@ async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter
     return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
 
-@_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN, responses=done)
+@_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN)
 async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
     """Take a topic away."""
     log_of(request, vpn, log)
@@ -180,14 +168,14 @@ async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> A
     return answer(request)
 
 
-@_MONITOR.get("/replayLogs", rights.WHOLE_VPN, responses=listed(LOG_STATE), name="logs")
+@_MONITOR.list("/replayLogs", rights.WHOLE_VPN, LOG_STATE, name="logs")
 async def log_states(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """The replay log, as a list."""
     shown = {LOG_NAME: await _state(vpn_of(request, vpn))}
     return await paging.answer(request, shown, shown.get)
 
 
-@_MONITOR.get("/replayLogs/{log}", rights.WHOLE_VPN, responses=one(LOG_STATE), name="log")
+@_MONITOR.get("/replayLogs/{log}", rights.WHOLE_VPN, LOG_STATE, name="log")
 async def log_state(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
     """The replay log: use, oldest, newest."""
     return answer(request, paging.shown(await _state(log_of(request, vpn, log))))
@@ -283,7 +271,7 @@ def _point(administration: Administration, point: Point) -> _Point:
     }
 
 
-@_CONFIG.get("/replayPoints", rights.WHOLE_VPN, responses=listed(POINT))
+@_CONFIG.list("/replayPoints", rights.WHOLE_VPN, POINT)
 async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Ours: named places in the log."""
     administration = vpn_of(request, vpn)
@@ -293,7 +281,7 @@ async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     )
 
 
-@_CONFIG.post("/replayPoints", rights.WHOLE_VPN, responses=one(POINT))
+@_CONFIG.post("/replayPoints", rights.WHOLE_VPN, POINT)
 async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
     """Name a place in the log."""
     administration = vpn_of(request, vpn)
@@ -301,7 +289,7 @@ async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
     return answer(request, _point(administration, point))
 
 
-@_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN, responses=done)
+@_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN)
 async def delete(request: Request, vpn: Name, name: Name) -> Answer:
     """Take a name away."""
     await vpn_of(request, vpn).vpn.log.delete_point(name)
@@ -351,7 +339,7 @@ class _Plan(InVpn):
 PLAN: Final = resource("ReplayLogPlan", _Plan)
 
 
-@_MONITOR.get("/replayLogs/{log}/plan", rights.WHOLE_VPN, responses=one(PLAN))
+@_MONITOR.get("/replayLogs/{log}/plan", rights.WHOLE_VPN, PLAN)
 async def plan(
     request: Request,
     vpn: Name,
@@ -464,7 +452,7 @@ class _Histogram(InVpn):
 HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
 
 
-@_MONITOR.get("/replayLogs/{log}/histogram", rights.WHOLE_VPN, responses=one(HISTOGRAM))
+@_MONITOR.get("/replayLogs/{log}/histogram", rights.WHOLE_VPN, HISTOGRAM)
 async def histogram(
     request: Request,
     vpn: Name,
@@ -559,7 +547,7 @@ TRIMMED: Final = resource("Trimmed", _Trimmed)
 ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
 
 
-@_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, responses=one(TRIMMED))
+@_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, TRIMMED)
 async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
     """Trim the log, or a part of it."""
     administration = log_of(request, vpn, log)
@@ -567,7 +555,7 @@ async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
     return answer(request, {"firstMsgId": first_id})
 
 
-@_ACTION.put("/replayLogs/{log}/archivedUpTo", rights.WHOLE_VPN, responses=one(ARCHIVED))
+@_ACTION.put("/replayLogs/{log}/archivedUpTo", rights.WHOLE_VPN, ARCHIVED)
 async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
     """Ours: an archive holds the log up to a message."""
     administration = log_of(request, vpn, log)

@@ -37,10 +37,7 @@ from gateway.admin.semp.envelope import (
     Responses,
     SempError,
     answer,
-    done,
     list_answer,
-    listed,
-    one,
     resource,
 )
 from gateway.admin.semp.paging import Pages, encoded
@@ -333,7 +330,7 @@ class _Wanted:
         return (first, end) if self.order is Order.OLDEST else (end, first)
 
 
-@_MONITOR.get(_PATH, rights.WHOLE_VPN, responses=listed(MESSAGE))
+@_MONITOR.list(_PATH, rights.WHOLE_VPN, MESSAGE)
 async def messages(
     request: Request, vpn: Name, log: Name, paging: Pages, asked: Annotated[_Wanted, Depends()]
 ) -> ListAnswer:
@@ -357,7 +354,7 @@ async def messages(
     return await list_answer(request, page, cursor)
 
 
-@_MONITOR.get(_PATH + "/{message}", rights.WHOLE_VPN, responses=one(WHOLE_MESSAGE))
+@_MONITOR.get(_PATH + "/{message}", rights.WHOLE_VPN, WHOLE_MESSAGE)
 async def one_message(request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages) -> Answer:
     """All that one message says; of a long body the beginning."""
     administration = log_of(request, vpn, log)
@@ -492,7 +489,7 @@ class CancelDelayedMessage(Body):
 def _add_messages(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}/msgs", collection.right
 
-    @_MONITOR.get(path, right, responses=listed(ENDPOINT_MESSAGE))
+    @_MONITOR.list(path, right, ENDPOINT_MESSAGE)
     async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         """What lies on it, the oldest first; nothing is consumed."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -515,7 +512,7 @@ def _add_messages(collection: Collection) -> None:
         cursor = None if found.position is None else encoded(f"{found.position}:0")
         return await list_answer(request, page, cursor, endpoint.depth)
 
-    @_MONITOR.get(path + "/{message}", right, responses=one(WHOLE_MESSAGE))
+    @_MONITOR.get(path + "/{message}", right, WHOLE_MESSAGE)
     async def one_message(
         request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
     ) -> Answer:
@@ -526,7 +523,7 @@ def _add_messages(collection: Collection) -> None:
             raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
         return answer(request, paging.shown(await _whole(administration, row)))
 
-    @_MONITOR.get(f"/{collection.name}/{{name}}/delayedMsgs", right, responses=listed(DELAYED_MESSAGE))
+    @_MONITOR.list(f"/{collection.name}/{{name}}/delayedMsgs", right, DELAYED_MESSAGE)
     async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
         """What waits on it for its time, the next one first."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -540,7 +537,7 @@ def _add_messages(collection: Collection) -> None:
         cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
         return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
 
-    @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right, responses=done)
+    @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right)
     async def cancel_delayed(request: Request, vpn: Name, name: Name, body: CancelDelayedMessage) -> Answer:
         """Have a message that waits on it not be delivered; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)

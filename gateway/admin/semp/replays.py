@@ -15,18 +15,7 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
-from gateway.admin.semp.envelope import (
-    Answer,
-    Body,
-    InVpn,
-    ListAnswer,
-    SempError,
-    answer,
-    done,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
 from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
@@ -126,7 +115,7 @@ def _shown(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]
     }
 
 
-@_MONITOR.get("/replays", rights.WHOLE_VPN, responses=listed(REPLAY))
+@_MONITOR.list("/replays", rights.WHOLE_VPN, REPLAY)
 async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Ours: replays under way and of the past, the oldest first."""
     administration = vpn_of(request, vpn)
@@ -138,7 +127,7 @@ async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         )
 
 
-@_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, responses=one(REPLAY))
+@_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, REPLAY)
 async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
     """Ours: one replay."""
     administration = vpn_of(request, vpn)
@@ -252,7 +241,7 @@ PREVIEW: Final = resource("ReplayPreview", _Preview)
 def _add_replays(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}", collection.right
 
-    @_ACTION.put(f"{path}/startReplay", right, responses=one(STARTED))
+    @_ACTION.put(f"{path}/startReplay", right, STARTED)
     async def start_replay(
         request: Request, vpn: Name, name: Name, body: GuardedReplay, administrator: _Asking
     ) -> Answer:
@@ -277,7 +266,7 @@ def _add_replays(collection: Collection) -> None:
             },
         )
 
-    @_ACTION.put(f"{path}/previewReplay", right, responses=one(PREVIEW))
+    @_ACTION.put(f"{path}/previewReplay", right, PREVIEW)
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         """Ours: what a replay would bring, without doing it."""
         administration, endpoint = collection.find(request, vpn, name)
@@ -286,7 +275,7 @@ def _add_replays(collection: Collection) -> None:
         )
         return answer(request, _previewed(preview))
 
-    @_ACTION.put(f"{path}/cancelReplay", right, responses=done)
+    @_ACTION.put(f"{path}/cancelReplay", right)
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
@@ -395,7 +384,7 @@ _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 """What is done with a job, by the administrator of this name."""
 
 
-@_ACTION.put("/replayLogs/{log}/startCopy", rights.COPIED, responses=one(BEGUN))
+@_ACTION.put("/replayLogs/{log}/startCopy", rights.COPIED, BEGUN)
 async def start_copy(
     request: Request, vpn: Name, log: Name, body: StartCopy, administrator: _Asking
 ) -> Answer:
@@ -426,7 +415,7 @@ async def start_copy(
 
 
 def _add_command(name: str, summary: str, command: _Command) -> None:
-    @_ACTION.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=done)
+    @_ACTION.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary)
     async def tell(request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking) -> Answer:
         administration = log_of(request, vpn, log)
         await command(administration.vpn.jobs.find(body.replayName), administrator.name)
@@ -438,7 +427,7 @@ _add_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: jo
 _add_command("cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by))
 
 
-@_ACTION.put("/queues/{name}/returnDead", rights.RETURNED, responses=one(BEGUN))
+@_ACTION.put("/queues/{name}/returnDead", rights.RETURNED, BEGUN)
 async def return_dead(
     request: Request, vpn: Name, name: Name, body: ReturnDead, administrator: _Asking
 ) -> Answer:
@@ -450,7 +439,7 @@ async def return_dead(
     return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
 
 
-@_MONITOR.get("/queues/{name}/deadMsgs", rights.QUEUE, responses=listed(DEAD_GROUP))
+@_MONITOR.list("/queues/{name}/deadMsgs", rights.QUEUE, DEAD_GROUP)
 async def dead(
     request: Request,
     vpn: Name,

@@ -10,18 +10,7 @@ from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import (
-    Answer,
-    Body,
-    InVpn,
-    ListAnswer,
-    SempError,
-    answer,
-    done,
-    listed,
-    one,
-    resource,
-)
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, Resources, resources_of, vpn_of
 from gateway.config import ConfigError, effective_toml
@@ -130,7 +119,7 @@ _GATEWAY_MONITOR = Tree("monitor", "")
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
-@_CONFIG.get("", rights.GATEWAY_SEEN, responses=listed(VPN))
+@_CONFIG.list("", rights.GATEWAY_SEEN, VPN)
 async def vpns(request: Request, paging: Pages) -> ListAnswer:
     """All Message VPNs."""
     active, waiting = resources_of(request).gateway.vpns, resources_of(request).waiting
@@ -142,20 +131,20 @@ async def vpns(request: Request, paging: Pages) -> ListAnswer:
     return await paging.answer(request, [*active, *waiting], show)
 
 
-@_CONFIG.post("", rights.GATEWAY_CHANGED, responses=one(VPN))
+@_CONFIG.post("", rights.GATEWAY_CHANGED, VPN)
 async def create(request: Request, body: NewVpn) -> Answer:
     """Make a Message VPN, with a file of its own."""
     vpn = await resources_of(request).gateway.vpns.create(body.msgVpnName, body.changes())
     return answer(request, _configured(vpn))
 
 
-@_CONFIG.get("/{vpn}", rights.WHOLE_VPN, responses=one(VPN))
+@_CONFIG.get("/{vpn}", rights.WHOLE_VPN, VPN)
 async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
     """One Message VPN."""
     return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
 
 
-@_CONFIG.patch("/{vpn}", rights.WHOLE_VPN, responses=one(VPN))
+@_CONFIG.patch("/{vpn}", rights.WHOLE_VPN, VPN)
 async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
     """Enable, disable or change a Message VPN."""
     running = vpn_of(request, vpn).vpn
@@ -163,7 +152,7 @@ async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
     return answer(request, _configured(running))
 
 
-@_CONFIG.delete("/{vpn}", rights.GATEWAY_CHANGED, responses=done)
+@_CONFIG.delete("/{vpn}", rights.GATEWAY_CHANGED)
 async def delete(request: Request, vpn: Name) -> Answer:
     """Delete a Message VPN that is disabled and empty, with its file."""
     vpn_of(request, vpn)
@@ -171,7 +160,7 @@ async def delete(request: Request, vpn: Name) -> Answer:
     return answer(request)
 
 
-@_GATEWAY_ACTION.put("/reload", rights.GATEWAY_CHANGED, responses=one(RELOADED))
+@_GATEWAY_ACTION.put("/reload", rights.GATEWAY_CHANGED, RELOADED)
 async def reload(request: Request) -> Answer:
     """Ours: read the configuration file again, and take what can change."""
     try:
@@ -187,7 +176,7 @@ async def reload(request: Request) -> Answer:
     )
 
 
-@_GATEWAY_MONITOR.get("/configuration", rights.GATEWAY_SEEN, responses=one(CONFIGURATION))
+@_GATEWAY_MONITOR.get("/configuration", rights.GATEWAY_SEEN, CONFIGURATION)
 async def configuration(request: Request, paging: Pages) -> Answer:
     """All settings in force, with what administrators changed; secrets are left out."""
     settings = resources_of(request).gateway.vpns.settings
@@ -209,7 +198,7 @@ def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
 # --- what goes on -----------------------------------------------------------------------------------------------
 
 
-@_MONITOR.get("", rights.GATEWAY_SEEN, responses=listed(VPN_STATE), name="vpns")
+@_MONITOR.list("", rights.GATEWAY_SEEN, VPN_STATE, name="vpns")
 async def vpn_states(request: Request, paging: Pages) -> ListAnswer:
     """All Message VPNs."""
     resources = resources_of(request)
@@ -217,13 +206,13 @@ async def vpn_states(request: Request, paging: Pages) -> ListAnswer:
     return await paging.answer(request, names, lambda name: _state(resources, name))
 
 
-@_MONITOR.get("/{vpn}", rights.WHOLE_VPN, responses=one(VPN_STATE), name="one_vpn")
+@_MONITOR.get("/{vpn}", rights.WHOLE_VPN, VPN_STATE, name="one_vpn")
 async def vpn_state(request: Request, vpn: Name, paging: Pages) -> Answer:
     """One Message VPN."""
     return answer(request, paging.shown(_state(resources_of(request), vpn)))
 
 
-@_MONITOR.get("/{vpn}/alarms", rights.WHOLE_VPN, responses=listed(ALARM))
+@_MONITOR.list("/{vpn}/alarms", rights.WHOLE_VPN, ALARM)
 async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Ours: alarms that hold now."""
     waiting = resources_of(request).waiting.get(vpn)
@@ -235,7 +224,7 @@ async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     return await paging.answer(request, found, found.get)
 
 
-@_MONITOR.get("/{vpn}/rates", rights.WHOLE_VPN, responses=one(RATES))
+@_MONITOR.get("/{vpn}/rates", rights.WHOLE_VPN, RATES)
 async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
     """What was published, settled and refused in each interval of the last hour, the oldest first; refusals
     are of the whole gateway.
@@ -253,7 +242,7 @@ async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
     return answer(request, paging.shown(shown))
 
 
-@_MONITOR.get("/{vpn}/refusals", rights.WHOLE_VPN, responses=listed(REFUSAL))
+@_MONITOR.list("/{vpn}/refusals", rights.WHOLE_VPN, REFUSAL)
 async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """What clients were refused since the start, by AMQP condition; of the whole gateway."""
     vpn_of(request, vpn)
