@@ -10,9 +10,10 @@ never stored, and so are the only messages that are decoded and made anew.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final
 from uuid import UUID
 
 from amqp_ext import codec
@@ -53,8 +54,19 @@ class RequestError(ValueError):
         self.condition = condition
 
 
-class RequestNode(Protocol):
+class BadRequest(ValueError):
+    """A request that is none, or cannot be honoured: its text is a sentence, ``condition`` AMQP's for it."""
+
+    def __init__(self, text: str, condition: str = INVALID) -> None:
+        super().__init__(text)
+        self.condition = condition
+
+
+class RequestNode(ABC):
     """How requests to one node are read, and answers written."""
+
+    address: str | None = None
+    """Where answers go to requests that do not say it."""
 
     def read(self, content: bytes) -> Request:
         """
@@ -64,10 +76,28 @@ class RequestNode(Protocol):
             CodecError: It is no AMQP message.
             RequestError: It is, and no request of this node's.
         """
+        sections.validate(content)
+        properties = sections.properties(content)
+        request = Request(None, properties.message_id, properties.reply_to or self.address)
+        try:
+            return replace(request, command=self.command(properties, content))
+        except BadRequest as bad:
+            raise RequestError(request, bad.condition, str(bad)) from None
 
+    @abstractmethod
+    def command(self, properties: sections.Properties, content: bytes) -> Any:
+        """
+        What a message asks for.
+
+        Raises:
+            BadRequest: Nothing that there is here.
+        """
+
+    @abstractmethod
     def answer(self, request: Request, result: Any) -> bytes:
         """The message that says what came of a request; ``result`` is what its command's kind results in."""
 
+    @abstractmethod
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
         """The message that says why a request was not carried out."""
 

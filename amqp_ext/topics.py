@@ -14,22 +14,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = [
-    "MAX_TOPIC_BYTES",
-    "MAX_TOPIC_LEVELS",
-    "REMEMBERED_KEYS",
-    "REMEMBERED_TOPICS",
-    "LevelKind",
-    "PatternLevel",
-    "SubscriptionTrie",
-    "TopicFilter",
-    "TopicPattern",
-    "TopicSyntaxError",
-    "check_topic",
-    "is_reserved",
-]
-
-
 MAX_TOPIC_BYTES: Final = 250
 """Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit: names carry over."""
 
@@ -213,63 +197,42 @@ class _Node(Generic[K]):
     What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
 
     ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by
-    ordinal. ``prefixes`` groups prefix levels by length: one look-up per distinct length, and no scan.
+    ordinal. ``prefixes`` groups prefix levels by length, ``*`` as the empty prefix: one look-up per distinct length,
+    and no scan.
     """
 
-    __slots__ = ("any_level", "here", "literals", "prefixes", "rest")
+    __slots__ = ("here", "literals", "prefixes", "rest")
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node[K]] | None = None
         self.prefixes: dict[int, dict[str, _Node[K]]] | None = None
-        self.any_level: _Node[K] | None = None
         self.here: dict[int, K] | None = None
         self.rest: dict[int, K] | None = None
 
-    def child(self, level: PatternLevel) -> _Node[K] | None:
-        kind, text = level
-        if kind is LevelKind.LITERAL:
-            return self.literals.get(text) if self.literals else None
-        if kind is LevelKind.ANY:
-            return self.any_level
-        return self.prefixes.get(len(text), {}).get(text) if self.prefixes else None
-
-    def grow(self, level: PatternLevel) -> _Node[K]:
-        kind, text = level
-        node: _Node[K] = _Node()
-        if kind is LevelKind.LITERAL:
+    def alike(self, level: PatternLevel) -> dict[str, _Node[K]]:
+        """The nodes behind levels that are looked up like this one, by their texts."""
+        if level.kind is LevelKind.LITERAL:
             if self.literals is None:
                 self.literals = {}
-            self.literals[text] = node
-        elif kind is LevelKind.ANY:
-            self.any_level = node
-        else:
-            if self.prefixes is None:
-                self.prefixes = {}
-            self.prefixes.setdefault(len(text), {})[text] = node
-        return node
+            return self.literals
+        if self.prefixes is None:
+            self.prefixes = {}
+        return self.prefixes.setdefault(len(level.text), {})
 
     def prune(self, level: PatternLevel) -> None:
-        kind, text = level
-        if kind is LevelKind.LITERAL:
-            assert self.literals is not None
-            del self.literals[text]
-        elif kind is LevelKind.ANY:
-            self.any_level = None
-        else:
-            assert self.prefixes is not None
-            same_length = self.prefixes[len(text)]
-            del same_length[text]
-            if not same_length:
-                del self.prefixes[len(text)]
+        alike = self.alike(level)
+        del alike[level.text]
+        if not alike and self.prefixes and level.kind is not LevelKind.LITERAL:
+            del self.prefixes[len(level.text)]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.literals or self.prefixes or self.any_level or self.here or self.rest)
+        return not (self.literals or self.prefixes or self.here or self.rest)
 
     def put(self, pattern: TopicPattern, ordinal: int, key: K) -> None:
         node = self
         for level in pattern.levels:
-            node = node.child(level) or node.grow(level)
+            node = node.alike(level).setdefault(level.text, _Node())
         if pattern.takes_rest:
             if node.rest is None:
                 node.rest = {}
@@ -282,9 +245,7 @@ class _Node(Generic[K]):
     def discard(self, pattern: TopicPattern, ordinal: int) -> None:
         path = [self]
         for level in pattern.levels:
-            node = path[-1].child(level)
-            assert node is not None, "the trie's record of a pattern and its nodes disagree"
-            path.append(node)
+            path.append(path[-1].alike(level)[level.text])
         ends = path[-1].rest if pattern.takes_rest else path[-1].here
         assert ends is not None, "the trie's record of a pattern and its nodes disagree"
         del ends[ordinal]
@@ -311,13 +272,9 @@ class _Node(Generic[K]):
                 if node.prefixes is not None:
                     for length, same_length in node.prefixes.items():
                         child = same_length.get(piece[:length])
-                        if child is not None:
+                        if child is not None and (length or not hidden):
                             following.append(child)
-                if hidden:
-                    continue
-                if node.any_level is not None:
-                    following.append(node.any_level)
-                if node.rest:
+                if node.rest and not hidden:
                     found.update(node.rest)
             hidden = False
             nodes = following
@@ -404,17 +361,6 @@ class SubscriptionTrie(Generic[K]):
                 self._remembered.clear()
             self._remembered[topic] = keys
         return keys
-
-    def patterns_of(self, key: K) -> frozenset[TopicPattern]:
-        """The patterns ``key`` is subscribed to, exceptions among them."""
-        return frozenset(self._patterns.get(key, ()))
-
-    def __len__(self) -> int:
-        """The number of subscriptions."""
-        return sum(map(len, self._patterns.values()))
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._patterns
 
     def _root(self, pattern: TopicPattern) -> _Node[K]:
         return self._excepted if pattern.is_exception else self._wanted

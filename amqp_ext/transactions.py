@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from amqp_ext import codec
 from amqp_ext.codec import CodecError, Described, Symbol, ULong
+from amqp_ext.frames.performatives import described
 from amqp_ext.message.sections import MalformedMessage, body
 
 DECLARE: Final = 0x31
@@ -24,15 +25,6 @@ MODIFIED: Final = 0x27
 LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
 MULTIPLE_PER_SESSION: Final = "amqp:multi-txns-per-ssn"
 MULTIPLE_SESSIONS: Final = "amqp:multi-ssns-per-txn"
-
-_SYMBOLS: Final = {
-    "amqp:declare:list": DECLARE,
-    "amqp:discharge:list": DISCHARGE,
-    "amqp:accepted:list": ACCEPTED,
-    "amqp:rejected:list": REJECTED,
-    "amqp:released:list": RELEASED,
-    "amqp:modified:list": MODIFIED,
-}
 
 
 class OutcomeError(ValueError):
@@ -157,10 +149,6 @@ def error(condition: str, text: str, info: Mapping[Symbol, Any] | None = None) -
 
 
 def _described(value: Any) -> tuple[int | None, list[Any]]:
-    """The code of a described list, whichever way it is spelled, and its fields."""
-    if not isinstance(value, Described) or not isinstance(value.value, list):
-        return None, []
-    descriptor = value.descriptor
-    if isinstance(descriptor, str):
-        return _SYMBOLS.get(descriptor), value.value
-    return (int(descriptor), value.value) if isinstance(descriptor, int) else (None, [])
+    """The code of a described list, and its fields."""
+    code, fields = described(value)
+    return (code, fields) if isinstance(fields, list) else (None, [])

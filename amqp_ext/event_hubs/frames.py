@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
+from amqp_ext.codec import CodecError, Symbol, UInt, decode
+from amqp_ext.frames.performatives import (
+    ATTACH,
+    BEGIN,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    code_of,
+    framed,
+)
 from amqp_ext.message import sections
 from amqp_ext.message.annotations import annotated
-
-OPEN: Final = 0x10
-BEGIN: Final = 0x11
-ATTACH: Final = 0x12
-FLOW: Final = 0x13
-TRANSFER: Final = 0x14
-DISPOSITION: Final = 0x15
-DETACH: Final = 0x16
-END: Final = 0x17
 
 PROTOCOL_HEADER: Final = b"AMQP"
 """What a protocol header begins with; it is as long as a frame's header."""
@@ -124,14 +127,6 @@ BATCH_FORMAT: Final = 0x80013700
 LEAST_FRAME: Final = 512
 """No peer may ask for smaller frames (AMQP 1.0 section 2.3.1)."""
 
-_SYMBOLIC: Final = {
-    Symbol("amqp:open:list"): OPEN,
-    Symbol("amqp:attach:list"): ATTACH,
-    Symbol("amqp:transfer:list"): TRANSFER,
-    Symbol("amqp:detach:list"): DETACH,
-    Symbol("amqp:end:list"): END,
-}
-
 
 class IncomingFrames:
     """
@@ -181,10 +176,9 @@ class IncomingFrames:
             return frame
         try:
             performative, behind = decode(frame, start)
-            if not isinstance(performative, Described) or not isinstance(performative.value, list):
+            code = code_of(performative)
+            if code is None:
                 return frame
-            descriptor = performative.descriptor
-            code = _SYMBOLIC.get(descriptor, 0) if isinstance(descriptor, Symbol) else int(descriptor)
             fields = performative.value + [None] * 11
             channel = int.from_bytes(frame[6:8], "big")
             if code == TRANSFER:
@@ -199,7 +193,8 @@ class IncomingFrames:
                     for key in [key for key in known if key[0] == channel]:
                         del known[key]
             elif code == OPEN and isinstance(fields[2], int) and fields[2] - PADDING_BYTES >= LEAST_FRAME:
-                return _with_smaller_frames(frame, start, behind, performative.value)
+                smaller = [*performative.value[:2], UInt(fields[2] - PADDING_BYTES), *performative.value[3:]]
+                return framed(frame, start, OPEN, smaller, behind)
         except (CodecError, TypeError):
             # The engine will say what is wrong with it.
             pass
@@ -221,12 +216,6 @@ class IncomingFrames:
             self._tags[key] = begun if begun is not None else b""
         else:
             self._tags.pop(key, None)
-
-
-def _with_smaller_frames(frame: bytes, start: int, behind: int, fields: list[Any]) -> bytes:
-    smaller = [*fields[:2], UInt(fields[2] - PADDING_BYTES), *fields[3:]]
-    body = frame[4:start] + encode(Described(ULong(OPEN), smaller)) + frame[behind:]
-    return (4 + len(body)).to_bytes(4, "big") + body
 
 
 PARTITION_KEY: Final = Symbol("x-opt-partition-key")

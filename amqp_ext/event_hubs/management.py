@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 from amqp_ext.codec import Array, Int, Long, Timestamp
 from amqp_ext.event_hubs.forms import CBS, MANAGEMENT, PARTITION
 from amqp_ext.message import sections
-from amqp_ext.request_nodes import INVALID, NOT_IMPLEMENTED, Request, RequestError, message, value_of
+from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest, Request, RequestNode, message, value_of
 
 SAS_TOKEN: Final = "servicebus.windows.net:sastoken"
 """The kind of a token that is a shared access signature."""
@@ -84,63 +84,22 @@ _STATUS: Final[Mapping[str, int]] = {
 _STRING: Final = 0xB1
 
 
-class _BadRequest(ValueError):
-    """A request that is none."""
-
-    def __init__(self, text: str, condition: str = INVALID) -> None:
-        super().__init__(text)
-        self.condition = condition
-
-
-class _Node:
-    """What the two nodes have in common."""
-
-    address: str
-
-    def read(self, content: bytes) -> Request:
-        """
-        Read one message.
-
-        Raises:
-            CodecError: It is no AMQP message.
-            RequestError: It is, and no request of this node's.
-        """
-        sections.validate(content)
-        properties = sections.properties(content)
-        reply_to = properties.reply_to or self.address
-        try:
-            asked = sections.application_properties(content)
-            command = self.command(asked, content)
-        except _BadRequest as bad:
-            raise RequestError(
-                Request(None, properties.message_id, reply_to), bad.condition, str(bad)
-            ) from None
-        return Request(command, properties.message_id, reply_to)
-
-    def command(self, asked: Mapping[Any, Any], content: bytes) -> Any:
-        """What is asked for, by application properties and body."""
-        raise NotImplementedError
-
-    def refuse(self, request: Request, condition: str, text: str) -> bytes:
-        """The message that says why a request was not carried out."""
-        return _answer(request, _STATUS.get(condition, 400), text, None, condition)
-
-
-class CbsNode(_Node):
+class CbsNode(RequestNode):
     """Takes tokens."""
 
     address = CBS
 
-    def command(self, asked: Mapping[Any, Any], content: bytes) -> PutToken:
+    def command(self, properties: sections.Properties, content: bytes) -> PutToken:
         """What is asked for, by application properties and body."""
+        asked = sections.application_properties(content)
         operation = _text(asked, "operation")
         if operation != "put-token":
-            raise _BadRequest(f"the operation at {CBS} is put-token, not {operation!r:.60}", NOT_IMPLEMENTED)
+            raise BadRequest(f"the operation at {CBS} is put-token, not {operation!r:.60}", NOT_IMPLEMENTED)
         token = value_of(content)
         if isinstance(token, bytes):
             token = token.decode(errors="replace")
         if not isinstance(token, str) or not token:
-            raise _BadRequest("the body of put-token is the token, a string")
+            raise BadRequest("the body of put-token is the token, a string")
         return PutToken(token, _text(asked, "type"))
 
     def answer(self, request: Request, result: Any) -> bytes:
@@ -153,30 +112,33 @@ class CbsNode(_Node):
         return _answer(request, _STATUS.get(condition, 400), text, None)
 
 
-class ManagementNode(_Node):
+class ManagementNode(RequestNode):
     """Tells of event hubs and their partition."""
 
     address = MANAGEMENT
 
-    def command(self, asked: Mapping[Any, Any], content: bytes) -> ReadHub | ReadPartition:
-        """What is asked for, by application properties and body."""
+    def command(self, properties: sections.Properties, content: bytes) -> ReadHub | ReadPartition:
+        """What is asked for, by application properties."""
+        asked = sections.application_properties(content)
         operation, kind = _text(asked, "operation"), _text(asked, "type")
         if operation != "READ":
-            raise _BadRequest(
-                f"the operation at {MANAGEMENT} is READ, not {operation!r:.60}", NOT_IMPLEMENTED
-            )
+            raise BadRequest(f"the operation at {MANAGEMENT} is READ, not {operation!r:.60}", NOT_IMPLEMENTED)
         token = asked.get("security_token")
         if token is not None and not isinstance(token, str):
-            raise _BadRequest("the application property 'security_token' is a token, a string")
+            raise BadRequest("the application property 'security_token' is a token, a string")
         if kind == HUB:
             return ReadHub(_text(asked, "name"), token)
         if kind == PARTITION_TYPE:
             return ReadPartition(_text(asked, "name"), _text(asked, "partition"), token)
-        raise _BadRequest(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
+        raise BadRequest(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
 
     def answer(self, request: Request, result: Any) -> bytes:
         """The message that says what came of a request."""
         return _answer(request, 200, "OK", _described(result))
+
+    def refuse(self, request: Request, condition: str, text: str) -> bytes:
+        """The message that says why a request was not carried out."""
+        return _answer(request, _STATUS.get(condition, 400), text, None, condition)
 
 
 def _described(state: HubState | PartitionState) -> dict[str, Any]:
@@ -217,7 +179,7 @@ def _answer(request: Request, status: int, text: str, value: Any, condition: str
 def _text(asked: Mapping[Any, Any], name: str) -> str:
     found = asked.get(name)
     if not isinstance(found, str) or not found:
-        raise _BadRequest(f"the request needs the application property {name!r}, a string")
+        raise BadRequest(f"the request needs the application property {name!r}, a string")
     return str(found)
 
 

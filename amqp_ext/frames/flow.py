@@ -11,11 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from amqp_ext.codec import CodecError, Described, UInt, ULong, decode, encode
-
-BEGIN: Final = 0x11
-ATTACH: Final = 0x12
-FLOW: Final = 0x13
+from amqp_ext.codec import CodecError, Described, UInt, decode
+from amqp_ext.frames.performatives import BEGIN, FLOW, framed
 
 _HEADER_BYTES: Final = 8
 _MODULUS: Final = 2**32
@@ -85,8 +82,7 @@ def with_handle_max(output: bytes, handle_max: int) -> bytes:
             continue
         fields += [None] * (5 - len(fields))
         fields[4] = UInt(handle_max)
-        body = encode(Described(ULong(BEGIN), fields))
-        pieces[index] = (_HEADER_BYTES + len(body)).to_bytes(4, "big") + piece[4:8] + body
+        pieces[index] = framed(piece, _HEADER_BYTES, BEGIN, fields, len(piece))
     return b"".join(pieces)
 
 
@@ -107,7 +103,6 @@ def with_link_state(output: bytes, handle: int, *, count: int, credit: int, is_d
         numbers = [None if number is None else UInt(number) for number in fields]
         numbers += [None] * (4 - len(numbers))
         state = [UInt(handle), UInt(count % _MODULUS), UInt(credit), None, is_drain]
-        body = encode(Described(ULong(FLOW), [*numbers, *state]))
-        pieces[index] = (_HEADER_BYTES + len(body)).to_bytes(4, "big") + piece[4:8] + body
+        pieces[index] = framed(piece, _HEADER_BYTES, FLOW, [*numbers, *state], len(piece))
         break
     return b"".join(pieces)

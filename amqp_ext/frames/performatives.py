@@ -1,6 +1,6 @@
 """
-Performatives (AMQP 1.0 section 2.7): their codes, what their fields have to be, and what an open frame asks of other
-connections of its container (AMQP Enforcing Connection Uniqueness).
+Performatives (AMQP 1.0 section 2.7): their codes and frames, what their fields have to be, and what an open frame asks
+of other connections of its container (AMQP Enforcing Connection Uniqueness).
 """
 
 from __future__ import annotations
@@ -8,21 +8,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort, encode
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 
-_NAMES: Final = (
-    "open",
-    "begin",
-    "attach",
-    "flow",
-    "transfer",
-    "disposition",
-    "detach",
-    "end",
-    "close",
-)
+_NAMES: Final = ("open", "begin", "attach", "flow", "transfer", "disposition", "detach", "end", "close")
 
 NAMES: Final = dict(zip(range(OPEN, CLOSE + 1), _NAMES, strict=True))
 """By code."""
@@ -157,13 +147,30 @@ _TYPES: Final[dict[type, str]] = {
 }
 
 
+def described(value: Any) -> tuple[int | None, Any]:
+    """The code of a decoded descriptor, whichever way it is spelled, and what it describes; None for no code."""
+    if not isinstance(value, Described):
+        return None, value
+    descriptor = value.descriptor
+    return _CODES.get(descriptor) if isinstance(descriptor, str) else int(descriptor), value.value
+
+
 def code_of(performative: Any) -> int | None:
-    """The code of a decoded performative, whichever way its descriptor is spelled; None where it is none."""
-    if not isinstance(performative, Described) or not isinstance(performative.value, list):
-        return None
-    descriptor = performative.descriptor
-    code = _CODES.get(descriptor) if isinstance(descriptor, str) else descriptor
-    return code if isinstance(code, int) and OPEN <= code <= CLOSE else None
+    """The code of a decoded performative; None where it is none."""
+    code, fields = described(performative)
+    return code if code is not None and OPEN <= code <= CLOSE and isinstance(fields, list) else None
+
+
+def framed(frame: bytes, start: int, code: int, fields: list[Any], behind: int) -> bytes:
+    """
+    A frame with another performative.
+
+    Args:
+        start: Where its own begins.
+        behind: Where that ends.
+    """
+    body = frame[4:start] + encode(Described(ULong(code), fields)) + frame[behind:]
+    return (4 + len(body)).to_bytes(4, "big") + body
 
 
 def checked(code: int, fields: list[Any]) -> list[Any]:
@@ -197,10 +204,9 @@ def numbered(value: Any) -> Any:
     engine may know no others.
     """
     if isinstance(value, Described):
-        descriptor = value.descriptor
-        code = _CODES.get(descriptor) if isinstance(descriptor, str) else None
-        inner = [numbered(field) for field in value.value] if isinstance(value.value, list) else value.value
-        return Described(descriptor if code is None else ULong(code), inner)
+        code, inner = described(value)
+        inner = [numbered(field) for field in inner] if isinstance(inner, list) else inner
+        return Described(value.descriptor if code is None else ULong(code), inner)
     return value
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from amqp_ext.codec import Described, Symbol, UInt
-from amqp_ext.frames.performatives import numbered
+from amqp_ext.frames.performatives import described
 from amqp_ext.transactions import Outcome, OutcomeError, read_outcome
 
 SOURCE: Final = 0x28
@@ -58,9 +58,7 @@ def _is_string(value: Any) -> bool:
 
 def _is_symbols(value: Any) -> bool:
     """A field with several values: one of them, or an array; some peers write a list."""
-    return isinstance(value, Symbol) or (
-        isinstance(value, list) and all(isinstance(v, Symbol) for v in value)
-    )
+    return all(isinstance(symbol, Symbol) for symbol in (value if isinstance(value, list) else [value]))
 
 
 def _is_fields(value: Any) -> bool:
@@ -75,15 +73,12 @@ def _of(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kind)
 
 
+_EXPIRY_POLICIES: Final = frozenset({"link-detach", "session-end", "connection-close", "never"})
+
 _COMMON: Final[tuple[_Check, ...]] = (
     ("address", _is_string, "a string", None),
     ("durable", _of(UInt), "a uint", frozenset({0, 1, 2})),
-    (
-        "expiry-policy",
-        _of(Symbol),
-        "a symbol",
-        frozenset({"link-detach", "session-end", "connection-close", "never"}),
-    ),
+    ("expiry-policy", _of(Symbol), "a symbol", _EXPIRY_POLICIES),
     ("timeout", _of(UInt), "a uint", None),
     ("dynamic", _of(bool), "a boolean", None),
     ("dynamic-node-properties", _is_fields, "a map with symbols for keys", None),
@@ -115,53 +110,42 @@ def read_termini(source: Any, target: Any) -> AttachedTermini:
     What is said of two termini, decoded; null, and what is neither source nor target, as a coordinator, has nothing
     said of it.
     """
-    for terminus in (source, target):
-        bad = _bad(numbered(terminus))
+    null: list[str] = []
+    undynamic: list[str] = []
+    for name, terminus in (("source", source), ("target", target)):
+        code, fields = described(terminus)
+        if terminus is None:
+            null.append(name)
+        if code not in _CHECKS:
+            continue
+        bad = _bad(code, fields)
         if bad is not None:
             return AttachedTermini(bad=bad)
-    both = (("source", source), ("target", target))
-    null = tuple(name for name, terminus in both if terminus is None)
-    undynamic = tuple(name for name, terminus in both if _is_undynamic(numbered(terminus)))
-    said = numbered(source)
-    if not isinstance(said, Described) or said.descriptor != SOURCE or len(said.value) <= _DEFAULT_OUTCOME:
-        return AttachedTermini(null=null, undynamic=undynamic)
-    outcome = said.value[_DEFAULT_OUTCOME]
-    if outcome is None:
-        return AttachedTermini(null=null, undynamic=undynamic)
+        if fields[_NODE_PROPERTIES:] and fields[_NODE_PROPERTIES] and fields[_DYNAMIC] is not True:
+            undynamic.append(name)
+    code, fields = described(source)
+    outcome = fields[_DEFAULT_OUTCOME] if code == SOURCE and fields[_DEFAULT_OUTCOME:] else None
     try:
-        return AttachedTermini(read_outcome(outcome), null=null, undynamic=undynamic)
+        default_outcome = None if outcome is None else read_outcome(outcome)
     except OutcomeError as error:
-        return AttachedTermini(
-            bad=BadTerminus(INVALID_FIELD, "default-outcome", f"the default-outcome of the source: {error}")
-        )
+        text = f"the default-outcome of the source: {error}"
+        return AttachedTermini(bad=BadTerminus(INVALID_FIELD, "default-outcome", text))
+    return AttachedTermini(default_outcome, None, tuple(null), tuple(undynamic))
 
 
-def _bad(terminus: Any) -> BadTerminus | None:
-    if not isinstance(terminus, Described) or terminus.descriptor not in (SOURCE, TARGET):
-        return None
-    end, checks = _CHECKS[int(terminus.descriptor)]
-    if not isinstance(terminus.value, list):
+def _bad(code: int, fields: Any) -> BadTerminus | None:
+    end, checks = _CHECKS[code]
+    if not isinstance(fields, list):
         return BadTerminus(DECODE_ERROR, end, f"a {end} is a list")
-    fields = terminus.value
     for (name, is_its_type, type_name, there_are), value in zip(checks, fields, strict=False):
         if value is None:
             continue
         if not is_its_type(value):
-            return BadTerminus(
-                DECODE_ERROR, name, f"the field {name} of a {end} is {type_name}, not {value!r:.60}"
-            )
+            text = f"the field {name} of a {end} is {type_name}, not {value!r:.60}"
+            return BadTerminus(DECODE_ERROR, name, text)
         if there_are is not None and value not in there_are:
+            names = ", ".join(map(str, sorted(there_are)))
             return BadTerminus(
-                INVALID_FIELD,
-                name,
-                f"the field {name} of a {end} is one of {', '.join(map(str, sorted(there_are)))},"
-                f" not {value!r:.60}",
+                INVALID_FIELD, name, f"the field {name} of a {end} is one of {names}, not {value!r:.60}"
             )
     return None
-
-
-def _is_undynamic(terminus: Any) -> bool:
-    if not isinstance(terminus, Described) or terminus.descriptor not in (SOURCE, TARGET):
-        return False
-    fields = terminus.value
-    return len(fields) > _NODE_PROPERTIES and bool(fields[_NODE_PROPERTIES]) and fields[_DYNAMIC] is not True

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
+from amqp_ext.codec import CodecError, Symbol, UInt, decode
 from amqp_ext.frames.flow import StateRequest, state_request_of
 from amqp_ext.frames.performatives import (
     ATTACH,
@@ -33,6 +33,8 @@ from amqp_ext.frames.performatives import (
     PolicyError,
     checked,
     code_of,
+    described,
+    framed,
     numbered,
     read_policy,
 )
@@ -281,7 +283,7 @@ class FrameWalk:
             return b"", found
         if code == FLOW and fields[6] is not None and fields[6] > MOST_CREDIT:
             less = [*performative.value[:6], UInt(MOST_CREDIT), *performative.value[7:]]
-            return _framed(frame, start, Described(ULong(FLOW), less), behind), found
+            return framed(frame, start, FLOW, less, behind), found
         return self._by_number(frame, start, behind, performative), found
 
     def _found_in(self, code: int, channel: int, fields: list[Any]) -> Finding | None:
@@ -312,7 +314,7 @@ class FrameWalk:
         if b"\x00\xa3" not in frame and b"\x00\xb3" not in frame:
             return frame
         same = numbered(performative)
-        return frame if same == performative else _framed(frame, start, same, behind)
+        return frame if same == performative else framed(frame, start, same.descriptor, same.value, behind)
 
     # --- performatives --------------------------------------------------------------------------------------------
 
@@ -320,9 +322,8 @@ class FrameWalk:
         if channel != 0:
             return self._bad_connection(FRAMING_ERROR, f"an open comes on channel 0, not on {channel}")
         if fields[2] is not None and fields[2] < LEAST_FRAME_BYTES:
-            return self._bad_connection(
-                FRAMING_ERROR, f"a max-frame-size is {LEAST_FRAME_BYTES} or more, not {fields[2]}"
-            )
+            problem = f"a max-frame-size is {LEAST_FRAME_BYTES} or more, not {fields[2]}"
+            return self._bad_connection(FRAMING_ERROR, problem)
         try:
             self.sole_connection = read_policy(fields[8], fields[9])
         except PolicyError as error:
@@ -347,10 +348,10 @@ class FrameWalk:
             # Not only its session: section 2.7.3 has it so.
             return self._bad_connection(HANDLE_IN_USE, f"a link is attached at handle {handle}")
         if handle >= self._most_handles:
-            return self._bad_connection(
-                FRAMING_ERROR,
-                f"handle {handle} is past our handle-max, {self._most_handles - 1} (max_links_per_session)",
+            problem = (
+                f"handle {handle} is past our handle-max, {self._most_handles - 1} (max_links_per_session)"
             )
+            return self._bad_connection(FRAMING_ERROR, problem)
         session.handles[handle] = peer_receives
         if not peer_receives:
             self._begun.add(link_key(channel, handle))
@@ -377,12 +378,8 @@ class FrameWalk:
         if handle is not None and handle not in session.handles:
             return self._unattached(channel, handle)
         if handle is not None and properties and properties.get(_TXN_ID) is not None:
-            return BadLink(
-                channel,
-                handle,
-                NOT_IMPLEMENTED,
-                "messages are not acquired in a transaction here: a flow has no txn-id",
-            )
+            problem = "messages are not acquired in a transaction here: a flow has no txn-id"
+            return BadLink(channel, handle, NOT_IMPLEMENTED, problem)
         return state_request_of(fields)
 
     def _transfer(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
@@ -393,30 +390,21 @@ class FrameWalk:
             # The engine has the wrong end of the link.
             return None
         if mode == _SECOND and settled is not True:
-            return self._bad_session(
-                channel,
-                INVALID_FIELD,
-                "a transfer has rcv-settle-mode second; its link was answered with first",
-            )
+            problem = "a transfer has rcv-settle-mode second; its link was answered with first"
+            return self._bad_session(channel, INVALID_FIELD, problem)
         key = link_key(channel, handle)
         if key in self._continued:
             begun_as = self._formats.get(key)
             if form is not None and begun_as is not None and form != begun_as:
-                return self._bad_session(
-                    channel,
-                    INVALID_FIELD,
-                    f"a delivery began with message-format {begun_as}, and goes on with {form}",
-                )
+                problem = f"a delivery began with message-format {begun_as}, and goes on with {form}"
+                return self._bad_session(channel, INVALID_FIELD, problem)
             if not more or aborted:
                 self._drop(key)
                 self._begun.add(key)
             return None
         if number is None or tag is None:
-            return self._bad_session(
-                channel,
-                INVALID_FIELD,
-                "the first transfer of a delivery has a delivery-id and a delivery-tag",
-            )
+            problem = "the first transfer of a delivery has a delivery-id and a delivery-tag"
+            return self._bad_session(channel, INVALID_FIELD, problem)
         if more and not aborted:
             self._begun.discard(key)
             self._continued.add(key)
@@ -431,13 +419,10 @@ class FrameWalk:
             return self._bad_session(
                 channel, INVALID_FIELD, f"a disposition's range is from {first} to {last}: it is empty"
             )
-        if not peer_receives or not isinstance(state, Described):
+        code, said = described(state)
+        if not peer_receives or code != _TRANSACTIONAL or not isinstance(said, list) or not said:
             return None
-        said = numbered(state)
-        if said.descriptor != _TRANSACTIONAL or not isinstance(said.value, list) or not said.value:
-            return None
-        txn_id = said.value[0]
-        return Retirement(channel, txn_id, count) if isinstance(txn_id, bytes) else None
+        return Retirement(channel, said[0], count) if isinstance(said[0], bytes) else None
 
     # --- what comes of it -----------------------------------------------------------------------------------------
 
@@ -473,9 +458,3 @@ class FrameWalk:
 def _is_behind(number: int, other: int) -> bool:
     """Of two transfer-ids, by serial number arithmetic (RFC 1982)."""
     return (number - other) % 2**32 >= 2**31
-
-
-def _framed(frame: bytes, start: int, performative: Described, behind: int) -> bytes:
-    """A frame with another performative."""
-    body = frame[4:start] + encode(performative) + frame[behind:]
-    return (4 + len(body)).to_bytes(4, "big") + body

@@ -21,10 +21,10 @@ twice gives the same twice.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
 from amqp_ext.codec import CodecError, Symbol, decode, skip
@@ -92,49 +92,32 @@ AMQP_SEQUENCE = 0x76
 AMQP_VALUE = 0x77
 FOOTER = 0x78
 
-_NAMES = {
-    HEADER: "header",
-    DELIVERY_ANNOTATIONS: "delivery-annotations",
-    MESSAGE_ANNOTATIONS: "message-annotations",
-    PROPERTIES: "properties",
-    APPLICATION_PROPERTIES: "application-properties",
-    DATA: "data",
-    AMQP_SEQUENCE: "amqp-sequence",
-    AMQP_VALUE: "amqp-value",
-    FOOTER: "footer",
+# Section to its name and type, by which the specification calls it.
+_KINDS = {
+    HEADER: ("header", "list"),
+    DELIVERY_ANNOTATIONS: ("delivery-annotations", "map"),
+    MESSAGE_ANNOTATIONS: ("message-annotations", "map"),
+    PROPERTIES: ("properties", "list"),
+    APPLICATION_PROPERTIES: ("application-properties", "map"),
+    DATA: ("data", "binary"),
+    AMQP_SEQUENCE: ("amqp-sequence", "list"),
+    AMQP_VALUE: ("amqp-value", "*"),
+    FOOTER: ("footer", "map"),
 }
 
-_LIST = frozenset({0x45, 0xC0, 0xD0})
-_MAP = frozenset({0xC1, 0xD1})
-_BINARY = frozenset({0xA0, 0xB0})
-_ANY = frozenset(range(256))
+_CODES_OF_TYPE = {
+    "list": frozenset({0x45, 0xC0, 0xD0}),
+    "map": frozenset({0xC1, 0xD1}),
+    "binary": frozenset({0xA0, 0xB0}),
+    "*": frozenset(range(256)),
+}
 _SHORT = frozenset({0xA0, 0xA1, 0xC0, 0xC1})  # of the above, those with a one-byte size
 _LONG = frozenset({0xB0, 0xB1, 0xD0, 0xD1})  # those with a four-byte size
 
-# Section to the format codes its value may have.
-_FORMS = {
-    HEADER: _LIST,
-    DELIVERY_ANNOTATIONS: _MAP,
-    MESSAGE_ANNOTATIONS: _MAP,
-    PROPERTIES: _LIST,
-    APPLICATION_PROPERTIES: _MAP,
-    DATA: _BINARY,
-    AMQP_SEQUENCE: _LIST,
-    AMQP_VALUE: _ANY,
-    FOOTER: _MAP,
-}
-
-_SYMBOLIC = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION_PROPERTIES,
-    "amqp:data:binary": DATA,
-    "amqp:amqp-sequence:list": AMQP_SEQUENCE,
-    "amqp:amqp-value:*": AMQP_VALUE,
-    "amqp:footer:map": FOOTER,
-}
+_NAMES = {code: name for code, (name, _) in _KINDS.items()}
+_FORMS = {code: _CODES_OF_TYPE[type_] for code, (_, type_) in _KINDS.items()}
+"""Section to the format codes its value may have."""
+_SYMBOLIC = {f"amqp:{name}:{type_}": code for code, (name, type_) in _KINDS.items()}
 
 USUAL_DESCRIPTORS = {bytes((0x00, 0x53, code)): code for code in _NAMES}
 """The usual spelling of a descriptor: zero and a smallulong."""
@@ -412,29 +395,16 @@ class Properties:
     reply_to_group_id: str | None = None
 
 
-_ID = (int, UUID, bytes, str)
-_HEADER_FIELDS: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("durable", (bool,)),
-    ("priority", (int,)),
-    ("ttl_ms", (int,)),
-    ("first_acquirer", (bool,)),
-    ("delivery_count", (int,)),
-)
-_PROPERTY_FIELDS: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("message_id", _ID),
-    ("user_id", (bytes,)),
-    ("to", (str,)),
-    ("subject", (str,)),
-    ("reply_to", (str,)),
-    ("correlation_id", _ID),
-    ("content_type", (str,)),
-    ("content_encoding", (str,)),
-    ("absolute_expiry_time", (int,)),
-    ("creation_time", (int,)),
-    ("group_id", (str,)),
-    ("group_sequence", (int,)),
-    ("reply_to_group_id", (str,)),
-)
+_Fields = Mapping[str, tuple[type, ...]]
+"""Fields of a section, in order, and what each may be."""
+
+
+def _fields_of(section: type) -> _Fields:
+    return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(section).items()}
+
+
+_HEADER_FIELDS = _fields_of(Header)
+_PROPERTY_FIELDS = _fields_of(Properties)
 
 _DEFAULT_HEADER = Header()
 _NO_PROPERTIES = Properties()
@@ -588,20 +558,17 @@ def _decode_header(encoded: bytes) -> Header:
 _cached_header = lru_cache(maxsize=1024)(_decode_header)
 
 
-def _fields(
-    content: bytes, offset: int, fields: tuple[tuple[str, tuple[type, ...]], ...], section: str
-) -> dict[str, Any]:
+def _fields(content: bytes, offset: int, fields: _Fields, section: str) -> dict[str, Any]:
     """The fields of the list at ``offset`` that are present, by name, after a look at their types."""
     # What cannot be right is not built: a list of a million nulls, or one where a number should be.
     if content[offset] >= WIDE_FORM:
         check_decoding(content, offset, MOST_STEPS)
     values: list[Any] = _value_at(content, offset)
     if len(values) > len(fields):
-        raise MalformedMessage(
-            offset, f"{section} has {len(values)} fields, at most {len(fields)} are defined"
-        )
+        reason = f"{section} has {len(values)} fields, at most {len(fields)} are defined"
+        raise MalformedMessage(offset, reason)
     present = {}
-    for (name, kinds), value in zip(fields, values, strict=False):
+    for (name, kinds), value in zip(fields.items(), values, strict=False):
         if value is None:
             continue
         # bool is an int to Python, and to nobody else
@@ -677,35 +644,3 @@ class MessageView:
         except TooMuchWork:
             self.is_exhausted = True
             raise
-
-
-__all__ = [
-    "AMQP_SEQUENCE",
-    "AMQP_VALUE",
-    "APPLICATION_PROPERTIES",
-    "DATA",
-    "DELIVERY_ANNOTATIONS",
-    "FOOTER",
-    "HEADER",
-    "MESSAGE_ANNOTATIONS",
-    "PROPERTIES",
-    "Body",
-    "Header",
-    "MalformedMessage",
-    "MessageView",
-    "Properties",
-    "Section",
-    "TooMuchWork",
-    "application_properties",
-    "bare_offset",
-    "bare_offsets",
-    "body",
-    "message_annotations",
-    "properties",
-    "read_header",
-    "split",
-    "split_front",
-    "to_address",
-    "validate",
-    "walk",
-]

@@ -31,7 +31,7 @@ from amqp_ext.replay_start import (
     is_text,
     shown,
 )
-from amqp_ext.request_nodes import INVALID, NOT_IMPLEMENTED
+from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 
 MANAGEMENT: Final = "/management"
@@ -93,12 +93,8 @@ _MEANINGFUL: Final = re.compile(r"[%/*>]|^[!#]")
 _EMPTY_WORD: Final = "%"
 
 
-class ExchangeError(ValueError):
-    """An exchange, key or binding that has no meaning here: its text is a sentence, ``condition`` AMQP's for it."""
-
-    def __init__(self, text: str, condition: str = INVALID) -> None:
-        super().__init__(text)
-        self.condition = condition
+class ExchangeError(BadRequest):
+    """An exchange, key or binding that has no meaning here."""
 
 
 class ExchangeKind(enum.Enum):
@@ -214,22 +210,16 @@ def _read_start(values: FilterValues) -> ReplayStart | None:
 
 
 def _read_filter(values: FilterValues) -> StreamFilter | None:
-    wanted = _read_values(values)
-    match_unfiltered = values.get(STREAM_MATCH_UNFILTERED)
-    if STREAM_MATCH_UNFILTERED in values and not isinstance(match_unfiltered, bool):
+    match_unfiltered = values.get(STREAM_MATCH_UNFILTERED, False)
+    if not isinstance(match_unfiltered, bool):
         raise FilterError(STREAM_MATCH_UNFILTERED, f"is a boolean, not {shown(match_unfiltered)}.")
-    return None if wanted is None else StreamFilter(wanted, bool(match_unfiltered))
-
-
-def _read_values(values: FilterValues) -> tuple[str, ...] | None:
     if STREAM_FILTER not in values:
         return None
-    value = values[STREAM_FILTER]
-    if is_text(value):
-        return (str(value),)
-    if isinstance(value, list) and all(map(is_text, value)):
-        return tuple(map(str, value))
-    raise FilterError(STREAM_FILTER, f"is a string or a list of strings, not {shown(value)}.")
+    wanted = values[STREAM_FILTER]
+    texts = wanted if isinstance(wanted, list) else [wanted]
+    if not all(map(is_text, texts)):
+        raise FilterError(STREAM_FILTER, f"is a string or a list of strings, not {shown(wanted)}.")
+    return StreamFilter(tuple(map(str, texts)), match_unfiltered)
 
 
 STREAM_FILTERS: Final = FilterForms(

@@ -14,13 +14,13 @@ from amqp_ext.addresses.address import check_queue_name
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.codec import Array, UInt, ULong
 from amqp_ext.message import sections
-from amqp_ext.rabbitmq.forms import ExchangeError, ExchangeKind
+from amqp_ext.rabbitmq.forms import NODE_NAME, ExchangeKind
 from amqp_ext.request_nodes import (
-    INVALID,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    BadRequest,
     Request,
-    RequestError,
+    RequestNode,
     message,
     value_of,
 )
@@ -38,32 +38,27 @@ class DeclareQueue:
     """It goes with its last consumer."""
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeQueue:
+@dataclass(frozen=True)
+class _OfName:
+    """A command about what has this name."""
+
+    name: str
+
+
+class DescribeQueue(_OfName):
     """Results in ``QueueState``."""
 
-    name: str
 
-
-@dataclass(frozen=True, slots=True)
-class PurgeQueue:
+class PurgeQueue(_OfName):
     """Results in ``Removed``."""
 
-    name: str
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteQueue:
+class DeleteQueue(_OfName):
     """Results in ``Removed``, also where there is no such queue: RabbitMQ deletes what is not there."""
 
-    name: str
 
-
-@dataclass(frozen=True, slots=True)
-class RenewToken:
-    """A new token for the connection's user, whose last one expires. Results in None."""
-
-    token: bytes
+class DeleteExchange(_OfName):
+    """Forget an exchange and its bindings. Results in None, also where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +70,6 @@ class DeclareExchange:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteExchange:
-    """Forget an exchange and its bindings. Results in None, also where there is none."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Binding:
     """A queue's binding to an exchange."""
 
@@ -90,39 +78,33 @@ class Binding:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+@dataclass(frozen=True)
+class _OfBinding:
+    """A command about this binding."""
+
+    binding: Binding
+
+
+class Bind(_OfBinding):
     """Results in None, also where the binding is there."""
 
-    binding: Binding
 
-
-@dataclass(frozen=True, slots=True)
-class Unbind:
+class Unbind(_OfBinding):
     """Results in None, also where the binding is not there."""
 
-    binding: Binding
+
+class FindBinding(_OfBinding):
+    """Whether a binding is there. Results in a list with it, or an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
-class FindBinding:
-    """Whether a binding is there. Results in a list with it, or an empty one."""
+class RenewToken:
+    """A new token for the connection's user, whose last one expires. Results in None."""
 
-    binding: Binding
+    token: bytes
 
 
-Command = (
-    DeclareQueue
-    | DescribeQueue
-    | PurgeQueue
-    | DeleteQueue
-    | DeclareExchange
-    | DeleteExchange
-    | Bind
-    | Unbind
-    | FindBinding
-    | RenewToken
-)
+Command = DeclareQueue | DeclareExchange | RenewToken | _OfName | _OfBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +156,7 @@ _WITHOUT_MEANING: Final = frozenset(
 _BOUNDS_OF_STREAMS: Final = frozenset({"x-max-age", "x-max-length-bytes"})
 
 
-class ArgumentError(ValueError):
+class ArgumentError(BadRequest):
     """A declaration that cannot be honoured. Its text is a sentence for the one who declares."""
 
 
@@ -330,59 +312,31 @@ _NULL_BODY: Final = b"\x00\x53\x77\x40"
 """An amqp-value of null. The Python client has it in front of the properties where a request has no body."""
 
 
-class _BadRequest(ValueError):
-    """A request that is none, with the condition to refuse it with."""
-
-    def __init__(self, text: str, condition: str = INVALID) -> None:
-        super().__init__(text)
-        self.condition = condition
-
-
-class ManagementNode:
-    """
-    The node.
-
-    Args:
-        node_name: Of the one node there is; the clients ask which one leads a queue.
-    """
-
-    def __init__(self, node_name: str) -> None:
-        self._node_name = node_name
+class ManagementNode(RequestNode):
+    """The node."""
 
     def read(self, content: bytes) -> Request:
-        """
-        Read one message.
+        """As every node does, with nothing in front of the properties."""
+        return super().read(content.removeprefix(_NULL_BODY) or content)
 
-        Raises:
-            CodecError: It is no AMQP message.
-            RequestError: It is, and no request of this node's.
-        """
-        content = content.removeprefix(_NULL_BODY) or content
-        sections.validate(content)
-        properties = sections.properties(content)
-        unread = Request(None, properties.message_id, properties.reply_to)
+    def command(self, properties: sections.Properties, content: bytes) -> Command:
+        """What is asked for, by subject (HTTP's method), address and body."""
         try:
-            command = _command(properties.subject or "", properties.to or "", value_of(content))
-        except _BadRequest as bad:
-            raise RequestError(unread, bad.condition, str(bad)) from None
-        except ExchangeError as error:
-            raise RequestError(unread, error.condition, str(error)) from None
-        except (AddressError, ArgumentError) as error:
-            raise RequestError(unread, INVALID, str(error)) from None
-        return Request(command, properties.message_id, properties.reply_to)
+            return _command(properties.subject or "", properties.to or "", value_of(content))
+        except AddressError as error:
+            raise BadRequest(str(error)) from None
 
     def answer(self, request: Request, result: Any) -> bytes:
         """The message that says what came of a request."""
         match result:
             case Declared(queue=queue, is_new=is_new):
-                return _response(request, 201 if is_new else 200, self._described(queue))
+                return _response(request, 201 if is_new else 200, _described(queue))
             case QueueState():
-                return _response(request, 200, self._described(result))
+                return _response(request, 200, _described(result))
             case Removed(messages=messages):
                 return _response(request, 200, {"message_count": ULong(messages)})
             case [*bindings]:
-                found = [_listed(binding) for binding in bindings]
-                return _response(request, 200, found)
+                return _response(request, 200, list(map(_listed, bindings)))
             case _:
                 return _response(request, 204, None)
 
@@ -390,22 +344,23 @@ class ManagementNode:
         """The message that says why a request was not carried out."""
         return _response(request, _STATUS.get(condition, 400), text)
 
-    def _described(self, queue: QueueState) -> dict[str, Any]:
-        kind: QueueArguments = queue.arguments
-        is_classic = queue.is_exclusive or queue.is_auto_delete
-        return {
-            "name": queue.name,
-            "vhost": queue.vpn,
-            "durable": True,
-            "auto_delete": queue.is_auto_delete,
-            "exclusive": queue.is_exclusive,
-            "type": "stream" if kind.is_stream else "classic" if is_classic else "quorum",
-            "arguments": kind.to_map() | ({"x-queue-type": "classic"} if is_classic else {}),
-            "leader": self._node_name,
-            "replicas": Array([self._node_name], _STRING),
-            "message_count": ULong(queue.messages),
-            "consumer_count": UInt(queue.consumers),
-        }
+
+def _described(queue: QueueState) -> dict[str, Any]:
+    kind: QueueArguments = queue.arguments
+    is_classic = queue.is_exclusive or queue.is_auto_delete
+    return {
+        "name": queue.name,
+        "vhost": queue.vpn,
+        "durable": True,
+        "auto_delete": queue.is_auto_delete,
+        "exclusive": queue.is_exclusive,
+        "type": "stream" if kind.is_stream else "classic" if is_classic else "quorum",
+        "arguments": kind.to_map() | ({"x-queue-type": "classic"} if is_classic else {}),
+        "leader": NODE_NAME,
+        "replicas": Array([NODE_NAME], _STRING),
+        "message_count": ULong(queue.messages),
+        "consumer_count": UInt(queue.consumers),
+    }
 
 
 def _response(request: Request, status: int, value: Any) -> bytes:
@@ -442,24 +397,24 @@ def _command(method: str, target: str, body: Any) -> Command:
             return Unbind(_binding_of(path.rpartition("/")[2].split(";"), target))
         case "PUT", ["", "auth", "tokens"]:
             if not isinstance(body, bytes) or not body:
-                raise _BadRequest("a token is binary, and it is not empty")
+                raise BadRequest("a token is binary, and it is not empty")
             return RenewToken(body)
-    raise _BadRequest(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
+    raise BadRequest(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
 
 
 def _declaration(name: str, body: Any) -> DeclareQueue:
     fields = _fields(body, "a declaration")
     if fields.get("durable", True) is not True:
-        raise _BadRequest("a queue is durable here: declare it with durable = true")
+        raise BadRequest("a queue is durable here: declare it with durable = true")
     arguments = fields.get("arguments") or {}
     if not isinstance(arguments, dict):
-        raise _BadRequest("the arguments of a declaration are a map")
+        raise BadRequest("the arguments of a declaration are a map")
     is_exclusive, is_auto_delete = (fields.get(key, False) for key in ("exclusive", "auto_delete"))
     for key, value in (("exclusive", is_exclusive), ("auto_delete", is_auto_delete)):
         if not isinstance(value, bool):
-            raise _BadRequest(f"{key} of a declaration is a boolean, not {value!r:.80}")
+            raise BadRequest(f"{key} of a declaration is a boolean, not {value!r:.80}")
         if value and arguments.get("x-queue-type", "classic") != "classic":
-            raise _BadRequest(
+            raise BadRequest(
                 f"a queue with {key} = true is a classic one: leave x-queue-type out, or say 'classic'"
             )
     return DeclareQueue(name, read_queue_arguments(arguments), is_exclusive, is_auto_delete)
@@ -467,7 +422,7 @@ def _declaration(name: str, body: Any) -> DeclareQueue:
 
 def _exchange_name(name: str) -> str:
     if not name:
-        raise _BadRequest("the default exchange is there without being declared, and stays")
+        raise BadRequest("the default exchange is there without being declared, and stays")
     return name
 
 
@@ -475,21 +430,21 @@ def _exchange_declaration(body: Any) -> ExchangeKind:
     fields = _fields(body, "a declaration")
     for name, meant in (("durable", True), ("auto_delete", False), ("internal", False)):
         if fields.get(name, meant) is not meant:
-            raise _BadRequest(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
+            raise BadRequest(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
     if fields.get("arguments"):
-        raise _BadRequest("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
+        raise BadRequest("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
     return ExchangeKind.parse(fields.get("type", "direct"))
 
 
 def _binding(body: Any) -> Binding:
     fields = _fields(body, "a binding")
     if fields.get("arguments"):
-        raise _BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
     if "destination_queue" not in fields:
-        raise _BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     found = [fields.get("source"), fields["destination_queue"], fields.get("binding_key", "")]
     if not all(isinstance(part, str) for part in found):
-        raise _BadRequest("source, destination_queue and binding_key of a binding are strings")
+        raise BadRequest("source, destination_queue and binding_key of a binding are strings")
     return Binding(*found)
 
 
@@ -497,11 +452,11 @@ def _binding_of(parts: list[str], target: str) -> Binding:
     """A binding as a path or query names it: ``src``, ``dstq`` and ``key``."""
     found = {name: _decoded(value, target) for name, _, value in (part.partition("=") for part in parts)}
     if "dste" in found:
-        raise _BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     if not found.get("src") or not found.get("dstq"):
-        raise _BadRequest(f"{target!r:.200} does not say which binding: it has src, dstq and key")
+        raise BadRequest(f"{target!r:.200} does not say which binding: it has src, dstq and key")
     if found.get("args"):
-        raise _BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
     return Binding(found["src"], found["dstq"], found.get("key", ""))
 
 
@@ -509,7 +464,7 @@ def _fields(body: Any, what: str) -> dict[Any, Any]:
     if body is None:
         return {}
     if not isinstance(body, dict):
-        raise _BadRequest(f"the body of {what} is a map")
+        raise BadRequest(f"the body of {what} is a map")
     return body
 
 
@@ -528,4 +483,4 @@ def _decoded(part: str, target: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise _BadRequest(f"what is percent-encoded in {target!r:.200} is not UTF-8") from None
+        raise BadRequest(f"what is percent-encoded in {target!r:.200} is not UTF-8") from None

@@ -113,10 +113,8 @@ def _elements(pattern: str, escape: str | None) -> list[str | _Wild]:
                     f"expected a character after the escape {escape} that ends the pattern '{pattern}'"
                 )
             elements.append(following)
-        elif character in ("_", "%"):
-            elements.append(_Wild(character))
         else:
-            elements.append(character)
+            elements.append(_Wild(character) if character in ("_", "%") else character)
     return elements
 
 
@@ -237,6 +235,10 @@ CONTAINER_STEPS: Final = 5_000
 _CONTAINERS: Final = (list, dict, Described)
 
 
+_KINDS: Final = ((bool, BOOLEAN), (int, EXACT), (float, APPROXIMATE), (str, STRING))
+"""What a type is like; of several, the first."""
+
+
 class _KindOf(dict[type, Any]):
     """
     The kind of a value by its type: a look-up per message instead of a row of isinstance calls.
@@ -245,16 +247,8 @@ class _KindOf(dict[type, Any]):
     """
 
     def __missing__(self, type_: type) -> Any:
-        kind: Any = type_
-        if type_ is bool:
-            kind = BOOLEAN
-        elif issubclass(type_, int):
-            kind = EXACT
-        elif issubclass(type_, float):
-            kind = APPROXIMATE
-        elif issubclass(type_, str):
-            kind = STRING
-        elif type_ is bytes:  # not its subclasses: an AMQP decimal is no binary
+        kind: Any = next((kind for base, kind in _KINDS if issubclass(type_, base)), type_)
+        if type_ is bytes:  # not its subclasses: an AMQP decimal is no binary
             kind = BINARY
         self[type_] = kind
         return kind
@@ -422,8 +416,8 @@ class _Compiler:
             case Comparison():
                 return self._comparison(node)
             case Between(operand=operand, low=low, high=high, negated=negated):
-                within = self._not_between if negated else self._between
-                return within(*(self.compile(each, self._ordered) for each in (operand, low, high)))
+                operands = [self.compile(each, self._ordered) for each in (operand, low, high)]
+                return self._between(*operands, negated=negated)
             case In(operand=operand, choices=choices):
                 values = [self.compile(choice, _ANYTHING) for choice in choices]
                 return self._membership(self.compile(operand, _ANYTHING), values)
@@ -434,9 +428,9 @@ class _Compiler:
             case Not(operand=operand):
                 return _negation(self.compile(operand, _CONDITION))
             case And(terms=terms):
-                return _conjunction([self.compile(term, _CONDITION) for term in terms])
+                return _junction([self.compile(term, _CONDITION) for term in terms], False)
             case Or(terms=terms):
-                return _disjunction([self.compile(term, _CONDITION) for term in terms])
+                return _junction([self.compile(term, _CONDITION) for term in terms], True)
 
     def _comparison(self, node: Comparison) -> Evaluator:
         place = _ANYTHING if node.operator in ("=", "<>") else self._ordered
@@ -454,33 +448,21 @@ class _Compiler:
     def _relation(self, sign: str) -> Relation:
         return relation(COMPARISONS[sign], None if sign in ("=", "<>") else self._ordered.kinds)
 
-    def _between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
-        """``a BETWEEN b AND c`` is ``a >= b AND a <= c`` (section 3.8.1.1)."""
-        at_least, at_most = self._relation(">="), self._relation("<=")
+    def _between(self, operand: Evaluator, low: Evaluator, high: Evaluator, *, negated: bool) -> Evaluator:
+        """
+        ``a BETWEEN b AND c`` is ``a >= b AND a <= c``, and ``a NOT BETWEEN b AND c`` is ``a < b OR a > c``, so another
+        type gives false (section 3.8.1.1).
+        """
+        to_low, to_high = map(self._relation, ("<", ">") if negated else (">=", "<="))
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)
             if (cost := comparing_steps(value)) and not message.spend(cost):
                 return None
-            above, below = at_least(value, low(message)), at_most(value, high(message))
-            if above is False or below is False:
-                return False
-            return None if above is None or below is None else True
-
-        return evaluate
-
-    def _not_between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
-        """``a NOT BETWEEN b AND c`` is ``a < b OR a > c`` (section 3.8.1.1), so another type gives false."""
-        less, more = self._relation("<"), self._relation(">")
-
-        def evaluate(message: SelectorMessage) -> bool | None:
-            value = operand(message)
-            if (cost := comparing_steps(value)) and not message.spend(cost):
-                return None
-            below, above = less(value, low(message)), more(value, high(message))
-            if below is True or above is True:
-                return True
-            return None if below is None or above is None else False
+            below, above = to_low(value, low(message)), to_high(value, high(message))
+            if below is negated or above is negated:
+                return negated
+            return None if below is None or above is None else not negated
 
         return evaluate
 
@@ -509,16 +491,13 @@ class _Compiler:
 
         JMS has IN for strings alone, and of a value that is like none of the choices neither IN nor NOT IN is true.
         """
-        texts = frozenset(
-            choice.value
-            for choice in choices
-            if isinstance(choice, _Constant) and isinstance(choice.value, str)
-        )
-        others = [
-            choice
-            for choice in choices
-            if not (isinstance(choice, _Constant) and isinstance(choice.value, str))
-        ]
+        texts: set[str] = set()
+        others: list[Evaluator] = []
+        for choice in choices:
+            if isinstance(choice, _Constant) and isinstance(choice.value, str):
+                texts.add(choice.value)
+            else:
+                others.append(choice)
         needs_like = self._syntax is Syntax.JMS
 
         def evaluate(message: SelectorMessage) -> bool | None:
@@ -565,54 +544,31 @@ def _static_kind(node: Node) -> str | None:
 
 
 # Logic
-def _conjunction(terms: list[Evaluator]) -> Evaluator:
+def _junction(terms: list[Evaluator], decides: bool) -> Evaluator:
     """
-    AND | T F U
-    ----+------      Table 3-4. A value that is no boolean counts as unknown, as in Qpid Broker-J and Artemis.
-     T  | T F U      Constant terms need no evaluation: true changes nothing, false decides.
-     F  | F F F
-     U  | U F U
+    AND | T F U   OR | T F U
+    ----+------   ---+------     Tables 3-4 and 3-5: one term that ``decides``, false for AND and true for OR, does so
+     T  | T F U   T  | T T T     for all. A value that is no boolean counts as unknown, as in Qpid Broker-J and Artemis.
+     F  | F F F   F  | T F U     Constant terms need no evaluation: one decides, or changes nothing.
+     U  | U F U   U  | T U U
     """
-    if any(isinstance(term, _Constant) and term.value is False for term in terms):
-        return _Constant(False)
-    terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is True)]
+    constants = [term.value for term in terms if isinstance(term, _Constant)]
+    if any(value is decides for value in constants):
+        return _Constant(decides)
+    otherwise = not decides
+    terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is otherwise)]
 
     def evaluate(message: SelectorMessage) -> bool | None:
-        result: bool | None = True
+        result: bool | None = otherwise
         for term in terms:
-            value = term(message)
-            if value is False:
-                return False
-            if value is not True:
+            value: object = term(message)
+            if value is decides:
+                return decides
+            if value is not otherwise:
                 result = None
         return result
 
-    return evaluate if terms else _Constant(True)
-
-
-def _disjunction(terms: list[Evaluator]) -> Evaluator:
-    """
-    OR | T F U
-    ---+------       Table 3-5.
-    T  | T T T
-    F  | T F U
-    U  | T U U
-    """
-    if any(isinstance(term, _Constant) and term.value is True for term in terms):
-        return _Constant(True)
-    terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is False)]
-
-    def evaluate(message: SelectorMessage) -> bool | None:
-        result: bool | None = False
-        for term in terms:
-            value = term(message)
-            if value is True:
-                return True
-            if value is not False:
-                result = None
-        return result
-
-    return evaluate if terms else _Constant(False)
+    return evaluate if terms else _Constant(otherwise)
 
 
 def _negation(operand: Evaluator) -> Evaluator:

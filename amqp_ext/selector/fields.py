@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
-from uuid import UUID
 
+from amqp_ext.message.fields import text_of
 from amqp_ext.message.sections import QUICK_BYTES, Header, Properties, TooMuchWork
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
@@ -159,12 +159,7 @@ def _id_text(message: SelectorMessage, value: Any) -> Any:
     """
     if isinstance(value, bytes):
         _spend(message, value)
-        return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    if isinstance(value, UUID):
-        return f"ID:AMQP_UUID:{value}"
-    if isinstance(value, int):
-        return f"ID:AMQP_ULONG:{value}"
-    return value
+    return None if value is None else text_of(value)
 
 
 def _user_text(message: SelectorMessage, value: Any) -> Any:

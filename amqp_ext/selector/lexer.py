@@ -227,9 +227,8 @@ class _Lexer:
         return Token(Kind.NAME, text[start:end], start, end)
 
     def _dot_joins(self, position: int) -> bool:
-        return self._text[position : position + 1] == "." and _starts_name(
-            self._text[position + 1 : position + 2]
-        )
+        dot, after = self._text[position : position + 1], self._text[position + 1 : position + 2]
+        return dot == "." and _starts_name(after)
 
     def _part_end(self, position: int) -> int:
         while _continues_name(self._text[position : position + 1]):
@@ -259,9 +258,8 @@ class _Lexer:
         character = self._text[start]
         if character == "!" and self._text.startswith("!=", start):
             raise SelectorError("expected <> for 'not equal', found !=", start)
-        shown = (
-            character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
-        )
+        is_shown = character.isprintable() and not character.isspace()
+        shown = character if is_shown else f"U+{ord(character):04X}"
         raise SelectorError(f"expected a name, a literal or an operator, found the character {shown}", start)
 
 
@@ -272,10 +270,8 @@ def _number_value(found: re.Match[str], start: int) -> int | float:
             approximate = float.fromhex(groups["hex_float"])
         elif "float" in groups:
             approximate = float(groups["float"])
-            if groups.get("suffix", "") in (
-                "f",
-                "F",
-            ):  # Java float: 0.1f equals a property set with (float) 0.1
+            # Java float: 0.1f equals a property set with (float) 0.1.
+            if groups.get("suffix", "") in ("f", "F"):
                 approximate = struct.unpack("<f", struct.pack("<f", approximate))[0]
         else:
             (form, digits) = groups.popitem()
@@ -297,12 +293,12 @@ def _exact_value(form: str, digits: str, start: int) -> int:
 
 
 def _starts_name(character: str) -> bool:
-    return (character.isascii() and (character.isalpha() or character in ("_", "$"))) or (
-        character > "\x7f" and category(character) in _START_CATEGORIES
-    )
+    if character.isascii():
+        return character.isalpha() or character in ("_", "$")
+    return category(character) in _START_CATEGORIES
 
 
 def _continues_name(character: str) -> bool:
-    return (character.isascii() and (character.isalnum() or character in ("_", "$"))) or (
-        character > "\x7f" and category(character) in _PART_CATEGORIES
-    )
+    if character.isascii():
+        return character.isalnum() or character in ("_", "$")
+    return category(character) in _PART_CATEGORIES

@@ -6,7 +6,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NoReturn
 
 from amqp_ext.selector.fields import Reference, resolve
@@ -15,153 +15,123 @@ from amqp_ext.selector.lexer import Kind, SelectorError, Syntax, Token, tokenize
 Value = str | int | float | bool | bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """``'red'``, ``5``, ``7.5``, ``TRUE``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """A part of a selector, and where its text begins and ends."""
 
-    value: Value
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Identifier:
+class Literal(_Node):
+    """``'red'``, ``5``, ``7.5``, ``TRUE``."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier(_Node):
     """A name, and the part of the message it reads."""
 
     name: str
     reference: Reference
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(_Node):
     """``- x`` or ``+ x``."""
 
     operator: str
     operand: Node
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(_Node):
     """``first (operator operand)…``, left to right: operators of one precedence, + and - or * / and %."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(_Node):
     """``left operator right``; the operator is one of = <> < <= > >=."""
 
     operator: str
     left: Node
     right: Node
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Between(_Node):
     """``operand [NOT] BETWEEN low AND high``."""
 
     operand: Node
     low: Node
     high: Node
     negated: bool
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class In(_Node):
     """``operand IN (choices)``; NOT IN is a Not around it."""
 
     operand: Node
     choices: tuple[Node, ...]
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Like(_Node):
     """``operand LIKE pattern [ESCAPE escape]``; NOT LIKE is a Not around it."""
 
     operand: Node
     pattern: str
     escape: str | None
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(_Node):
     """``identifier IS NULL``; IS NOT NULL is a Not around it."""
 
     operand: Identifier
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Node):
     """``NOT operand``."""
 
     operand: Node
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Node):
     """``terms[0] AND terms[1] …``: two or more."""
 
     terms: tuple[Node, ...]
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(_Node):
     """``terms[0] OR terms[1] …``: two or more."""
 
     terms: tuple[Node, ...]
-    start: int
-    end: int
 
 
 Node = Literal | Identifier | Sign | Arithmetic | Comparison | Between | In | Like | IsNull | Not | And | Or
 
 
-def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below this one, in the order they were written."""
-    match node:
-        case Literal() | Identifier():
-            return ()
-        case Sign(operand=operand) | Like(operand=operand) | IsNull(operand=operand) | Not(operand=operand):
-            return (operand,)
-        case Arithmetic(first=first, rest=rest):
-            return (first, *(operand for _, operand in rest))
-        case Comparison(left=left, right=right):
-            return (left, right)
-        case Between(operand=operand, low=low, high=high):
-            return (operand, low, high)
-        case In(operand=operand, choices=choices):
-            return (operand, *choices)
-        case And(terms=terms) | Or(terms=terms):
-            return terms
-
-
 def identifiers(node: Node) -> Iterator[Identifier]:
     """Every identifier at or below this node, in the order they were written."""
-    if isinstance(node, Identifier):
-        yield node
-    for child in children(node):
-        yield from identifiers(child)
+    waiting: list[object] = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Identifier):
+            yield part
+        elif isinstance(part, tuple):
+            waiting.extend(reversed(part))
+        elif isinstance(part, _Node):
+            waiting.extend(getattr(part, field.name) for field in reversed(fields(part)))
 
 
 # Parentheses, NOTs and signs around one value. A person writes three or four; each costs eight frames of
@@ -244,21 +214,21 @@ class _Parser:
         terms = [self._conjunction()]
         while self._accept(Kind.KEYWORD, "OR"):
             terms.append(self._conjunction())
-        return terms[0] if len(terms) == 1 else Or(tuple(terms), start, self._end)
+        return terms[0] if len(terms) == 1 else Or(tuple(terms), start=start, end=self._end)
 
     def _conjunction(self) -> Node:
         start = self._next.start
         terms = [self._negation()]
         while self._accept(Kind.KEYWORD, "AND"):
             terms.append(self._negation())
-        return terms[0] if len(terms) == 1 else And(tuple(terms), start, self._end)
+        return terms[0] if len(terms) == 1 else And(tuple(terms), start=start, end=self._end)
 
     def _negation(self) -> Node:
         if word := self._accept(Kind.KEYWORD, "NOT"):
             self._descend(word)
             operand = self._negation()
             self._ascend()
-            return Not(operand, word.start, self._end)
+            return Not(operand, start=word.start, end=self._end)
         return self._comparison()
 
     def _comparison(self) -> Node:
@@ -269,7 +239,7 @@ class _Parser:
             right = self._sum()
             if self._is(Kind.SIGN, *_COMPARISONS):
                 self._expected("AND or OR (comparisons do not chain)")
-            return Comparison("<>" if operator == "!=" else operator, left, right, start, self._end)
+            return Comparison("<>" if operator == "!=" else operator, left, right, start=start, end=self._end)
         if self._accept(Kind.KEYWORD, "IS"):
             return self._null_test(left, start)
         negated = self._accept(Kind.KEYWORD, "NOT") is not None
@@ -283,7 +253,7 @@ class _Parser:
             self._expected("BETWEEN, IN or LIKE")
         else:
             return left
-        return Not(node, start, self._end) if negated else node
+        return Not(node, start=start, end=self._end) if negated else node
 
     def _null_test(self, operand: Node, start: int) -> Node:
         if not isinstance(operand, Identifier):
@@ -292,13 +262,13 @@ class _Parser:
             )
         negated = self._accept(Kind.KEYWORD, "NOT")
         self._require(Kind.KEYWORD, "NULL", "NULL" if negated else "NULL or NOT NULL")
-        node = IsNull(operand, start, self._end)
-        return Not(node, start, self._end) if negated else node
+        node = IsNull(operand, start=start, end=self._end)
+        return Not(node, start=start, end=self._end) if negated else node
 
     def _between(self, operand: Node, negated: bool, start: int) -> Node:
         low = self._sum()
         self._require(Kind.KEYWORD, "AND", "AND and the upper bound of BETWEEN")
-        return Between(operand, low, self._sum(), negated, start, self._end)
+        return Between(operand, low, self._sum(), negated, start=start, end=self._end)
 
     def _membership(self, operand: Node, start: int) -> Node:
         self._require(Kind.SIGN, "(", "a list in parentheses")
@@ -306,12 +276,12 @@ class _Parser:
         while self._accept(Kind.SIGN, ","):
             choices.append(self._sum())
         self._require(Kind.SIGN, ")", "a comma or a closing parenthesis")
-        return In(operand, tuple(choices), start, self._end)
+        return In(operand, tuple(choices), start=start, end=self._end)
 
     def _likeness(self, operand: Node, start: int) -> Node:
         pattern = self._string("a pattern in quotes")
         escape = self._string("one character in quotes") if self._accept(Kind.KEYWORD, "ESCAPE") else None
-        return Like(operand, pattern, escape, start, self._end)
+        return Like(operand, pattern, escape, start=start, end=self._end)
 
     def _string(self, what: str) -> str:
         if self._next.kind is not Kind.STRING:
@@ -324,7 +294,7 @@ class _Parser:
         rest = []
         while operator := self._accept(Kind.SIGN, "+", "-"):
             rest.append((str(operator.value), self._product()))
-        return Arithmetic(first, tuple(rest), start, self._end) if rest else first
+        return Arithmetic(first, tuple(rest), start=start, end=self._end) if rest else first
 
     def _product(self) -> Node:
         start = self._next.start
@@ -332,14 +302,14 @@ class _Parser:
         rest = []
         while operator := self._accept(Kind.SIGN, "*", "/", "%"):
             rest.append((str(operator.value), self._signed()))
-        return Arithmetic(first, tuple(rest), start, self._end) if rest else first
+        return Arithmetic(first, tuple(rest), start=start, end=self._end) if rest else first
 
     def _signed(self) -> Node:
         if sign := self._accept(Kind.SIGN, "+", "-"):
             self._descend(sign)
             operand = self._signed()
             self._ascend()
-            return Sign(str(sign.value), operand, sign.start, self._end)
+            return Sign(str(sign.value), operand, start=sign.start, end=self._end)
         return self._primary()
 
     def _primary(self) -> Node:
@@ -350,11 +320,11 @@ class _Parser:
             self._require(Kind.SIGN, ")", "a closing parenthesis")
             return node
         if word := self._accept(Kind.KEYWORD, "TRUE", "FALSE"):
-            return Literal(word.value == "TRUE", word.start, word.end)
+            return Literal(word.value == "TRUE", start=word.start, end=word.end)
         token = self._next
         if token.kind in (Kind.STRING, Kind.NUMBER, Kind.BINARY):
             self._take()
-            return Literal(token.value, token.start, token.end)
+            return Literal(token.value, start=token.start, end=token.end)
         if token.kind in (Kind.NAME, Kind.QUOTED_NAME):
             self._take()
             return self._identifier(token)
@@ -367,9 +337,8 @@ class _Parser:
                 f"expected a value, found a call of {name}: selectors have no functions", token.start
             )
         if token.kind is Kind.QUOTED_NAME and self._syntax is Syntax.SQL:
-            reference = Reference(
-                "application_properties", name
-            )  # [p.to] is a property with a dot in its name
+            # [p.to] is a property with a dot in its name.
+            reference = Reference("application_properties", name)
         else:
             reference = resolve(name, self._syntax, token.start)
-        return Identifier(name, reference, token.start, token.end)
+        return Identifier(name, reference, start=token.start, end=token.end)

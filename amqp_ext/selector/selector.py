@@ -200,5 +200,5 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     if not rest:
         return equation.value, None
     first, last = rest[0].node, rest[-1].node
-    node = first if first is last else And(tuple(term.node for term in rest), first.start, last.end)
+    node = first if first is last else And(tuple(term.node for term in rest), start=first.start, end=last.end)
     return equation.value, selector_of(" AND ".join(term.text for term in rest), node, Syntax.JMS)

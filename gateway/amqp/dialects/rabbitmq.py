@@ -63,7 +63,7 @@ def rabbitmq_dialect() -> Dialect:
         open_properties=forms.OPEN_PROPERTIES,
         offered_capabilities=forms.OFFERED_CAPABILITIES,
         default_vhost=forms.DEFAULT_VHOST,
-        nodes={MANAGEMENT: ServedNode(ManagementNode(forms.NODE_NAME), Management().perform)},
+        nodes={MANAGEMENT: ServedNode(ManagementNode(), Management().perform)},
         topic_of_address=topic_of_address,
         address_of_queue=address_of_queue,
         consumer_priority=forms.CONSUMER_PRIORITY,

@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 from cproton_ffi import ffi, lib
 from proton import Collector, Event, Link, Transport
 
-from amqp_ext.frames.flow import FLOW, StateRequest, fields_of, frames_of, with_link_state
+from amqp_ext.frames.flow import StateRequest, fields_of, frames_of, with_link_state
+from amqp_ext.frames.performatives import FLOW
 from amqp_ext.frames.walk import Finding, FrameWalk, Piece
 from gateway.amqp.engine.link_table import LinkTable, Sending
 from gateway.amqp.engine.loops import LOOPS, Loops, pull

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from proton import Link, Session
 
-from amqp_ext.frames.flow import ATTACH, fields_of, frames_of, with_handle_max
+from amqp_ext.frames.flow import fields_of, frames_of, with_handle_max
+from amqp_ext.frames.performatives import ATTACH
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import BadLink, BadSession, FrameWalk
 from gateway.amqp.connection_log import ConnectionLog

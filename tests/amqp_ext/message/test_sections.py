@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, UByte, UInt, ULong, decode, encode
-from amqp_ext.message import sections
 from amqp_ext.message.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -512,4 +511,3 @@ def test_malformed_message_is_a_value_error() -> None:
     """Callers may catch ValueError, CodecError or MalformedMessage: each is the next one's base."""
     assert issubclass(MalformedMessage, CodecError)
     assert issubclass(CodecError, ValueError)
-    assert set(sections.__all__) <= set(dir(sections))

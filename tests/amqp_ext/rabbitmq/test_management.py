@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from amqp_ext import codec
 from amqp_ext.codec import Array, CodecError, Described, Int, UInt, ULong
 from amqp_ext.message import sections
-from amqp_ext.rabbitmq.forms import NODE_NAME, ExchangeError, ExchangeKind, subscriptions_of, topic_of
+from amqp_ext.rabbitmq.forms import ExchangeError, ExchangeKind, subscriptions_of, topic_of
 from amqp_ext.rabbitmq.management import (
     ArgumentError,
     Bind,
@@ -40,7 +40,7 @@ from amqp_ext.topics import TopicPattern, check_topic
 
 # --- ``/management`` ------------------------------------------------------------------------------------------------
 
-NODE = ManagementNode(NODE_NAME)
+NODE = ManagementNode()
 ID = UUID(int=5)
 BINDING = Binding("orders", "q", "eu.#")
 STATE = QueueState("q", "default", QueueArguments(is_stream=True), 7, 2)
