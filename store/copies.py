@@ -19,12 +19,13 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from gateway.core.model import CONTENT
 from store.checksum import HEAD, HEAD_MODULUS
@@ -39,59 +40,29 @@ StoredMessage: TypeAlias = tuple[int, int, str, int, int, int | None, bytes, int
 MESSAGE: Final = ("id", "time", "topic", "bare", "route", "held", "content", "checksum")
 """What a ``StoredMessage`` has."""
 
-IndexEntry: TypeAlias = tuple[int, int, str, int]
-"""segment, number of the indexed span, value, message."""
-
-ENTRY: Final = ("segment", "number", "value", "message")
-"""What an ``IndexEntry`` has."""
+ENTRY: Final = "segment, number, value, message"
+"""What an entry of the index of properties has: ``number`` is that of its indexed span."""
 
 IN_SEGMENT: Final = (1 << SEGMENT_BITS) - 1
 """The bits of an id that say where in its segment it is."""
 
 
-class Table(NamedTuple):
-    """A small table; ``key`` orders its rows."""
-
-    name: str
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    texts: frozenset[str]
-    """Columns that hold a text of somebody's, in which every character may be."""
-    arrays: frozenset[str]
-    """Columns that hold a tuple of numbers, whatever an engine makes of it."""
-
-
-def _table(name: str, columns: str, *, key: str, texts: str = "", arrays: str = "") -> Table:
-    return Table(
-        name,
-        tuple(columns.split()),
-        tuple(key.split()),
-        frozenset(texts.split()),
-        frozenset(arrays.split()),
-    )
-
-
-SMALL: Final = (
-    _table("route", "number priority endpoints", key="number", arrays="endpoints"),
-    _table(
-        "endpoint",
-        "number cursor name kind settings replay",
-        key="number",
-        texts="name",
-    ),
-    _table("subscription", "endpoint pattern", key="endpoint pattern", texts="pattern"),
-    _table("cursor", "number part floor counted_id messages size_bytes", key="number part"),
-    _table("cursor_range", "number part first last", key="number part first"),
-    _table("attempt", "cursor message count", key="cursor message"),
-    _table("reference", "cursor message", key="cursor message"),
-    _table("delayed", "cursor due message size_bytes", key="cursor due message"),
-    _table("garbage", "cursor endpoint up_to", key="cursor"),
-    _table("point", "name position time made", key="name", texts="name"),
-    _table("replay_record", "number name state record", key="number", texts="name"),
-    _table("retention", "rule below whole_time", key="rule", texts="rule"),
-    _table("indexed", "number property first_id end_id", key="number", texts="property"),
-)
-
+SMALL: Final[Mapping[str, str]] = {
+    "route": "number, priority, endpoints",
+    "endpoint": "number, cursor, name, kind, settings, replay",
+    "subscription": "endpoint, pattern",
+    "cursor": "number, part, floor, counted_id, messages, size_bytes",
+    "cursor_range": "number, part, first, last",
+    "attempt": "cursor, message, count",
+    "reference": "cursor, message",
+    "delayed": "cursor, due, message, size_bytes",
+    "garbage": "cursor, endpoint, up_to",
+    "point": "name, position, time, made",
+    "replay_record": "number, name, state, record",
+    "retention": "rule, below, whole_time",
+    "indexed": "number, property, first_id, end_id",
+}
+"""The columns of small tables, their keys first."""
 
 CHECKSUM: Final = f"(checksum - (checksum & {HEAD}) + (checksum & {HEAD}) % {HEAD_MODULUS})"
 """SQL for a checksum as every writer would have it: there are two ways to write some of them (``store.checksum``)."""
@@ -107,86 +78,150 @@ class Digest(NamedTuple):
     """Of the counts of endpoints that alone hold a message, each and one; or of what an entry has beside."""
 
 
-class CopiedMessages(Protocol):
-    """Messages, by ids from ``first`` on, below ``stop``."""
+class StoreTables(ABC):
+    """
+    An opened store that no gateway uses meanwhile; a target is made if there is none.
 
-    def digest(self, first: int, stop: int) -> Digest: ...
+    Messages and index entries are many: they are compared and copied by spans of ids, and by segments. All other tables
+    are small beside them, and are copied whole at the end.
+    """
 
-    def last_below(self, stop: int) -> int:
-        """The highest id of a message below one; 0 where there is none."""
+    failures: ClassVar[tuple[type[Exception], ...]]
+    """What its engine raises when it cannot read or write."""
 
-    def next_from(self, first: int) -> int | None:
-        """The lowest id of a message from one on."""
-
-    def rows(self, first: int, stop: int) -> Iterator[StoredMessage]:
+    def __init__(self, place: str, short: ShortTables) -> None:
         """
-        In the order of their ids, each as it was written.
+        Args:
+            place: Where it is, for a person, without what is secret; the same at every run.
+        """
+        self.place = place
+        self._short = short
+
+    # --- what an engine does of it ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def log(self) -> LogRow | None:
+        """With what was published since its row was written; None in a store that was just made."""
+
+    @abstractmethod
+    def _write_log(self, log: LogRow) -> None:
+        """In the caller's transaction."""
+
+    @abstractmethod
+    def _writing(self, *, is_durable: bool) -> AbstractContextManager[object]:
+        """A transaction; ``is_durable``: it survives a power cut, and with it all that came before."""
+
+    @abstractmethod
+    def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:
+        """
+        Those with ids from ``first`` on, below ``stop``, in the order of their ids, each as it was written.
 
         Raises:
             DamagedMessage: One is not.
         """
 
-    def add(self, rows: Sequence[StoredMessage]) -> None:
+    @abstractmethod
+    def add_messages(self, rows: Sequence[StoredMessage]) -> None:
         """Messages with rising ids that are not there, in one transaction."""
 
-    def remove(self, first: int, stop: int) -> None:
-        """All of a span."""
-
-
-class CopiedEntries(Protocol):
-    """Entries of the index, by segments."""
-
-    def segments(self) -> list[int]:
-        """Those that have any, rising."""
-
-    def digest(self, segment: int) -> Digest: ...
-
-    def rows(self, segment: int) -> Iterator[IndexEntry]: ...
-
-    def replace(self, segment: int, entries: Iterable[IndexEntry]) -> None:
-        """Have these in a segment, and no others."""
-
-
-class StoreTables(Protocol):
-    """
-    An opened store that no gateway uses meanwhile; a target is made if there is none.
-
-    Messages and index entries are many: they are compared and copied by spans of ids. All other tables are small beside
-    them, and are copied whole at the end.
-    """
-
-    @property
-    def failures(self) -> tuple[type[Exception], ...]:
-        """What its engine raises when it cannot read or write."""
-
-    @property
-    def place(self) -> str:
-        """Where it is, for a person, without what is secret; the same at every run."""
-
-    @property
-    def messages(self) -> CopiedMessages: ...
-
-    @property
-    def entries(self) -> CopiedEntries: ...
-
-    def mark(self) -> CopyMark | None: ...
-
-    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
-        """Durably, and together with the log's row if one is given."""
-
-    def log(self) -> LogRow | None:
-        """With what was published since its row was written; None in a store that was just made."""
-
-    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        """In the order of its key."""
-
-    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
-        """Have these rows in the small tables, and no others: all of it or nothing."""
-
+    @abstractmethod
     def check(self) -> list[str]:
         """What of the promises of ``rewind store check`` it breaks."""
 
+    @abstractmethod
     def close(self) -> None: ...
+
+    # --- small tables -------------------------------------------------------------------------------------------------
+
+    def mark(self) -> CopyMark | None:
+        return read_mark(self._short)
+
+    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
+        """Durably, and together with the log's row if one is given."""
+        with self._writing(is_durable=True):
+            if log is not None:
+                self._write_log(log)
+            write_mark(self._short, mark)
+
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """In the order of its key."""
+        columns = SMALL[table]
+        rows = self._short.each(f"select {columns} from {table} order by {columns}")
+        if table != "route":
+            return rows
+        return ((number, priority, self._short.numbers(endpoints)) for number, priority, endpoints in rows)
+
+    def replace(self, log: LogRow, tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> None:
+        """Have these rows in the small tables, and no others: all of it or nothing."""
+        with self._writing(is_durable=True):
+            self._write_log(log)
+            for table, rows in tables.items():
+                self._short.ask(f"delete from {table}")
+                self._short.add(table, SMALL[table], rows)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def digest(self, first: int, stop: int) -> Digest:
+        """Of messages with ids from ``first`` on, below ``stop``."""
+        return self._digest(
+            f"select count(*), coalesce(sum({CHECKSUM}), 0), coalesce(sum(held + 1), 0) "
+            f"from {self._short.messages} where id >= ? and id < ?",
+            first,
+            stop,
+        )
+
+    def _digest(self, sql: str, *values: int) -> Digest:
+        (found,) = self._short.ask(sql, *values)
+        return Digest(*map(int, found))
+
+    def last_below(self, stop: int) -> int:
+        """The highest id of a message below one; 0 where there is none."""
+        return self._id("id < ? order by id desc", stop) or 0
+
+    def next_from(self, first: int) -> int | None:
+        """The lowest id of a message from one on."""
+        return self._id("id >= ? order by id", first)
+
+    def _id(self, which: str, bound: int) -> int | None:
+        rows = self._short.ask(f"select id from {self._short.messages} where {which} limit 1", bound)
+        return rows[0][0] if rows else None
+
+    def remove(self, first: int, stop: int) -> None:
+        """All messages of a span."""
+        with self._writing(is_durable=False):
+            for table in self._short.message_tables:
+                self._short.ask(f"delete from {table} where id >= ? and id < ?", first, stop)
+
+    # --- entries of the index -----------------------------------------------------------------------------------------
+
+    def segments(self) -> list[int]:
+        """Those of which the index has any, rising."""
+        # Each is found behind the one before: there are many entries, and few segments.
+        rows = self._short.ask(
+            "with recursive found (segment) as (select min(segment) from property_value union all "
+            "select (select min(segment) from property_value where segment > found.segment) from found "
+            "where found.segment is not null) select segment from found where segment is not null"
+        )
+        return [segment for (segment,) in rows]
+
+    def entries_digest(self, segment: int) -> Digest:
+        return self._digest(
+            "select count(*), coalesce(sum(message & ?), 0), "
+            f"coalesce(sum(number + {self._short.value_bytes}), 0) from property_value where segment = ?",
+            IN_SEGMENT,
+            segment,
+        )
+
+    def entries(self, segment: int) -> Iterator[tuple[Any, ...]]:
+        return self._short.each(
+            f"select {ENTRY} from property_value where segment = ? order by {ENTRY}", segment
+        )
+
+    def replace_entries(self, segment: int, entries: Iterable[tuple[Any, ...]]) -> None:
+        """Have these in a segment, and no others."""
+        with self._writing(is_durable=False):
+            self._short.ask("delete from property_value where segment = ?", segment)
+            self._short.add("property_value", ENTRY, entries)
 
 
 SKIP_IDS: Final = 1_000_000
@@ -222,17 +257,23 @@ class LogRow(NamedTuple):
         since = max(now_ms - self.last_time, 0)
         return min(max(MARGIN * ids * since // took, LEAST_SKIPPED), MOST_SKIPPED)
 
-    def renewed(self, *, above: int = 0, skip_ids: int) -> LogRow:
+    def renewed(self, now_ms: int, *, above: int = 0, skip_ids: int | None = None) -> LogRow:
         """
         Of another log with the same messages, which no archive has anything of.
 
         Args:
             above: An id that is known to have been given out, where one is.
-            skip_ids: How many ids to leave out behind the highest one known.
+            skip_ids: How many ids to leave out behind the highest one known; None: as many as may have been given out.
         """
+        skipped = self.ids_since(now_ms) if skip_ids is None else skip_ids
         return self._replace(
-            generation=secrets.randbits(63), last_id=max(self.last_id, above) + skip_ids, archived_id=0
+            generation=secrets.randbits(63), last_id=max(self.last_id, above) + skipped, archived_id=0
         )
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 MARK_TABLE: Final = "copy_mark"
@@ -253,6 +294,22 @@ class CopyMark(NamedTuple):
     state: MarkState
     other: str
     """Where the other one is: what this is a copy of, or where its copy is."""
+
+
+STORIES: Final[Mapping[MarkState, str]] = {
+    MarkState.UNFINISHED: "it is an unfinished copy of {}",
+    MarkState.MOVED: "it was copied to {}, which goes on with its ids",
+}
+"""Why what has such a mark is no store; where the other one is."""
+
+
+def refuse(mark: CopyMark | None, state: MarkState, operation: str, place: object, hint: str) -> None:
+    """
+    Raises:
+        StoreError: What is to be used has a mark of this state.
+    """
+    if mark is not None and mark.state is state:
+        raise StoreError(operation, place, STORIES[state].format(mark.other), hint)
 
 
 def read_mark(tables: ShortTables) -> CopyMark | None:
@@ -281,21 +338,10 @@ def check_whole(place: object, mark: CopyMark | None) -> None:
     Raises:
         StoreError: It is an unfinished copy, or goes on elsewhere.
     """
-    if mark is None or mark.state is MarkState.BACKUP:
-        return
-    if mark.state is MarkState.UNFINISHED:
-        raise StoreError(
-            "cannot open",
-            place,
-            f"it is an unfinished copy of {mark.other}",
-            "Run the same `rewind store copy` again: it goes on where it ended",
-        )
-    raise StoreError(
-        "cannot open",
-        place,
-        f"it was copied to {mark.other}, which goes on with its ids",
-        "Use that one. To go on here all the same, as another log, say `rewind store renew`",
-    )
+    again = "Run the same `rewind store copy` again: it goes on where it ended"
+    refuse(mark, MarkState.UNFINISHED, "cannot open", place, again)
+    that_one = "Use that one. To go on here all the same, as another log, say `rewind store renew`"
+    refuse(mark, MarkState.MOVED, "cannot open", place, that_one)
 
 
 def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
@@ -313,14 +359,10 @@ def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
     """
     try:
         mark, before = tables.mark(), tables.log()
-        if mark is not None and mark.state is MarkState.UNFINISHED:
-            raise StoreError(
-                "cannot renew", tables.place, f"it is an unfinished copy of {mark.other}", "Finish that one"
-            )
+        refuse(mark, MarkState.UNFINISHED, "cannot renew", tables.place, "Finish that one")
         if before is None:
             raise StoreError("cannot renew", tables.place, "it is no store of a gateway", "Name one")
-        skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
-        log = before.renewed(skip_ids=skipped)
+        log = before.renewed(now_ms(), skip_ids=skip_ids)
         tables.write_mark(None, log)
     except tables.failures as error:
         raise StoreError("cannot renew", tables.place, error, "Run it again when it is well") from error
@@ -423,12 +465,12 @@ class Copying:
         self._step("marked")
         self._copy_messages()
         self._copy_entries()
-        target.replace(log, [(table, source.rows(table)) for table in SMALL])
+        target.replace(log, {table: source.rows(table) for table in SMALL})
         self._step("tables")
         count = self._compare()
         self._step("compared")
         if self._as_new_log:
-            log = log.renewed(skip_ids=log.ids_since(time.time_ns() // 1_000_000))
+            log = log.renewed(now_ms())
             target.write_mark(None, log)
         else:
             source.write_mark(CopyMark(MarkState.MOVED, target.place))
@@ -441,34 +483,17 @@ class Copying:
         """Whether a run before has done all of it; how both stores are marked is looked at."""
         source, target = self._source, self._target
         ours, theirs, there = source.mark(), target.mark(), target.log()
-        if ours is not None and ours.state is MarkState.UNFINISHED:
-            raise StoreError(
-                "cannot copy",
-                source.place,
-                f"it is an unfinished copy of {ours.other}",
-                "Finish that one first",
-            )
+        refuse(ours, MarkState.UNFINISHED, "cannot copy", source.place, "Finish that one first")
         if ours is not None and ours.state is MarkState.MOVED:
             if ours.other != target.place:
-                raise StoreError(
-                    "cannot copy",
-                    source.place,
-                    f"it was copied to {ours.other}, which goes on with its ids",
-                    "Copy that one",
-                )
+                refuse(ours, MarkState.MOVED, "cannot copy", source.place, "Copy that one")
             if theirs is None and there is not None and there.generation == log.generation:
                 return True
         if ours is not None and ours.state is MarkState.BACKUP:
             self._as_new_log = True  # the log it was taken of went on
         if theirs == CopyMark(MarkState.UNFINISHED, source.place):
             return False
-        if theirs is not None and theirs.state is MarkState.UNFINISHED:
-            raise StoreError(
-                "cannot copy to",
-                target.place,
-                f"it is an unfinished copy of {theirs.other}",
-                "Name another place",
-            )
+        refuse(theirs, MarkState.UNFINISHED, "cannot copy to", target.place, "Name another place")
         if there is not None:
             raise StoreError("cannot copy to", target.place, "there is a store already", "Name another place")
         return False
@@ -486,8 +511,8 @@ class Copying:
         while True:
             found = [
                 first
-                for messages in (self._source.messages, self._target.messages)
-                if (first := messages.next_from(position)) is not None
+                for tables in (self._source, self._target)
+                if (first := tables.next_from(position)) is not None
             ]
             if not found:
                 return
@@ -496,7 +521,7 @@ class Copying:
             position = first + SPAN_IDS
 
     def _copy_span(self, first: int, stop: int) -> None:
-        source, target = self._source.messages, self._target.messages
+        source, target = self._source, self._target
         there = target.digest(first, stop)
         if there.rows:
             if there == source.digest(first, stop):
@@ -506,8 +531,8 @@ class Copying:
                 first = behind  # it was ended here
             else:
                 target.remove(first, stop)
-        for rows in self._pieces(source, first, stop):
-            target.add(rows)
+        for rows in self._pieces(first, stop):
+            target.add_messages(rows)
             size = sum(len(row[CONTENT]) for row in rows)
             copied = self._copied
             self._copied = copied._replace(
@@ -516,12 +541,12 @@ class Copying:
             self._step("messages")
             self._told(rows[-1][0] + 1)
 
-    def _pieces(self, messages: CopiedMessages, first: int, stop: int) -> Iterator[list[StoredMessage]]:
+    def _pieces(self, first: int, stop: int) -> Iterator[list[StoredMessage]]:
         """The rows of a span, as many at once as a transaction should have."""
         piece: list[StoredMessage] = []
         size = 0
         try:
-            for row in messages.rows(first, stop):
+            for row in self._source.messages(first, stop):
                 piece.append(row)
                 size += len(row[CONTENT])
                 if size >= COMMIT_BYTES:
@@ -537,10 +562,10 @@ class Copying:
         self._progress(self._copied)
 
     def _copy_entries(self) -> None:
-        source, target = self._source.entries, self._target.entries
+        source, target = self._source, self._target
         for segment in sorted({*source.segments(), *target.segments()}):
-            if source.digest(segment) != target.digest(segment):
-                target.replace(segment, source.rows(segment))
+            if source.entries_digest(segment) != target.entries_digest(segment):
+                target.replace_entries(segment, source.entries(segment))
                 self._step("entries")
 
     # --- comparing --------------------------------------------------------------------------------------------
@@ -549,12 +574,12 @@ class Copying:
         """How many messages there are in both, where all is the same and sound."""
         source, target = self._source, self._target
         count = self._compare_messages()
-        for segment in {*source.entries.segments(), *target.entries.segments()}:
-            if source.entries.digest(segment) != target.entries.digest(segment):
+        for segment in {*source.segments(), *target.segments()}:
+            if source.entries_digest(segment) != target.entries_digest(segment):
                 raise self._differs(f"segment {segment} of the index")
         for table in SMALL:
             if any(mine != other for mine, other in zip_longest(source.rows(table), target.rows(table))):
-                raise self._differs(f"table {table.name}")
+                raise self._differs(f"table {table}")
         if source.log() != target.log():
             raise self._differs("the log's row")
         problems = target.check()
@@ -565,8 +590,8 @@ class Copying:
     def _compare_messages(self) -> int:
         count = 0
         for first in self._spans():
-            here = self._source.messages.digest(first, first + SPAN_IDS)
-            if here != self._target.messages.digest(first, first + SPAN_IDS):
+            here = self._source.digest(first, first + SPAN_IDS)
+            if here != self._target.digest(first, first + SPAN_IDS):
                 raise self._differs(f"messages from {first} on")
             count += here.rows
         return count

@@ -340,7 +340,8 @@ class DroppedCursor:
         """Let go of what is held for a part above ``floor``, up to ``last``."""
         routes = self._routes.get(part)
         if routes is None:
-            found = tables.ask(tables.routes_of, self.endpoint, part, part)
+            of_part = "" if part == WHOLE else f" and priority = {part}"
+            found = tables.ask(f"select number from route where {tables.leads_to}{of_part}", self.endpoint)
             routes = self._routes[part] = ", ".join(str(number) for (number,) in found)
         if routes and last > floor:
             tables.let_go(

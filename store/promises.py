@@ -7,10 +7,12 @@ describes; where an engine has them otherwise, or speaks another SQL, its ``Dial
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from store.checksum import NOT_AS_WRITTEN
 from store.property_index import SEGMENT_BITS
+from store.schema import unknown_migrations
 
 MOST_EXAMPLES: Final = 5
 """Rows named for each broken promise; the rest is counted."""
@@ -49,12 +51,26 @@ class Promise(NamedTuple):
 
     def told(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         """What to say of the rows that break it."""
-        return [self.broken.format(*row) for row in rows[:MOST_EXAMPLES]] + more(len(rows))
+        told = [self.broken.format(*row) for row in rows[:MOST_EXAMPLES]]
+        return [*told, f"… and {len(rows) - MOST_EXAMPLES} more like that"] if rows[MOST_EXAMPLES:] else told
 
 
-def more(count: int) -> list[str]:
-    """What is said of so many rows beside the examples."""
-    return [f"… and {count - MOST_EXAMPLES} more like that"] if count > MOST_EXAMPLES else []
+DAMAGED: Final = Promise(f"message {{}} {NOT_AS_WRITTEN}", "")
+"""What to say of (id) of messages that are not what was written; SQL does not find them."""
+
+
+def version_problem(applied: Collection[str], known: Collection[str], lacking: str) -> list[str]:
+    """
+    What is wrong with the migrations that a store has seen, where something is.
+
+    Args:
+        lacking: What is to be said where it has not seen all.
+    """
+    unknown = unknown_migrations(applied, known)
+    if unknown:
+        return [f"it knows {', '.join(unknown)}: it was written by a later version"]
+    missing = [name for name in known if name not in applied]
+    return [f"it lacks {', '.join(missing)}: {lacking}"] if missing else []
 
 
 def promises(dialect: Dialect) -> list[Promise]:

@@ -70,14 +70,13 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
         for row in ask("select number, cursor, name, kind, settings, replay from endpoint order by number")
     }
     by_cursor = {found.definition.cursor: found for found in endpoints.values()}
-    newcomers = ask(tables.newcomers.format(first=log.first_id, counted=log.counted_id))
-    _count_what_came_after(newcomers, routes, endpoints, cursors)
+    _count_what_came_after(tables.newcomers(log.counted_id), routes, endpoints, cursors)
     for number, found in by_cursor.items():
         found.parts = {part: saved.cursor for part, saved in cursors.pop(number, {}).items()}
     garbage = dropped_cursors(tables)
     for dropped in garbage:
         cursors.pop(dropped.cursor, None)
-    _add_references(ask(tables.referred.format(first=log.first_id)), by_cursor)
+    _add_references(tables.referred(), by_cursor)
     for cursor, *delays in ask(
         "select cursor, count(*), sum(size_bytes), min(due) from delayed group by cursor"
     ):

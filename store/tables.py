@@ -8,7 +8,7 @@ Statements are in the SQL that all engines speak. What they do not have in commo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from gateway.core.model import RouteDefinition
@@ -33,9 +33,12 @@ class ShortTables(ABC):
 
     last_id: ClassVar[str]
     """SELECT of ``last_id``, the highest id ever given out."""
-    routes_of: ClassVar[str]
-    """SELECT of the numbers of routes that have an endpoint, and whose priority is a part of a cursor, or any (-1):
-    endpoint, part, part."""
+    messages: ClassVar[str]
+    """What there is for a reader, as one table ``message`` for a FROM."""
+    message_tables: ClassVar[tuple[str, ...]]
+    """The tables in which that is."""
+    leads_to: ClassVar[str]
+    """Condition for a route that has an endpoint (``?``)."""
     held_table: ClassVar[str]
     """The table of messages that the log does not hold."""
     held_ids: ClassVar[str]
@@ -46,11 +49,8 @@ class ShortTables(ABC):
     """Routes that one look at them is at: an index lookup each, in each partition where there are some."""
     newest_of_routes: ClassVar[str]
     """SELECT of (number, priority, endpoints, id of the newest message or null); the log begins at ``{first}``."""
-    newcomers: ClassVar[str]
-    """SELECT of (id, route, bytes of content) of routed messages above ``{counted}``, by id."""
-    referred: ClassVar[str]
-    """SELECT of (cursor, message, bytes of content, where the bare message begins, what is before that, failed
-    deliveries) of references whose messages are there, by cursor and message."""
+    value_bytes: ClassVar[str]
+    """How many bytes the ``value`` of an entry of the property index has."""
 
     @abstractmethod
     def ask(self, sql: str, *values: Any) -> list[Any]:
@@ -62,16 +62,20 @@ class ShortTables(ABC):
         """
 
     @abstractmethod
+    def each(self, sql: str, *values: Any) -> Iterator[Any]:
+        """The rows of a query, which may be many, one after the other."""
+
+    @abstractmethod
+    def add(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Put rows into a table, which may be many; values are kept as ``ask`` keeps them."""
+
+    @abstractmethod
     def numbers(self, stored: Any) -> tuple[int, ...]:
         """A tuple of numbers, as it was found in a row."""
 
     @abstractmethod
     def has(self, table: str) -> bool:
         """Whether there is such a table."""
-
-    @abstractmethod
-    def queued(self, endpoint: int) -> Iterable[QueuedMessage]:
-        """What is there of what was put on an endpoint, whether it is done with it or not, by id."""
 
     @abstractmethod
     def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
@@ -86,6 +90,35 @@ class ShortTables(ABC):
         One endpoint less needs the held messages for which a condition holds, now and after that: those that nobody
         needs any more go.
         """
+
+    def queued(self, endpoint: int) -> Iterator[QueuedMessage]:
+        """What is there of what was put on an endpoint, whether it is done with it or not, by id."""
+        rows = self.each(
+            "select message.id, route.number, route.priority, length(content), bare, substr(content, 1, bare) "
+            f"from (select number, priority from route where {self.leads_to}) as route join {self.messages} "
+            "on message.route = route.number and message.route <> 0 order by message.id",
+            endpoint,
+        )
+        return (QueuedMessage(*row) for row in rows)
+
+    def newcomers(self, counted_id: int) -> list[tuple[int, int, int]]:
+        """(id, route, bytes of content) of routed messages above an id, by id; no content is read."""
+        # The routes' index is of no use for it.
+        return self.ask(
+            f"select id, route, length(content) from {self.messages} "
+            f"where id > {counted_id} and +route <> 0 order by id"
+        )
+
+    def referred(self) -> list[tuple[int, int, int, int, bytes, int]]:
+        """
+        (cursor, message, bytes of content, where the bare message begins, what is before that, failed deliveries) of
+        references whose messages are there, by cursor and message.
+        """
+        return self.ask(
+            "select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0) "
+            f"from reference join {self.messages} on id = reference.message left join attempt "
+            "on attempt.cursor = reference.cursor and attempt.message = reference.message order by 1, 2"
+        )
 
     def routes(self) -> list[RouteDefinition]:
         """All there are."""

@@ -12,14 +12,14 @@ from typing import Any, Final
 import psycopg
 
 from gateway.core.model import ID
-from store.checksum import NOT_AS_WRITTEN
 from store.cursors import header_priority
 from store.errors import StoreError
 from store.postgresql import packed, schema
+from store.postgresql.cursors import MESSAGES
 from store.postgresql.database import Database, ReadConnection, schema_name
 from store.postgresql.packed import Packed, number
 from store.postgresql.schema import applied_migrations
-from store.promises import MOST_EXAMPLES, WRONG_PRIORITY, Dialect, Promise, more, promises
+from store.promises import DAMAGED, WRONG_PRIORITY, Dialect, Promise, promises, version_problem
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1 << 24
@@ -33,12 +33,6 @@ SETTINGS: Final = "; ".join(
         "set local idle_in_transaction_session_timeout = 0",
     )
 )
-
-MESSAGES: Final = (
-    f"select {packed.LOGGED} from message where id >= (select first_id from log) "
-    f"union all select {packed.HELD} from held_message"
-)
-"""What there is for a reader."""
 
 DIALECT: Final = Dialect(
     tables=f"message as not materialized ({MESSAGES})",
@@ -107,19 +101,14 @@ def _check(reading: ReadConnection, place: str) -> list[str]:
     applied = applied_migrations(connection)
     if not applied:
         return [f"there is no Message VPN in {place}"]
-    unknown = schema.unknown_migrations(applied)
-    if unknown:
-        return [f"it knows {', '.join(unknown)}: it was written by a later version"]
-    missing = [name for name in schema.MIGRATIONS if name not in applied]
-    if missing:
-        return [f"it lacks {', '.join(missing)}: a gateway has to open it once"]
+    found = version_problem(applied, schema.MIGRATIONS, "a gateway has to open it once")
+    if found:
+        return found
     one_log, *others = PROMISES
     found = one_log.told(connection.execute(one_log.query.encode()).fetchall())
     if found:  # what there is for a reader goes by it
         return found
-    damaged = list(_damaged(reading))
-    found = [f"message {message_id} {NOT_AS_WRITTEN}" for message_id in damaged[:MOST_EXAMPLES]]
-    found += more(len(damaged))
+    found = DAMAGED.told([(message_id,) for message_id in _damaged(reading)])
     for promise in others:
         found += promise.told(connection.execute(promise.query.encode()).fetchall())
     wrong = list(_wrong_priorities(connection))

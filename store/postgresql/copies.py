@@ -5,7 +5,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, Final
@@ -15,25 +15,12 @@ from psycopg import sql
 
 from gateway.core.model import CONTENT, HELD, ID, Row
 from store.checksum import is_sound
-from store.copies import (
-    CHECKSUM,
-    ENTRY,
-    IN_SEGMENT,
-    MESSAGE,
-    CopyMark,
-    Digest,
-    IndexEntry,
-    LogRow,
-    StoredMessage,
-    Table,
-    read_mark,
-    write_mark,
-)
+from store.copies import MESSAGE, LogRow, StoredMessage, StoreTables
 from store.errors import DamagedMessage, StoreError, StoreHeld
 from store.postgresql import schema
 from store.postgresql.check import check_vpn
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Connection, Database, read_text, schema_name, stored_text
+from store.postgresql.database import Database, schema_name
 from store.postgresql.packed import copied
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.schema import migrate
@@ -41,9 +28,6 @@ from store.postgresql.takeover import WRITER, active_gateway, try_lock
 
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Content that is read at once; one message is always let through."""
-
-TABLE_ROWS: Final = 2_000
-"""Rows of a small table that are on their way at once."""
 
 WAITING: Final = b"""
     select exists (select 1 from pg_stat_activity
@@ -60,13 +44,8 @@ LOOK_SECONDS: Final = 0.05
 
 LOG: Final = LogRow._fields
 
-SOUND: Final = CHECKSUM.replace("%", "%%")
 
-FIRST_ID: Final = "coalesce((select first_id from log), 0)"
-"""Rows of ``message`` below it are not there."""
-
-
-class PostgresTables:
+class PostgresTables(StoreTables):
     """An opened schema, held against gateways as long as the connection lasts."""
 
     failures = (psycopg.Error,)
@@ -94,9 +73,8 @@ class PostgresTables:
             if isinstance(error, psycopg.Error):
                 raise StoreError("cannot open", self.place, error, "Look at the database") from error
             raise
-        self._short = PostgresShortTables(self._connection)
-        self.messages = _Messages(self._connection)
-        self.entries = _Entries(self._connection)
+        super().__init__(self.place, PostgresShortTables(self._connection))
+        self._spans = attached_spans(self._connection)
 
     def _is_waited_for(self) -> bool:
         """Whether a gateway has a session to take the store over; one that has ended is shown for a moment."""
@@ -129,72 +107,34 @@ class PostgresTables:
         rows = connection.execute(b"update log set epoch = epoch + 1 returning epoch").fetchall()
         return int(rows[0][0]) if rows else None
 
-    def mark(self) -> CopyMark | None:
-        return read_mark(self._short)
-
-    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
-        with self._connection.transaction():
-            self._check_epoch()
-            if log is not None:
-                self._write_log(log)
-            write_mark(self._short, mark)
-
     def log(self) -> LogRow | None:
-        rows = self._connection.execute(f"select {', '.join(LOG)} from log".encode()).fetchall()
+        rows = self._short.ask(f"select {', '.join(LOG)} from log")
         return LogRow(*rows[0]) if rows else None
-
-    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        texts = [position for position, name in enumerate(table.columns) if name in table.texts]
-        arrays = [position for position, name in enumerate(table.columns) if name in table.arrays]
-        query = f"select {', '.join(table.columns)} from {table.name} order by {', '.join(table.key)}"
-        with (
-            self._connection.transaction(),
-            self._connection.cursor(f"copy_{table.name}") as cursor,
-        ):
-            cursor.itersize = TABLE_ROWS
-            for row in cursor.execute(query.encode()):
-                found = list(row)
-                for position in texts:
-                    found[position] = read_text(found[position])
-                for position in arrays:
-                    found[position] = tuple(found[position])
-                yield tuple(found)
-
-    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
-        with self._connection.transaction():
-            self._check_epoch()
-            self._write_log(log)
-            for table, rows in tables:
-                self._connection.execute(f"delete from {table.name}".encode())
-                with self._copy_into(table.name, table.columns) as copy:
-                    for row in rows:
-                        copy.write_row(
-                            [
-                                stored_text(value)
-                                if name in table.texts
-                                else list(value)
-                                if name in table.arrays
-                                else value
-                                for name, value in zip(table.columns, row, strict=True)
-                            ]
-                        )
-            # Spans that are begun from now on have numbers above these.
-            self._connection.execute(
-                b"select setval(pg_get_serial_sequence('indexed', 'number'), "
-                b"coalesce((select max(number) from indexed), 0) + 1, false)"
-            )
-        # What was copied at once the server knows nothing of yet, and would read in the wrong way.
-        for name in ("message", "held_message", "property_value", *[table.name for table, _ in tables]):
-            self._connection.execute(f"analyze {name}".encode())
-
-    def _copy_into(self, table: str, columns: Sequence[str]) -> Any:
-        return self._connection.cursor().copy(f"copy {table} ({', '.join(columns)}) from stdin".encode())
 
     def _write_log(self, log: LogRow) -> None:
         changes = ", ".join(f"{name} = %s" for name in LOG)
         if not self._connection.execute(f"update log set {changes}".encode(), log).rowcount:
-            marks = ", ".join(["%s"] * len(LOG))
-            self._connection.execute(f"insert into log ({', '.join(LOG)}) values ({marks})".encode(), log)
+            self._short.add("log", ", ".join(LOG), [log])
+
+    @contextmanager
+    def _writing(self, *, is_durable: bool) -> Iterator[None]:
+        with self._connection.transaction():
+            if is_durable:
+                self._check_epoch()
+            else:
+                self._connection.execute(b"set local synchronous_commit = off")
+            yield
+
+    def replace(self, log: LogRow, tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> None:
+        super().replace(log, tables)
+        # Spans that are begun from now on have numbers above these.
+        self._connection.execute(
+            b"select setval(pg_get_serial_sequence('indexed', 'number'), "
+            b"coalesce((select max(number) from indexed), 0) + 1, false)"
+        )
+        # What was copied at once the server knows nothing of yet, and would read in the wrong way.
+        for name in (*self._short.message_tables, "property_value", *tables):
+            self._connection.execute(f"analyze {name}".encode())
 
     def _check_epoch(self) -> None:
         """Inside a transaction: nobody took the store over since it was opened."""
@@ -204,61 +144,12 @@ class PostgresTables:
                 "cannot copy", self.place, "a gateway has taken it over", "Stop that one, and run it again"
             )
 
-    def check(self) -> list[str]:
-        return check_vpn(self._database, self._vpn)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class _Messages:
-    """See ``store.copies.CopiedMessages``."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._spans = attached_spans(connection)
-
-    def _one(self, query: str, *values: int) -> tuple[Any, ...]:
-        (row,) = self._connection.execute(query.encode(), values).fetchall()
-        return tuple(row)
-
-    def digest(self, first: int, stop: int) -> Digest:
-        return Digest(
-            *self._one(
-                f"select count(*), coalesce(sum({SOUND}), 0)::bigint, coalesce(sum(rest), 0)::bigint from ("
-                f"select checksum, 0 as rest from message where id >= %s and id < %s and id >= {FIRST_ID} "
-                "union all select checksum, held + 1 from held_message where id >= %s and id < %s) as found",
-                first,
-                stop,
-                first,
-                stop,
-            )
+    def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:
+        lengths = self._short.ask(
+            f"select id, length(content) from {self._short.messages} where id >= ? and id < ? order by id",
+            first,
+            stop,
         )
-
-    def last_below(self, stop: int) -> int:
-        (last,) = self._one(
-            "select greatest(0, "
-            f"(select id from message where id < %s and id >= {FIRST_ID} order by id desc limit 1), "
-            "(select max(id) from held_message where id < %s))",
-            stop, stop,
-        )  # fmt: skip
-        return int(last)
-
-    def next_from(self, first: int) -> int | None:
-        (found,) = self._one(
-            f"select least((select id from message where id >= %s and id >= {FIRST_ID} order by id limit 1), "
-            "(select min(id) from held_message where id >= %s))",
-            first, first,
-        )  # fmt: skip
-        return None if found is None else int(found)
-
-    def rows(self, first: int, stop: int) -> Iterator[StoredMessage]:
-        lengths = self._connection.execute(
-            f"select id, octet_length(content) from message where id >= %s and id < %s and id >= {FIRST_ID} "
-            "union all select id, octet_length(content) from held_message where id >= %s and id < %s "
-            "order by 1".encode(),
-            (first, stop, first, stop),
-        ).fetchall()
         size = 0
         for message_id, length in lengths:
             size += length
@@ -268,21 +159,20 @@ class _Messages:
         yield from self._page(first, stop)
 
     def _page(self, first: int, stop: int) -> list[StoredMessage]:
-        found = self._connection.execute(
-            f"select {_columns('null::integer')} from message where id >= %s and id < %s and id >= {FIRST_ID} "
-            f"union all select {_columns('held')} from held_message where id >= %s and id < %s order by 1".encode(),
-            (first, stop, first, stop),
-            binary=True,
-        ).fetchall()
+        found = self._short.ask(
+            f"select {', '.join(MESSAGE)} from {self._short.messages} where id >= ? and id < ? order by id",
+            first,
+            stop,
+        )
         rows: list[StoredMessage] = []
-        for message_id, time, text, bare, route, held, content, checksum in found:
-            topic = read_text(text)
+        for row in found:
+            message_id, time, topic, bare, route, _, content, checksum = row
             if not is_sound(message_id, time, topic, bare, route, content, checksum):
                 raise DamagedMessage(message_id)
-            rows.append((message_id, time, topic, bare, route, held, content, checksum))
+            rows.append(row)
         return rows
 
-    def add(self, rows: Sequence[StoredMessage]) -> None:
+    def add_messages(self, rows: Sequence[StoredMessage]) -> None:
         plain: list[Row] = [row[:7] for row in rows]
         logged = [row for row in plain if row[HELD] is None]
         held = [row for row in plain if row[HELD] is not None]
@@ -293,7 +183,7 @@ class _Messages:
                 make(self._connection, span)
                 self._spans = attached_spans(self._connection)
         largest = max(len(row[CONTENT]) for row in plain)
-        with self._unsynced():
+        with self._writing(is_durable=False):
             for table, columns, part in (
                 ("message", schema.MESSAGE_COLUMNS, logged),
                 ("held_message", schema.HELD_COLUMNS, held),
@@ -303,60 +193,8 @@ class _Messages:
                     with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
                         copy.write(copied(part, largest))
 
-    def remove(self, first: int, stop: int) -> None:
-        with self._unsynced():
-            for table in ("message", "held_message"):
-                self._connection.execute(
-                    f"delete from {table} where id >= %s and id < %s".encode(), (first, stop)
-                )
+    def check(self) -> list[str]:
+        return check_vpn(self._database, self._vpn)
 
-    @contextmanager
-    def _unsynced(self) -> Iterator[None]:
-        with self._connection.transaction():
-            self._connection.execute(b"set local synchronous_commit = off")
-            yield
-
-
-class _Entries:
-    """See ``store.copies.CopiedEntries``."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def segments(self) -> list[int]:
-        # Each is found behind the one before: there are many entries, and few segments.
-        rows = self._connection.execute(
-            b"with recursive found (segment) as (select min(segment) from property_value union all "
-            b"select (select min(segment) from property_value where segment > found.segment) from found "
-            b"where found.segment is not null) select segment from found where segment is not null"
-        ).fetchall()
-        return [segment for (segment,) in rows]
-
-    def digest(self, segment: int) -> Digest:
-        (found,) = self._connection.execute(
-            b"select count(*), coalesce(sum(message & %s), 0)::bigint, "
-            b"coalesce(sum(number + octet_length(replace(value, chr(1), ''))), 0)::bigint "
-            b"from property_value where segment = %s",
-            (IN_SEGMENT, segment),
-        ).fetchall()
-        return Digest(*found)
-
-    def rows(self, segment: int) -> Iterator[IndexEntry]:
-        found = self._connection.execute(
-            f"select {', '.join(ENTRY)} from property_value where segment = %s order by 1, 2, 3, 4".encode(),
-            (segment,),
-        ).fetchall()
-        return ((segment, number, read_text(value), message) for segment, number, value, message in found)
-
-    def replace(self, segment: int, entries: Iterable[IndexEntry]) -> None:
-        with self._connection.transaction():
-            self._connection.execute(b"set local synchronous_commit = off")
-            self._connection.execute(b"delete from property_value where segment = %s", (segment,))
-            statement = f"copy property_value ({', '.join(ENTRY)}) from stdin"
-            with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-                for _, number, value, message in entries:
-                    copy.write_row((segment, number, stored_text(value), message))
-
-
-def _columns(held: str) -> str:
-    return ", ".join(held if name == "held" else name for name in MESSAGE)
+    def close(self) -> None:
+        self._connection.close()

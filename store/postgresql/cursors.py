@@ -4,13 +4,14 @@ Cursors in a Message VPN's schema (``store.cursors``): their moves as statements
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves
 from store.postgresql.database import Connection, Statement, read_text, stored_text
-from store.tables import QueuedMessage, ShortTables
+from store.postgresql.packed import HELD, LOGGED
+from store.tables import ShortTables
 
 MOVE: Final = """
     update cursor set floor = coalesce(moved.floor, cursor.floor),
@@ -44,6 +45,12 @@ LET_GO: Final = """
     ) as done
     where held_message.id = done.message
 """
+
+MESSAGES: Final = (
+    f"select {LOGGED} from message where id >= coalesce((select first_id from log), 0) "
+    f"union all select {HELD} from held_message"
+)
+"""What there is for a reader: rows of ``message`` below ``first_id`` are not there."""
 
 DROP_RELEASED: Final = "delete from held_message where id = any(%s::bigint[]) and held <= 0"
 
@@ -102,24 +109,8 @@ def _columns(rows: Sequence[Sequence[int | None]]) -> list[list[int | None]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-PAGE: Final = 1_000
-"""Messages fetched at once."""
-
-_MESSAGE: Final = (
-    "message.id, route.number, route.priority, octet_length(content), bare, "
-    "substring(content from 1 for bare)"
-)
-
-MESSAGES_OF: Final = f"""
-    select * from (
-        select {_MESSAGE} from route join message on message.route = route.number and message.route <> 0
-        where %s = any(route.endpoints) and message.id >= (select first_id from log)
-        union all
-        select {_MESSAGE} from route join held_message as message
-            on message.route = route.number and message.route <> 0
-        where %s = any(route.endpoints)
-    ) as queued order by 1
-"""
+PAGE: Final = 2_000
+"""Rows of many that are on their way at once."""
 
 MOVED: Final = f"""
     set route = moved.route, checksum = (checksum & ~{HEAD}::bigint)
@@ -133,7 +124,9 @@ class PostgresShortTables(ShortTables):
     """The short tables of a schema."""
 
     last_id = "select last_id from log"
-    routes_of = "select number from route where ? = any(endpoints) and (? = -1 or priority = ?)"
+    messages = f"({MESSAGES}) as message"
+    message_tables = ("message", "held_message")
+    leads_to = "? = any(endpoints)"
     held_table = "held_message"
     held_ids = "select id from held_message where true"
     unnamed_routes = """
@@ -151,37 +144,28 @@ class PostgresShortTables(ShortTables):
                 and held_message.route <> 0))
         from route order by number
     """
-    newcomers = """
-        select id, route, octet_length(content) from message
-        where id > {counted} and id >= {first} and route <> 0
-        union all select id, route, octet_length(content) from held_message where id > {counted} and route <> 0
-        order by id
-    """
-    referred = """
-        select reference.cursor, found.id, octet_length(content), bare, substring(content from 1 for bare),
-            coalesce(count, 0)
-        from reference join (
-            select id, bare, content from message where id >= {first}
-            union all select id, bare, content from held_message
-        ) as found on found.id = reference.message
-        left join attempt on attempt.cursor = reference.cursor and attempt.message = reference.message
-        order by 1, 2
-    """
+    value_bytes = "octet_length(replace(value, chr(1), ''))"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
         """See ``ShortTables``."""
-        done = self._connection.execute(
-            sql.replace("?", "%s").encode(), [kept(value) for value in values], prepare=False, binary=True
-        )
-        if not done.description:
-            return []
-        return [
-            tuple(read_text(value) if isinstance(value, str) else value for value in row)
-            for row in done.fetchall()
-        ]
+        done = self._connection.execute(places(sql), kept(values), prepare=False, binary=True)
+        return list(map(read_row, done.fetchall())) if done.description else []
+
+    def each(self, sql: str, *values: Any) -> Iterator[Any]:
+        """See ``ShortTables``."""
+        with self._connection.transaction(), self._connection.cursor("each", binary=True) as cursor:
+            cursor.itersize = PAGE
+            yield from map(read_row, cursor.execute(places(sql), kept(values)))
+
+    def add(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        """See ``ShortTables``."""
+        statement = f"copy {table} ({columns}) from stdin"
+        with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+            for row in rows:
+                copy.write_row(kept(row))
 
     def numbers(self, stored: list[int]) -> tuple[int, ...]:
         """See ``ShortTables``."""
@@ -191,13 +175,6 @@ class PostgresShortTables(ShortTables):
         """See ``ShortTables``."""
         ((is_there,),) = self.ask("select to_regclass(?) is not null", table)
         return bool(is_there)
-
-    def queued(self, endpoint: int) -> Iterator[QueuedMessage]:
-        """See ``ShortTables``."""
-        with self._connection.cursor("queued", binary=True) as cursor:
-            cursor.itersize = PAGE
-            for row in cursor.execute(MESSAGES_OF.encode(), (endpoint, endpoint)):
-                yield QueuedMessage(*row)
 
     def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
         """See ``ShortTables``."""
@@ -215,8 +192,19 @@ class PostgresShortTables(ShortTables):
         )
 
 
-def kept(value: Any) -> Any:
-    """A value as it is stored: texts, and tuples of numbers, are stored in their own way."""
-    if isinstance(value, str):
-        return stored_text(value)
-    return list(value) if isinstance(value, tuple) else value
+def places(sql: str) -> bytes:
+    """A statement with its places (``?``) as psycopg has them."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()
+
+
+def kept(values: Sequence[Any]) -> list[Any]:
+    """Values as they are stored: texts, and tuples of numbers, in their own way."""
+    return [
+        stored_text(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+        for value in values
+    ]
+
+
+def read_row(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row as it was before it was stored."""
+    return tuple(read_text(value) if isinstance(value, str) else value for value in row)

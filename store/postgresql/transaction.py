@@ -141,7 +141,7 @@ class Transaction(StoreTransaction):
         )
 
     def _execute(self, sql: str, *values: Any) -> None:
-        self._steps.append(Statement(sql.replace("?", "%s"), [kept(value) for value in values]))
+        self._steps.append(Statement(sql.replace("?", "%s"), kept(values)))
 
     # --- messages -------------------------------------------------------------------------------------------------
 

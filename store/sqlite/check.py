@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import apsw
 
-from store.checksum import NOT_AS_WRITTEN
 from store.cursors import by_priority, header_priority
-from store.promises import MOST_EXAMPLES, Dialect, Promise, more, promises
+from store.promises import DAMAGED, MOST_EXAMPLES, Dialect, Promise, promises, version_problem
 from store.sqlite import schema
 from store.sqlite.database import applied_migrations, connect_reader
 from store.sqlite.packed import CHECKED, sound_row
@@ -67,22 +66,14 @@ def _check(connection: apsw.Connection) -> list[str]:
     applied = applied_migrations(connection)
     if schema.NEVER_RELEASED.intersection(applied):
         return ["it was written by a version that was never released"]
-    unknown = schema.unknown_migrations(applied)
-    if unknown:
-        return [f"it knows {', '.join(unknown)}: it was written by a later version"]
-    missing = [name for name in schema.MIGRATIONS if name not in applied]
-    if missing:
-        return [
-            f"it lacks {', '.join(missing)}: it is no file of a gateway, or a gateway has to open it once"
-        ]
-    damaged = [
-        message_id
-        for (message_id,) in connection.execute(
-            f"select id from message where not is_as_written({CHECKED}) order by id"
-        )
-    ]
-    found = [f"message {message_id} {NOT_AS_WRITTEN}" for message_id in damaged[:MOST_EXAMPLES]]
-    found += more(len(damaged))
+    lacking = "it is no file of a gateway, or a gateway has to open it once"
+    found = version_problem(applied, schema.MIGRATIONS, lacking)
+    if found:
+        return found
+    damaged: list[Any] = connection.execute(
+        f"select id from message where not is_as_written({CHECKED}) order by id"
+    ).fetchall()
+    found = DAMAGED.told(damaged)
     for promise in PROMISES:
         try:
             rows = connection.execute(promise.query).fetchall()

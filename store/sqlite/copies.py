@@ -20,35 +20,31 @@ other, which SQLite would apply to it.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import apsw
 
 from store.copies import (
-    CHECKSUM,
     COMPANIONS,
-    ENTRY,
-    IN_SEGMENT,
     MESSAGE,
     CopyMark,
-    Digest,
-    IndexEntry,
     LogRow,
     MarkState,
     OpenFile,
     StoredMessage,
-    Table,
+    StoreTables,
     made_beside,
+    now_ms,
     put_in_place,
     read_mark,
+    refuse,
     sync_folder,
     write_mark,
 )
@@ -216,14 +212,8 @@ def _mark(path: Path, part: Path) -> BackedUp:
     ):
         tables = SqliteShortTables(connection)
         found = read_mark(tables)
-        if found is not None and found.state is MarkState.UNFINISHED:
-            raise StoreError(
-                "cannot back up", path, f"it is an unfinished copy of {found.other}", "Back that one up"
-            )
-        if found is not None and found.state is MarkState.MOVED:
-            raise StoreError(
-                "cannot back up", path, f"it was copied to {found.other}, which goes on", "Back that one up"
-            )
+        for state in (MarkState.UNFINISHED, MarkState.MOVED):
+            refuse(found, state, "cannot back up", path, "Back that one up")
         ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
         if found is None:
             with connection:
@@ -290,15 +280,11 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[
     ):
         tables = SqliteShortTables(connection)
         found, before = read_mark(tables), read_log(connection)
-        if found is not None and found.state is MarkState.UNFINISHED:
-            raise StoreError(
-                "cannot restore", file, f"it is an unfinished copy of {found.other}", "Restore another"
-            )
+        refuse(found, MarkState.UNFINISHED, "cannot restore", file, "Restore another")
         if before is None:
             raise StoreError("cannot restore", file, "it is no store of a gateway", "Restore another")
         with connection:
-            skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
-            log = before.renewed(above=above, skip_ids=skipped)
+            log = before.renewed(now_ms(), above=above, skip_ids=skip_ids)
             write_log(connection, log)
             write_mark(tables, None)
         connection.execute("pragma journal_mode = delete").fetchall()
@@ -361,7 +347,7 @@ CHECKPOINT_PAGES: Final = 4_096
 """Pages in the write-ahead log after which it is carried over."""
 
 
-class SqliteTables:
+class SqliteTables(StoreTables):
     """An opened file."""
 
     failures = (apsw.Error, OSError)
@@ -383,82 +369,21 @@ class SqliteTables:
             self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
         except (apsw.Error, sqlite3.Error) as error:
             raise StoreError("cannot open", path, error, "Look at the disk") from error
-        self._short = SqliteShortTables(self._connection)
-        self.messages = _Messages(self._connection)
-        self.entries = _Entries(self._connection)
-
-    @property
-    def place(self) -> str:
-        """The file's path."""
-        return str(self._path.resolve())
-
-    def mark(self) -> CopyMark | None:
-        return read_mark(self._short)
-
-    def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
-        with self._synced():
-            if log is not None:
-                write_log(self._connection, log)
-            write_mark(self._short, mark)
+        super().__init__(str(path.resolve()), SqliteShortTables(self._connection))
 
     def log(self) -> LogRow | None:
         return read_log(self._connection)
 
-    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        found = self._connection.execute(
-            f"select {', '.join(table.columns)} from {table.name} order by {', '.join(table.key)}"
-        )
-        return _arrays(table, found, lambda text: tuple(json.loads(text)))
-
-    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
-        with self._synced():
-            write_log(self._connection, log)
-            for table, rows in tables:
-                self._connection.execute(f"delete from {table.name}")
-                self._connection.executemany(
-                    _insert(table.name, table.columns), _arrays(table, rows, json.dumps)
-                )
-
-    def check(self) -> list[str]:
-        return check(self._path)
-
-    def close(self) -> None:
-        self._connection.close()
+    def _write_log(self, log: LogRow) -> None:
+        write_log(self._connection, log)
 
     @contextmanager
-    def _synced(self) -> Iterator[None]:
-        """A transaction that survives a power cut, and with it all that came before."""
-        self._connection.execute("pragma synchronous = full").fetchall()
+    def _writing(self, *, is_durable: bool) -> Iterator[None]:
+        self._connection.execute(f"pragma synchronous = {'full' if is_durable else 'normal'}").fetchall()
         with self._connection:
             yield
-        self._connection.execute("pragma synchronous = normal").fetchall()
 
-
-class _Messages:
-    """See ``store.copies.CopiedMessages``."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def digest(self, first: int, stop: int) -> Digest:
-        (found,) = self._connection.execute(
-            f"select count(*), coalesce(sum({CHECKSUM}), 0), coalesce(sum(held + 1), 0) from message "
-            "where id >= ? and id < ?",
-            (first, stop),
-        )
-        return Digest(*found)
-
-    def last_below(self, stop: int) -> int:
-        ((last,),) = self._connection.execute(
-            "select coalesce(max(id), 0) from message where id < ?", (stop,)
-        )
-        return int(last)
-
-    def next_from(self, first: int) -> int | None:
-        ((found,),) = self._connection.execute("select min(id) from message where id >= ?", (first,))
-        return None if found is None else int(found)
-
-    def rows(self, first: int, stop: int) -> Iterator[StoredMessage]:
+    def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:
         for checked in self._connection.execute(
             f"select {CHECKED} from message where id >= ? and id < ? order by id", (first, stop)
         ):
@@ -467,68 +392,12 @@ class _Messages:
                 raise DamagedMessage(checked[0])
             yield (*row, checked[-1])
 
-    def add(self, rows: Sequence[StoredMessage]) -> None:
-        with self._connection:
-            self._connection.executemany(_insert("message", MESSAGE), rows)
+    def add_messages(self, rows: Sequence[StoredMessage]) -> None:
+        with self._writing(is_durable=False):
+            self._short.add("message", ", ".join(MESSAGE), rows)
 
-    def remove(self, first: int, stop: int) -> None:
-        with self._connection:
-            self._connection.execute("delete from message where id >= ? and id < ?", (first, stop))
+    def check(self) -> list[str]:
+        return check(self._path)
 
-
-class _Entries:
-    """See ``store.copies.CopiedEntries``."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def segments(self) -> list[int]:
-        found: list[int] = []
-        segment = -1
-        while True:
-            ((segment,),) = self._connection.execute(
-                "select min(segment) from property_value where segment > ?", (segment,)
-            )
-            if segment is None:
-                return found
-            found.append(segment)
-
-    def digest(self, segment: int) -> Digest:
-        (found,) = self._connection.execute(
-            "select count(*), coalesce(sum(message & ?), 0), coalesce(sum(number + octet_length(value)), 0) "
-            "from property_value where segment = ?",
-            (IN_SEGMENT, segment),
-        )
-        return Digest(*found)
-
-    def rows(self, segment: int) -> Iterator[IndexEntry]:
-        return iter(
-            self._connection.execute(
-                f"select {', '.join(ENTRY)} from property_value where segment = ? order by 1, 2, 3, 4",
-                (segment,),
-            )
-        )
-
-    def replace(self, segment: int, entries: Iterable[IndexEntry]) -> None:
-        with self._connection:
-            self._connection.execute("delete from property_value where segment = ?", (segment,))
-            self._connection.executemany(_insert("property_value", ENTRY), entries)
-
-
-def _arrays(
-    table: Table, rows: Iterable[tuple[Any, ...]], changed: Callable[[Any], Any]
-) -> Iterator[tuple[Any, ...]]:
-    """Rows with something made of their arrays."""
-    if not table.arrays:
-        return iter(rows)
-    return (
-        tuple(
-            changed(value) if name in table.arrays else value
-            for name, value in zip(table.columns, row, strict=True)
-        )
-        for row in rows
-    )
-
-
-def _insert(table: str, columns: Sequence[str]) -> str:
-    return f"insert into {table} ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"
+    def close(self) -> None:
+        self._connection.close()

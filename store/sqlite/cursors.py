@@ -5,7 +5,7 @@ Cursors in a Message VPN's file (``store.cursors``): their moves, what nobody ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import apsw
@@ -14,7 +14,7 @@ from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves, runs_and_rest
 from store.sqlite.schema import LAST_ID
 from store.sqlite.statements import chunks, marks
-from store.tables import QueuedMessage, ShortTables
+from store.tables import ShortTables
 
 MOVE = (
     "update cursor set floor = coalesce(?, floor), counted_id = coalesce(?, counted_id), "
@@ -115,10 +115,9 @@ class SqliteShortTables(ShortTables):
     """The short tables of a file."""
 
     last_id = LAST_ID
-    routes_of = """
-        select number from route
-        where exists (select 1 from json_each(endpoints) where value = ?) and (? = -1 or priority = ?)
-    """
+    messages = "message"
+    message_tables = ("message",)
+    leads_to = "exists (select 1 from json_each(endpoints) where value = ?)"
     held_table = "message"
     held_ids = "select id from message indexed by message_held where held is not null"
     unnamed_routes = """
@@ -132,24 +131,23 @@ class SqliteShortTables(ShortTables):
             (select max(id) from message where message.route = route.number and message.route <> 0)
         from route order by number
     """
-    # Lengths come from the rows' headers: no content is read.
-    newcomers = (
-        "select id, route, length(content) from message where id > {counted} and +route <> 0 order by id"
-    )
-    referred = """
-        select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0)
-        from reference join message on id = reference.message
-        left join attempt on attempt.cursor = reference.cursor and attempt.message = reference.message
-        order by 1, 2
-    """
+    value_bytes = "octet_length(value)"
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
     def ask(self, sql: str, *values: Any) -> list[Any]:
         """See ``ShortTables``."""
-        kept = [json.dumps(value) if isinstance(value, tuple) else value for value in values]
-        return self._connection.execute(sql, kept).fetchall()
+        return self._connection.execute(sql, kept(values)).fetchall()
+
+    def each(self, sql: str, *values: Any) -> Iterator[Any]:
+        """See ``ShortTables``."""
+        return self._connection.execute(sql, kept(values))
+
+    def add(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        """See ``ShortTables``."""
+        places = marks(columns.count(",") + 1)
+        self._connection.executemany(f"insert into {table} ({columns}) values ({places})", map(kept, rows))
 
     def numbers(self, stored: str) -> tuple[int, ...]:
         """See ``ShortTables``."""
@@ -159,16 +157,6 @@ class SqliteShortTables(ShortTables):
         """See ``ShortTables``."""
         return self._connection.table_exists(None, table)
 
-    def queued(self, endpoint: int) -> Iterable[QueuedMessage]:
-        """See ``ShortTables``."""
-        rows: Iterable[Any] = self._connection.execute(
-            "select message.id, route.number, route.priority, length(content), bare, substr(content, 1, bare) "
-            "from route join message on message.route = route.number and message.route <> 0 "
-            "where exists (select 1 from json_each(route.endpoints) where value = ?) order by message.id",
-            (endpoint,),
-        )
-        return (QueuedMessage(*row) for row in rows)
-
     def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
         """See ``ShortTables``."""
         self._connection.executemany(MOVE_MESSAGE, moved)
@@ -176,3 +164,8 @@ class SqliteShortTables(ShortTables):
     def let_go(self, which: str) -> None:
         """See ``ShortTables``; the condition is asked again after the count fell: it must not depend on it."""
         let_go(self._connection, which, ())
+
+
+def kept(values: Sequence[Any]) -> list[Any]:
+    """Values as they are stored: tuples of numbers are JSON."""
+    return [json.dumps(value) if isinstance(value, tuple) else value for value in values]

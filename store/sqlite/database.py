@@ -22,7 +22,8 @@ import apsw
 from store.copies import check_whole, read_mark, write_mark
 from store.cursors import apply_priorities
 from store.data_folder import FILE_MODE
-from store.errors import StoreError, StoreTooNew
+from store.errors import StoreError
+from store.schema import refuse_later
 from store.sqlite import schema
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.log_row import read_log, write_log
@@ -117,7 +118,7 @@ def _take_up_copy(connection: apsw.Connection, path: Path, now_ms: int) -> None:
     check_whole(path, found)
     log = read_log(connection)
     if found is not None and log is not None:
-        write_log(connection, log.renewed(skip_ids=log.ids_since(now_ms)))
+        write_log(connection, log.renewed(now_ms))
         write_mark(tables, None)
 
 
@@ -160,14 +161,7 @@ def _check_version(path: Path, applied: Sequence[str]) -> None:
             "it was written by a version that was never released",
             "Move it away to start anew",
         )
-    unknown = schema.unknown_migrations(applied)
-    if unknown:
-        raise StoreTooNew(
-            "cannot open",
-            path,
-            f"it knows {', '.join(unknown)}",
-            "It was written by a later version: use that",
-        )
+    refuse_later(path, applied, schema.MIGRATIONS)
 
 
 def is_damage(error: apsw.Error) -> bool:

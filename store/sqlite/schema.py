@@ -42,10 +42,21 @@ Shape, and why:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gateway.core import model
+from store.schema import (
+    CURSORS,
+    DELAYED,
+    ENDPOINTS,
+    POINTS,
+    PROPERTY_VALUES,
+    REPLAY_RECORDS,
+    RETENTION,
+    size_on_disk,
+    tables_in_sqlite,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,21 +75,8 @@ APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rew
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
 
 
-_ROW: Final = f"(length(content) + octet_length(topic) + {model.ROW_BYTES})"
-
-_LONGER: Final = f"({_ROW} - {model.LEAST_BYTES})"
-
-_REST: Final = f"({_LONGER} % {model.OVERFLOW_BYTES})"
-
-SIZE_ON_DISK: Final = f"""sum({model.ENTRY_BYTES} + case
-    when {_ROW} <= {model.WHOLE_BYTES} then {PAGE_BYTES} / ({model.USABLE_BYTES} / {_ROW})
-    when {_REST} <= {model.WHOLE_BYTES - model.LEAST_BYTES}
-        then {_LONGER} / {model.OVERFLOW_BYTES} * {PAGE_BYTES}
-            + {PAGE_BYTES} / ({model.USABLE_BYTES} / ({model.LEAST_BYTES} + {_REST}))
-    else ({_LONGER} / {model.OVERFLOW_BYTES} + 1) * {PAGE_BYTES}
-        + {PAGE_BYTES // (model.USABLE_BYTES // model.LEAST_BYTES)}
-    end)"""
-"""SQL that sums what messages take of the disk (``model.stored_bytes``); contents are not read for it."""
+SIZE_ON_DISK: Final = size_on_disk(f"(length(content) + octet_length(topic) + {model.ROW_BYTES})")
+"""SQL that sums what messages take of the disk; contents are not read for it."""
 
 LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)) as last_id from log"
 """SQL for the highest id ever given out: messages may be above what the log's row says."""
@@ -104,59 +102,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
         "create index message_route on message (route) where route <> 0",
         "create index message_held on message (id) where held is not null",
         "create table route (number integer primary key, priority integer, endpoints text not null)",
-        """
-        create table endpoint (
-            number integer primary key,
-            cursor integer not null,
-            name text not null unique,
-            kind text not null,
-            settings text not null,
-            replay text
-        )
-        """,
-        """
-        create table subscription (
-            endpoint integer not null,
-            pattern text not null,
-            primary key (endpoint, pattern)
-        ) without rowid
-        """,
-        """
-        create table cursor (
-            number integer not null,
-            part integer not null,
-            floor integer not null,
-            counted_id integer not null,
-            messages integer not null default 0,
-            size_bytes integer not null default 0,
-            primary key (number, part)
-        ) without rowid
-        """,
-        """
-        create table cursor_range (
-            number integer not null,
-            part integer not null,
-            first integer not null,
-            last integer not null,
-            primary key (number, part, first)
-        ) without rowid
-        """,
-        """
-        create table attempt (
-            cursor integer not null,
-            message integer not null,
-            count integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        """
-        create table reference (
-            cursor integer not null,
-            message integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        "create table garbage (cursor integer primary key, endpoint integer not null, up_to integer not null)",
+        *tables_in_sqlite(*ENDPOINTS, *CURSORS),
         """
         create table log (
             only integer primary key check (only = 1),
@@ -172,14 +118,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
             counted_id integer not null default 0
         )
         """,
-        """
-        create table point (
-            name text primary key,
-            position integer not null,
-            time integer not null,
-            made integer not null
-        ) without rowid
-        """,
+        *tables_in_sqlite(POINTS),
         """
         create table indexed (
             number integer primary key,
@@ -188,48 +127,12 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
             end_id integer
         )
         """,
-        """
-        create table property_value (
-            segment integer not null,
-            number integer not null,
-            value text not null,
-            message integer not null,
-            primary key (segment, number, value, message)
-        ) without rowid
-        """,
+        *tables_in_sqlite(PROPERTY_VALUES),
     ),
-    # Replays of the past, and jobs that go on after a stop.
-    "m002_replay_records": (
-        """
-        create table replay_record (
-            number integer primary key,
-            name text not null unique,
-            state text not null,
-            record text not null
-        )
-        """,
-    ),
-    # What rules of retention have taken out of the log, between messages that stay.
-    "m003_retention": (
-        """
-        create table retention (
-            rule text primary key,
-            below integer not null,
-            whole_time integer not null
-        ) without rowid
-        """,
-    ),
-    # Messages that wait on endpoints for their time.
+    "m002_replay_records": tables_in_sqlite(REPLAY_RECORDS),
+    "m003_retention": tables_in_sqlite(RETENTION),
     "m004_delayed": (
-        """
-        create table delayed (
-            cursor integer not null,
-            due integer not null,
-            message integer not null,
-            size_bytes integer not null,
-            primary key (cursor, due, message)
-        ) without rowid
-        """,
+        *tables_in_sqlite(DELAYED),
         "create index delayed_message on delayed (message)",
     ),
 }
@@ -258,11 +161,6 @@ def migrations() -> Migrations:
     for name, statements in MIGRATIONS.items():
         add(name, statements)
     return found
-
-
-def unknown_migrations(applied: Iterable[str]) -> list[str]:
-    """Those of the names that this version does not know."""
-    return sorted(set(applied).difference(MIGRATIONS))
 
 
 def prepare(connection: apsw.Connection | sqlite3.Connection, *, synchronous: str) -> None:

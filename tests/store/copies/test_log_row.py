@@ -41,7 +41,7 @@ def test_as_many_as_may_have_been_given_out(log: LogRow, hours: int, ids: int) -
 
 def test_another_log() -> None:
     """Of another generation each time, with nothing archived; what it has stays."""
-    made = [LOG.renewed(above=above, skip_ids=10) for above in (0, 300_000)]
+    made = [LOG.renewed(0, above=above, skip_ids=10) for above in (0, 300_000)]
     assert [log.last_id for log in made] == [200_010, 300_010]
     assert len({LOG.generation, *[log.generation for log in made]}) == 3
     for log in made:

@@ -1,0 +1,180 @@
+"""
+The tables that are the same in every engine, the sizes of what is in them, and which versions a store knows.
+
+What a table is for, ``store.sqlite.schema`` says. The statements are PostgreSQL's; ``tables_in_sqlite`` says how
+SQLite's differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from gateway.core import model
+from store.errors import StoreTooNew
+
+CHANGES_OFTEN: Final = "with (fillfactor = 50)"
+"""Rows have room on their page for their next version, so that no index is written with them."""
+
+ENDPOINTS: Final = (
+    f"""
+    create table endpoint (
+        number bigint primary key,
+        cursor bigint not null,
+        name text collate "C" not null unique,
+        kind text collate "C" not null,
+        settings text not null,
+        replay text
+    ) {CHANGES_OFTEN}
+    """,
+    """
+    create table subscription (
+        endpoint bigint not null,
+        pattern text collate "C" not null,
+        primary key (endpoint, pattern)
+    )
+    """,
+)
+
+CURSORS: Final = (
+    f"""
+    create table cursor (
+        number bigint not null,
+        part integer not null,
+        floor bigint not null,
+        counted_id bigint not null,
+        messages bigint not null default 0,
+        size_bytes bigint not null default 0,
+        primary key (number, part)
+    ) {CHANGES_OFTEN}
+    """,
+    f"""
+    create table cursor_range (
+        number bigint not null,
+        part integer not null,
+        first bigint not null,
+        last bigint not null,
+        primary key (number, part, first)
+    ) {CHANGES_OFTEN}
+    """,
+    f"""
+    create table attempt (
+        cursor bigint not null,
+        message bigint not null,
+        count integer not null,
+        primary key (cursor, message)
+    ) {CHANGES_OFTEN}
+    """,
+    """
+    create table reference (
+        cursor bigint not null,
+        message bigint not null,
+        primary key (cursor, message)
+    )
+    """,
+    "create table garbage (cursor bigint primary key, endpoint bigint not null, up_to bigint not null)",
+)
+
+POINTS: Final = """
+    create table point (
+        name text collate "C" primary key,
+        position bigint not null,
+        time bigint not null,
+        made bigint not null
+    )
+"""
+
+PROPERTY_VALUES: Final = """
+    create table property_value (
+        segment bigint not null,
+        number bigint not null,
+        value text collate "C" not null,
+        message bigint not null,
+        primary key (segment, number, value, message)
+    )
+"""
+
+REPLAY_RECORDS: Final = f"""
+    create table replay_record (
+        number bigint primary key,
+        name text collate "C" not null unique,
+        state text collate "C" not null,
+        record text not null
+    ) {CHANGES_OFTEN}
+"""
+"""Replays of the past, and jobs that go on after a stop."""
+
+RETENTION: Final = f"""
+    create table retention (
+        rule text collate "C" primary key,
+        below bigint not null,
+        whole_time bigint not null
+    ) {CHANGES_OFTEN}
+"""
+"""What rules of retention have taken out of the log, between messages that stay."""
+
+DELAYED: Final = """
+    create table delayed (
+        cursor bigint not null,
+        due bigint not null,
+        message bigint not null,
+        size_bytes bigint not null,
+        primary key (cursor, due, message)
+    )
+"""
+"""Messages that wait on endpoints for their time."""
+
+ROWID: Final = "integer primary key"
+"""Such a key is SQLite's own number of a row."""
+
+
+def tables_in_sqlite(*statements: str) -> tuple[str, ...]:
+    """
+    The same in SQLite: all numbers are of one type, texts are compared by their bytes anyhow, and a table whose key is
+    no single number is that key's tree.
+    """
+    made = [
+        statement.replace("bigint", "integer").replace(' collate "C"', "").replace(CHANGES_OFTEN, "").strip()
+        for statement in statements
+    ]
+    return tuple(sql if ROWID in sql else f"{sql} without rowid" for sql in made)
+
+
+def unknown_migrations(applied: Iterable[str], known: Collection[str]) -> list[str]:
+    """Those of the names that this version does not know."""
+    return sorted(set(applied).difference(known))
+
+
+def refuse_later(place: object, applied: Iterable[str], known: Collection[str]) -> None:
+    """
+    Raises:
+        StoreTooNew: Some of the migrations are of a later version.
+    """
+    unknown = unknown_migrations(applied, known)
+    if unknown:
+        raise StoreTooNew(
+            "cannot open",
+            place,
+            f"it knows {', '.join(unknown)}",
+            "It was written by a later version: use that",
+        )
+
+
+def size_on_disk(row_bytes: str) -> str:
+    """
+    SQL that sums what messages take of the disk (``model.stored_bytes``): of SQLite's file, so that quotas mean the
+    same whatever the engine; nothing for none.
+
+    Args:
+        row_bytes: SQL for the length of a message's content and topic, and of what its row has beside.
+    """
+    longer = f"({row_bytes} - {model.LEAST_BYTES})"
+    rest = f"({longer} - {longer} / {model.OVERFLOW_BYTES} * {model.OVERFLOW_BYTES})"
+    return f"""sum({model.ENTRY_BYTES} + case
+        when {row_bytes} <= {model.WHOLE_BYTES} then {model.PAGE_BYTES} / ({model.USABLE_BYTES} / {row_bytes})
+        when {rest} <= {model.WHOLE_BYTES - model.LEAST_BYTES}
+            then {longer} / {model.OVERFLOW_BYTES} * {model.PAGE_BYTES}
+                + {model.PAGE_BYTES} / ({model.USABLE_BYTES} / ({model.LEAST_BYTES} + {rest}))
+        else ({longer} / {model.OVERFLOW_BYTES} + 1) * {model.PAGE_BYTES}
+            + {model.PAGE_BYTES // (model.USABLE_BYTES // model.LEAST_BYTES)}
+        end)"""
