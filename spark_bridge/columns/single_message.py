@@ -5,10 +5,10 @@ Usual messages are read by ``message_block``, many at a time; what is unusual co
 cannot be decoded still gives a row: the columns concerned are null, and ``systemProperties`` says why under
 ``rewind:undecodable``; one bad publisher must not make the log unreadable.
 
-A Spark worker decodes every such message, so here a microsecond counts. Nearly all senders write descriptors as
-``00 53 nn`` and use the short forms of strings, symbols, binaries and integers; those are read in line, five to ten
-times faster than by ``amqp_ext``, which has all else. Invariant: on a well-formed message the answers are those of
-``amqp_ext.message.sections.split`` and ``amqp_ext.codec.decode``, but for one thing: a symbol comes as plain ``str``.
+A Spark worker decodes every such message, so here a microsecond counts. Nearly all senders use the short forms of
+strings, symbols, binaries and integers; those are read in line, faster than by ``amqp_ext``, which has all else.
+Invariant: on a well-formed message the answers are those of ``amqp_ext.codec.decode``, but for one thing: a symbol
+comes as plain ``str``. The order of sections is not checked.
 """
 
 from __future__ import annotations
@@ -27,50 +27,15 @@ from amqp_ext.message.sections import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,
-    FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     message_annotations,
-    split,
+    section_at,
 )
 from spark_bridge.errors import UnreadableMessage
 
 _INT64 = Struct(">q").unpack_from
-
-
-def sections(message: bytes) -> list[tuple[int, int, int, int]]:
-    """
-    Every section: its code, where it starts, where its value starts, where it ends.
-
-    The order of the sections is only checked for messages that are not spelled the usual way.
-
-    Raises:
-        CodecError: It is malformed.
-    """
-    found = []
-    start, end = 0, len(message)
-    try:
-        while start < end:
-            code, form = message[start + 2], message[start + 3]
-            if message[start] or message[start + 1] != 0x53 or not HEADER <= code <= FOOTER:
-                return _all_spellings(message)
-            if form in {0xC0, 0xC1, 0xA0}:
-                behind = start + 5 + message[start + 4]
-            elif form in {0xD0, 0xD1, 0xB0}:
-                behind = start + 8 + int.from_bytes(message[start + 4 : start + 8], "big")
-            else:
-                behind = skip(message, start + 3)
-            found.append((code, start, start + 3, behind))
-            start = behind
-    except IndexError:
-        return _all_spellings(message)
-    return found if start == end else _all_spellings(message)
-
-
-def _all_spellings(message: bytes) -> list[tuple[int, int, int, int]]:
-    """The same by the general decoder, which also says what is wrong with a malformed message."""
-    return [(code, start, skip(message, start + 1), end) for code, start, end in split(message)]
 
 
 def items(message: bytes, value: int) -> list[Any]:
@@ -258,7 +223,10 @@ class MessageDecoder:
         Raises:
             BAD_CONTENT: One of these: they cannot be decoded.
         """
-        for code, start, value, end in sections(message):
+        end = 0
+        while end < len(message):
+            start = end
+            code, value, end = section_at(message, start)
             if code == MESSAGE_ANNOTATIONS:
                 flat = items(message, value)
                 self._annotate(row, dict(zip(flat[::2], flat[1::2], strict=True)))

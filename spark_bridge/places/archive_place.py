@@ -64,26 +64,7 @@ class ArchivePlace:
         """See ``LogPlace.watch``: it is the log that changes."""
         if self.log is not None:
             return self.log.watch(selection)
-        return ArchiveWatch(ArchiveReader(self.archive, None, selection))
-
-
-class ArchiveWatch:
-    """Asking an archive alone again and again: each time only what was added to its manifest is read."""
-
-    def __init__(self, reader: ArchiveReader) -> None:
-        self._reader = reader
-
-    def extent(self) -> IdRange:
-        """
-        The ids it has.
-
-        Raises:
-            ArchiveError: The archive cannot be read or written, or is not whole.
-        """
-        return self._reader.extent()
-
-    def close(self) -> None:
-        """Nothing is kept open."""
+        return ArchiveReader(self.archive, None, selection)  # asked again, it reads what was added
 
 
 class ArchiveReader:
@@ -109,6 +90,9 @@ class ArchiveReader:
                 raise ArchiveError(f"There is no archive at {self._storage.where}, or nothing in it yet.")
             return IdRange(state.first, state.last, state.generation)
         return self._joined(self._log.extent(self._selection), state)
+
+    def close(self) -> None:
+        """Nothing is kept open (``LogWatch``)."""
 
     def _joined(self, live: IdRange, state: State) -> IdRange:
         if not state.segments:

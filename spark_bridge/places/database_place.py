@@ -29,11 +29,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import unpack
-from types import TracebackType
 from typing import Final, NoReturn, TypeVar
 
 import numpy as np
@@ -42,27 +41,21 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
-from spark_bridge.columns.record_batches import STORED
 from spark_bridge.errors import OptionError
-from spark_bridge.options import WHOLE_LOG, Schema, Selection
+from spark_bridge.options import Schema, Selection
 from spark_bridge.places.log_place import check_end, read_live
 from spark_bridge.places.stored_log import (
-    BESIDE_ALL,
-    BESIDE_CONTENT,
     RuleMark,
+    StoredLog,
+    StoredPlace,
     below,
     check_is_whole,
     check_range,
-    first_damaged,
     marks_for,
-    plan,
-    stored_batches,
-    stored_messages,
 )
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed
 from store.archive.source import IdRange
-from store.checksum import NOT_AS_WRITTEN
 from store.postgresql.database import ESCAPE, Answer, Database, ReadConnection, Value, read_text, schema_name
 
 NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
@@ -170,8 +163,8 @@ STANDING: Final = """
 """
 
 
-class LogTables:
-    """A connection to one Message VPN's schema; a context manager that closes it."""
+class LogTables(StoredLog):
+    """A connection to one Message VPN's schema."""
 
     def __init__(self, schema: Schema) -> None:
         """
@@ -231,37 +224,10 @@ class LogTables:
             extent = self.extent()
         return extent
 
-    def plan(self, selection: Selection) -> IdRange:
-        """
-        What a selection means now.
-
-        Raises:
-            DataLoss: The log does not have the start.
-            OptionError: Start or end make no sense for this log.
-            ConnectionFailed: The log cannot be read.
-        """
-        return plan(self, self.settled_extent(), selection)
-
-    def pages(
-        self,
-        ids: IdRange,
-        columns: Collection[str] = STORED,
-        *,
-        whole: bool = False,
-        patterns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """See ``StoredLog.pages``."""
-        asked = [name for name in STORED if name == "id" or whole or name in columns]
-        beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
-        for page in self._pages(ids, [*asked, *beside], patterns):
-            damaged = first_damaged(page) if beside else None
-            if damaged is not None:
-                raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
-            yield page
-
-    def _pages(
+    def unchecked_pages(
         self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
+        """See ``StoredLog.unchecked_pages``."""
         bound = None
         if "content" in names:
             (largest,) = self._numbers(self._ask("select largest_bytes from log"))
@@ -292,32 +258,30 @@ class LogTables:
                 yield page
             deadline = time.monotonic() + PATIENCE_SECONDS
 
-    # --- LogIndex -------------------------------------------------------------------------------------------------
-
     def taken_out(self) -> list[RuleMark]:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         ((marks,),) = self._ask(f"select {MARKS}")
         return _marks(marks)
 
     def floor_ms(self) -> int:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         (floor,) = self._numbers(self._ask("select floor_time from log"))
         return floor
 
     def point(self, name: str) -> int | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         rows = self._ask("select position from point where name = $1::text", name)
         return _number(rows[0][0]) if rows else None
 
     def next_message(self, message_id: int) -> tuple[int, int] | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         rows = self._ask(
             "select id, time from message where id >= $1::bigint order by id limit 1", message_id
         )
         return (_number(rows[0][0]), _number(rows[0][1])) if rows else None
 
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         rows = self._ask(
             "select id, topic from message where id between $1::bigint and $2::bigint order by id desc "
             f"limit {PAGE_ROWS}",
@@ -333,7 +297,8 @@ class LogTables:
     # --- the connection -------------------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """Server, database and schema."""
         return f"{self._database.place}, schema {schema_name(self._vpn)}"
 
     def _connected(self) -> ReadConnection:
@@ -361,7 +326,7 @@ class LogTables:
     def _wait_for_replay(self, deadline: float, wanted: int, last: int) -> None:
         if time.monotonic() >= deadline:
             raise ConnectionFailed(
-                f"The standby at {self._place} has {last} last, and does not come up to offset {wanted}, which was "
+                f"The standby at {self.place} has {last} last, and does not come up to offset {wanted}, which was "
                 "planned. See that it replays, or read from another server."
             )
         time.sleep(RETRY_SECONDS / 10)
@@ -373,17 +338,17 @@ class LogTables:
 
     def _numbers(self, rows: list[Answer]) -> tuple[int, ...]:
         if not rows:
-            raise ConnectionFailed(f"{self._place} cannot be read as a gateway's tables: it has no log.")
+            raise ConnectionFailed(f"{self.place} cannot be read as a gateway's tables: it has no log.")
         return tuple(map(_number, rows[0]))
 
     def _fail(self, error: Exception) -> NoReturn:
         state = getattr(error, "sqlstate", None)
         if state in UNDEFINED:
             raise ConnectionFailed(
-                f"There are no tables of the Message VPN {self._vpn!r} that this version reads at {self._place}."
+                f"There are no tables of the Message VPN {self._vpn!r} that this version reads at {self.place}."
             ) from None
         reason = " ".join(str(error).split()).rstrip(".")
-        raise ConnectionFailed(f"{self._place} cannot be read as a gateway's tables: {reason}.") from None
+        raise ConnectionFailed(f"{self.place} cannot be read as a gateway's tables: {reason}.") from None
 
     def _cut_stuck(self) -> None:
         """Give up a server that does not answer: one that was stopped keeps its connections."""
@@ -401,14 +366,6 @@ class LogTables:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> LogTables:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def check_dsn(dsn: str) -> None:
@@ -441,10 +398,12 @@ def _number(value: bytes | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabasePlace:
+class DatabasePlace(StoredPlace):
     """The replay log in a Message VPN's schema."""
 
     schema: Schema
+    planned: int | None = None
+    """An id that somebody has planned to read: a standby is waited for until it has that."""
 
     @property
     def name(self) -> str:
@@ -452,85 +411,16 @@ class DatabasePlace:
         check_dsn(self.schema.dsn)
         return f"{Database(self.schema.dsn).place}#{self.schema.vpn}"
 
+    def opened(self) -> LogTables:
+        """See ``StoredPlace.opened``."""
+        return LogTables(self.schema)
+
     def extent(self, selection: Selection) -> IdRange:
         """See ``LogPlace.extent``."""
-        with LogTables(self.schema) as tables:
-            return _for(tables, tables.settled_extent(), selection)
-
-    def plan(self, selection: Selection) -> IdRange:
-        """See ``LogPlace.plan``."""
-        with LogTables(self.schema) as tables:
-            return tables.plan(selection)
+        with self.opened() as tables:
+            extent = tables.settled_extent() if self.planned is None else tables.extent(up_to=self.planned)
+            return tables.extent_for(extent, selection.patterns)
 
     def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """See ``LogPlace.read``."""
-        return read_live(_Planned(self, ids.last), selection, columns, ids)
-
-    def batches(
-        self, selection: Selection, columns: Columns, ids: IdRange
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """See ``LiveLog.batches``."""
-        with LogTables(self.schema) as tables:
-            yield from stored_batches(tables, selection, columns, ids)
-
-    def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
-        """See ``store.archive.source.ArchivableLog``: messages as the publisher sent them."""
-        with LogTables(self.schema) as tables:
-            yield from stored_messages(tables, ids)
-
-    def may_be_behind(self) -> bool:
-        """See ``LogPlace.may_be_behind``: a standby may."""
-        with LogTables(self.schema) as tables:
-            return tables.is_standby
-
-    def watch(self, selection: Selection = WHOLE_LOG) -> DatabaseWatch:
-        """See ``LogPlace.watch``."""
-        return DatabaseWatch(self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A log up to an id that somebody has planned to read: a standby is waited for until it has that."""
-
-    place: DatabasePlace
-    last: int
-
-    def extent(self, selection: Selection) -> IdRange:
-        with LogTables(self.place.schema) as tables:
-            return _for(tables, tables.extent(up_to=self.last), selection)
-
-    def batches(
-        self, selection: Selection, columns: Columns, ids: IdRange
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        return self.place.batches(selection, columns, ids)
-
-
-def _for(tables: LogTables, extent: IdRange, selection: Selection) -> IdRange:
-    """With what rules of retention took out of what is read."""
-    return replace(extent, taken_below=below(marks_for(tables.taken_out(), selection.patterns)))
-
-
-class DatabaseWatch:
-    """Asking a server again and again, over one connection."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self._tables: LogTables | None = None
-
-    def extent(self) -> IdRange:
-        """
-        The ids the log holds.
-
-        Raises:
-            ConnectionFailed: No server can be reached, or none that has the log.
-        """
-        if self._tables is None:
-            self._tables = LogTables(self._schema)
-            return self._tables.settled_extent()
-        return self._tables.extent()
-
-    def close(self) -> None:
-        """Let go of the connection; the next question makes another."""
-        if self._tables is not None:
-            self._tables.close()
-        self._tables = None
+        return read_live(replace(self, planned=ids.last), selection, columns, ids)

@@ -26,10 +26,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 import adbc_driver_sqlite
 import numpy as np
@@ -38,26 +37,19 @@ from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
 from adbc_driver_sqlite import StatementOptions
 
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
-from spark_bridge.columns.record_batches import STORED
-from spark_bridge.options import WHOLE_LOG, Folder, Selection
-from spark_bridge.places.log_place import check_end, read_live
+from spark_bridge.options import Folder
+from spark_bridge.places.log_place import check_end
 from spark_bridge.places.stored_log import (
-    BESIDE_ALL,
-    BESIDE_CONTENT,
     RuleMark,
+    StoredLog,
+    StoredPlace,
     below,
     check_is_whole,
     check_range,
-    first_damaged,
     marks_for,
-    plan,
-    stored_batches,
-    stored_messages,
 )
-from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed
 from store.archive.source import IdRange
-from store.checksum import NOT_AS_WRITTEN
 
 BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one for a moment
 
@@ -120,8 +112,8 @@ SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 
 _NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
 
 
-class LogFile:
-    """A read-only connection to one Message VPN's file; a context manager that closes it."""
+class LogFile(StoredLog):
+    """A read-only connection to one Message VPN's file."""
 
     def __init__(self, folder: Folder) -> None:
         """
@@ -129,6 +121,7 @@ class LogFile:
             ConnectionFailed: There is no such file, or none that this version reads.
         """
         self._path = folder.file
+        self._identity = _identity(self._path)
         if not self._is_there():
             raise ConnectionFailed(
                 f"There is no {self._path}; path is the data folder of a gateway on this host"
@@ -152,8 +145,18 @@ class LogFile:
                 f"{self._path} cannot be read: {error.strerror}. This process has to be a user who may."
             ) from error
 
-    def extent(self) -> IdRange:
-        """The ids the log holds now; last < first when there are none."""
+    @property
+    def place(self) -> str:
+        """The file."""
+        return str(self._path)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other file has taken its place: this one would never change again."""
+        return _identity(self._path) == self._identity
+
+    def extent(self, *, up_to: int | None = None) -> IdRange:
+        """See ``StoredLog.extent``."""
         # Messages may be above what the log's row says: it is not written with each of them.
         row = self._one(
             "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
@@ -161,34 +164,12 @@ class LogFile:
         first, last, generation = row
         return IdRange(first, last, generation)
 
-    def extent_for(self, patterns: Sequence[str]) -> IdRange:
-        """The same, with what rules of retention took out of these topics."""
-        return replace(self.extent(), taken_below=below(marks_for(self.taken_out(), patterns)))
-
-    def plan(self, selection: Selection) -> IdRange:
-        """
-        What a selection means now.
-
-        Raises:
-            DataLoss: The log does not have the start.
-            OptionError: Start or end make no sense for this log.
-        """
-        return plan(self, self.extent(), selection)
-
-    def pages(
-        self,
-        ids: IdRange,
-        columns: Collection[str] = STORED,
-        *,
-        whole: bool = False,
-        patterns: Sequence[str] | None = None,
+    def unchecked_pages(
+        self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """See ``StoredLog.pages``."""
-        asked = [name for name in STORED if name == "id" or name in columns]
-        beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
-        names = ", ".join([*asked, *beside])
+        """See ``StoredLog.unchecked_pages``."""
         (largest,) = self._one("select largest_bytes from log")
-        rows = PAGE_ROWS if "content" not in columns else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
+        rows = PAGE_ROWS if "content" not in names else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
         is_light = rows >= LIGHT_ROWS
         if not is_light:
             rows = PAGE_ROWS
@@ -200,7 +181,7 @@ class LogFile:
                     ends.extend(self._ends_of_pages(position, end))
                 end = ends.popleft()
             page = self._rows(
-                f"select {names} from message where id between {position} and {end} and held is null"
+                f"select {', '.join(names)} from message where id between {position} and {end} and held is null"
                 f" and (select first_id <= {position} and generation = {ids.generation or 0} from log)",
                 limit=rows,
             )
@@ -212,9 +193,6 @@ class LogFile:
                 self._check_is_whole(replace(ids, first=position, last=end), patterns)
             position = end + 1
             if page is not None:
-                damaged = first_damaged(page) if beside else None
-                if damaged is not None:
-                    raise ConnectionFailed(f"{self._path} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
                 yield page
         check_end(ids, self.extent().last)
 
@@ -243,10 +221,8 @@ class LogFile:
             ends[-1] = last
         return ends
 
-    # --- LogIndex ---------------------------------------------------------------------------------------------
-
     def taken_out(self) -> list[RuleMark]:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         try:
             # One row, whatever there is: the driver tells types from the first.
             found = self._file.rows(
@@ -258,22 +234,22 @@ class LogFile:
         return [] if found is None else [RuleMark(*mark) for mark in json.loads(found.column(0)[0].as_py())]
 
     def floor_ms(self) -> int:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         (floor,) = self._one("select floor_time from log")
         return floor
 
     def point(self, name: str) -> int | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         row = self._row("select position from point where name = ?", name)
         return None if row is None else row[0]
 
     def next_message(self, message_id: int) -> tuple[int, int] | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         row = self._row(f"select id, time from message where id >= {message_id} order by id limit 1")
         return None if row is None else (row[0], row[1])
 
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
-        """See ``LogIndex``."""
+        """See ``StoredLog``."""
         rows = self._rows(
             f"select id, topic from message where id between {first} and {last} and held is null", "desc"
         )
@@ -311,13 +287,10 @@ class LogFile:
         """Let go of the file."""
         self._file.close()
 
-    def __enter__(self) -> LogFile:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def _identity(path: Path) -> tuple[int, int] | None:
+    found = path.stat() if path.exists() else None
+    return found and (found.st_dev, found.st_ino)
 
 
 def _neighbours(path: Path) -> str:
@@ -326,7 +299,7 @@ def _neighbours(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePlace(StoredPlace):
     """The replay log in a Message VPN's file."""
 
     folder: Folder
@@ -336,72 +309,6 @@ class FilePlace:
         """The file."""
         return self.folder.url
 
-    def extent(self, selection: Selection) -> IdRange:
-        """See ``LogPlace.extent``."""
-        with LogFile(self.folder) as file:
-            return file.extent_for(selection.patterns)
-
-    def plan(self, selection: Selection) -> IdRange:
-        """See ``LogPlace.plan``."""
-        with LogFile(self.folder) as file:
-            return file.plan(selection)
-
-    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """See ``LogPlace.read``."""
-        return read_live(self, selection, columns, ids)
-
-    def batches(
-        self, selection: Selection, columns: Columns, ids: IdRange
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """See ``LiveLog.batches``."""
-        with LogFile(self.folder) as file:
-            yield from stored_batches(file, selection, columns, ids)
-
-    def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
-        """See ``store.archive.source.ArchivableLog``: messages as the publisher sent them."""
-        with LogFile(self.folder) as file:
-            yield from stored_messages(file, ids)
-
-    def may_be_behind(self) -> bool:
-        """See ``LogPlace.may_be_behind``: it is the only one."""
-        return False
-
-    def watch(self, selection: Selection = WHOLE_LOG) -> FileWatch:
-        """See ``LogPlace.watch``."""
-        return FileWatch(self.folder)
-
-
-class FileWatch:
-    """Asking a file again and again, over one connection."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self._file: LogFile | None = None
-        self._identity: tuple[int, int] | None = None
-
-    def extent(self) -> IdRange:
-        """
-        The ids the log holds.
-
-        Raises:
-            ConnectionFailed: There is no file that can be read.
-        """
-        return self._opened().extent()
-
-    def _opened(self) -> LogFile:
-        """The file, opened anew when another one has taken its place: the old one would never change again."""
-        path = self._folder.file
-        found = path.stat() if path.exists() else None
-        identity = found and (found.st_dev, found.st_ino)
-        if self._file is not None and self._identity != identity:
-            self._file.close()
-            self._file = None
-        self._identity = identity
-        self._file = self._file or LogFile(self._folder)
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the file; the next question opens it anew."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+    def opened(self) -> LogFile:
+        """See ``StoredPlace.opened``."""
+        return LogFile(self.folder)

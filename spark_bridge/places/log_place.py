@@ -107,11 +107,8 @@ class LogPlace(Protocol):
         """
 
 
-class ReadableLog(Protocol):
-    """What is read again, and again, until a range is read."""
-
-    def extent(self, selection: Selection) -> IdRange:
-        """See ``LogPlace.extent``."""
+class LiveLog(LogPlace, Protocol):
+    """A gateway's own log, as opposed to an archive of it: what is read again, and again, until a range is read."""
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
@@ -124,13 +121,7 @@ class ReadableLog(Protocol):
         """
 
 
-class LiveLog(LogPlace, ReadableLog, Protocol):
-    """A gateway's own log, as opposed to an archive of it."""
-
-
-def read_live(
-    log: ReadableLog, selection: Selection, columns: Columns, ids: IdRange
-) -> Iterator[pa.RecordBatch]:
+def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
     """
     ``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
 

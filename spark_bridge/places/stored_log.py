@@ -1,7 +1,7 @@
 """
 What the places that ask a gateway's own log where it is kept have in common, whichever engine keeps it: the ids that
-a selection starts and ends at (``LogIndex`` says what has to be known for that), and rows for Spark out of stored
-pages.
+a selection starts and ends at, and rows for Spark out of stored pages (``StoredLog`` says what an engine has to
+answer for that).
 
 Stored messages are held against their checksums (``store.checksum``), a page at once. The sums of a page's contents,
 one after the other, are those of the contents joined: so their bytes are gone over once, in the buffer where they
@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from zlib import adler32
 
 import numpy as np
@@ -26,12 +29,12 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from spark_bridge.errors import OptionError
-from spark_bridge.options import EVERY_TOPIC, Selection
-from spark_bridge.places.log_place import check_stop, topic_filter
+from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
+from spark_bridge.places.log_place import check_stop, read_live, topic_filter
 from store.archive.columns import ALL, Columns
-from store.archive.errors import DataLoss
-from store.archive.source import IdRange
-from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, content_sum, topic_sum
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.source import IdRange, LogWatch
+from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, NOT_AS_WRITTEN, content_sum, topic_sum
 
 
 class RuleMark(NamedTuple):
@@ -45,49 +48,206 @@ class RuleMark(NamedTuple):
     """From this time on nothing of them is missing, ms since the epoch."""
 
 
-class LogIndex(Protocol):
+class StoredLog(AbstractContextManager["StoredLog"], ABC):
     """
-    The ids, times and topics of a log, and what its row says.
+    A log that is read where it is stored, over a connection that the end of a ``with`` block closes.
 
     Every method raises ConnectionFailed where the log cannot be read.
     """
 
+    @abstractmethod
+    def extent(self, *, up_to: int | None = None) -> IdRange:
+        """
+        The ids the log holds now; last < first when there are none.
+
+        Args:
+            up_to: An id that is known to have been told: a copy that does not have it yet is waited for.
+        """
+
+    def settled_extent(self) -> IdRange:
+        """The same, for a plan."""
+        return self.extent()
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """What messages call it."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the connection still leads to the log that is there."""
+        return True
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it is a copy, which follows another one."""
+        return False
+
+    @abstractmethod
     def floor_ms(self) -> int:
         """From when on every message is still there, in ms."""
 
+    @abstractmethod
     def point(self, name: str) -> int | None:
         """The position that has this name."""
 
+    @abstractmethod
     def next_message(self, message_id: int) -> tuple[int, int] | None:
         """Id and time, in ms, of the first message with this id or a higher one."""
 
+    @abstractmethod
     def taken_out(self) -> Sequence[RuleMark]:
         """What rules of retention have taken out of the log, between messages that stay."""
 
+    @abstractmethod
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
         """Ids and topics of the last messages of a span, falling; some, but not all; None where there are none."""
 
+    @abstractmethod
+    def unchecked_pages(
+        self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The columns of these names; see ``pages``, which holds them against their checksums."""
 
-def plan(log: LogIndex, extent: IdRange, selection: Selection) -> IdRange:
-    """
-    What a selection means.
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the connection."""
 
-    Args:
-        extent: Of the log, now.
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
-    Raises:
-        DataLoss: The log does not have the start.
-        OptionError: Start or end make no sense for this log.
-    """
-    marks = marks_for(log.taken_out(), selection.patterns)
-    first = _start(log, selection, extent, marks)
-    last, stop = extent.last, selection.stop
-    if selection.before is not None:
-        last = first_since(log, selection.before, extent) - 1
-    elif stop is not None:
-        check_stop(stop, first, extent)
-        last = stop - 1
-    return IdRange(first, last, extent.generation, below(marks))
+    def pages(
+        self,
+        ids: IdRange,
+        columns: Collection[str] = STORED,
+        *,
+        whole: bool = False,
+        patterns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """
+        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
+        they were checked by: contents wherever they are read. What is beside them is checked where ``whole`` says so:
+        it takes two columns more, and a twentieth of a row's time in Spark.
+
+        Args:
+            whole: Check all that is stored of a message, which is then all that is read.
+            patterns: The topics of which every message is due that was there when the range was planned; None for
+                what there is, where rules of retention took some out.
+
+        Raises:
+            DataLoss: The log no longer holds the range.
+            ConnectionFailed: It cannot be read, or a message is not what was written.
+        """
+        asked = [name for name in STORED if name == "id" or whole or name in columns]
+        beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
+        for page in self.unchecked_pages(ids, [*asked, *beside], patterns):
+            damaged = first_damaged(page) if beside else None
+            if damaged is not None:
+                raise ConnectionFailed(f"{self.place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
+            yield page
+
+    def extent_for(self, extent: IdRange, patterns: Sequence[str]) -> IdRange:
+        """An extent with what rules of retention took out of these topics."""
+        return replace(extent, taken_below=below(marks_for(self.taken_out(), patterns)))
+
+    def plan(self, selection: Selection) -> IdRange:
+        """
+        What a selection means now.
+
+        Raises:
+            DataLoss: The log does not have the start.
+            OptionError: Start or end make no sense for this log.
+        """
+        extent = self.settled_extent()
+        marks = marks_for(self.taken_out(), selection.patterns)
+        first = _start(self, selection, extent, marks)
+        last, stop = extent.last, selection.stop
+        if selection.before is not None:
+            last = first_since(self, selection.before, extent) - 1
+        elif stop is not None:
+            check_stop(stop, first, extent)
+            last = stop - 1
+        return IdRange(first, last, extent.generation, below(marks))
+
+
+class StoredPlace(ABC):
+    """A log where it is stored, as ``LiveLog`` asks it, and as the archiver does (``ArchivableLog``)."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """See ``LogPlace.name``."""
+
+    @abstractmethod
+    def opened(self) -> StoredLog:
+        """A connection to it."""
+
+    def extent(self, selection: Selection) -> IdRange:
+        """See ``LogPlace.extent``."""
+        with self.opened() as log:
+            return log.extent_for(log.settled_extent(), selection.patterns)
+
+    def plan(self, selection: Selection) -> IdRange:
+        """See ``LogPlace.plan``."""
+        with self.opened() as log:
+            return log.plan(selection)
+
+    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """See ``LogPlace.read``."""
+        return read_live(self, selection, columns, ids)
+
+    def batches(
+        self, selection: Selection, columns: Columns, ids: IdRange
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """See ``LiveLog.batches``."""
+        assert ids.generation is not None
+        patterns = selection.patterns
+        is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
+        builder = BatchBuilder(columns, None if is_whole else topic_filter(patterns), selection.partition)
+        splicer = Splicer(ids.generation)
+        with self.opened() as log:
+            for page in log.pages(ids, builder.stored_columns, patterns=patterns):
+                yield builder.stored(page, splicer, ids.generation), page.column("id")[-1].as_py() + 1
+
+    def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
+        """See ``store.archive.source.ArchivableLog``: messages as the publisher sent them."""
+        assert ids.generation is not None
+        builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
+        with self.opened() as log:
+            for page in log.pages(ids, whole=True):
+                yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
+
+    def may_be_behind(self) -> bool:
+        """See ``LogPlace.may_be_behind``."""
+        with self.opened() as log:
+            return log.is_standby
+
+    def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
+        """See ``LogPlace.watch``."""
+        return StoredWatch(self)
+
+
+class StoredWatch:
+    """Asking a log again and again, over one connection."""
+
+    def __init__(self, place: StoredPlace) -> None:
+        self._place = place
+        self._log: StoredLog | None = None
+
+    def extent(self) -> IdRange:
+        """See ``LogWatch.extent``."""
+        if self._log is not None and not self._log.is_current:
+            self.close()
+        if self._log is None:
+            self._log = self._place.opened()
+            return self._log.settled_extent()
+        return self._log.extent()
+
+    def close(self) -> None:
+        """See ``LogWatch.close``."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
 
 
 def marks_for(marks: Iterable[RuleMark], patterns: Sequence[str]) -> list[RuleMark]:
@@ -106,7 +266,7 @@ def _concerns(rule: str, patterns: tuple[str, ...]) -> bool:
     return may_hold_for(topics, before, patterns)
 
 
-def first_since(log: LogIndex, date: int, extent: IdRange) -> int:
+def first_since(log: StoredLog, date: int, extent: IdRange) -> int:
     """The first id from a time on, one past the last where there is none: times never fall along ids."""
     low, high = extent.first, extent.last + 1
     while low < high:
@@ -150,7 +310,7 @@ def check_is_whole(ids: IdRange, taken_below: Sequence[int]) -> None:
         )
 
 
-def _start(log: LogIndex, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
+def _start(log: StoredLog, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
     if selection.since is not None:
         return first_since(log, selection.since, extent)
     text = selection.start
@@ -208,7 +368,7 @@ def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> 
         )
 
 
-def _newest_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:
+def _newest_matching(log: StoredLog, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:
     """
     The first of so many last ids on topics that are read, the oldest where there are fewer; one past the last where
     there is none.
@@ -229,54 +389,6 @@ def _newest_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange, 
                     return oldest
         position = number - 1
     return oldest
-
-
-class StoredLog(Protocol):
-    """A log that is read where it is stored."""
-
-    def pages(
-        self,
-        ids: IdRange,
-        columns: Collection[str] = STORED,
-        *,
-        whole: bool = False,
-        patterns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """
-        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
-        they were checked by: contents wherever they are read. What is beside them is checked where ``whole`` says so:
-        it takes two columns more, and a twentieth of a row's time in Spark.
-
-        Args:
-            whole: Check all that is stored of a message, which is then all that is read.
-            patterns: The topics of which every message is due that was there when the range was planned; None for
-                what there is, where rules of retention took some out.
-
-        Raises:
-            DataLoss: The log no longer holds the range.
-            ConnectionFailed: It cannot be read, or a message is not what was written.
-        """
-
-
-def stored_batches(
-    log: StoredLog, selection: Selection, columns: Columns, ids: IdRange
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """``ReadableLog.batches`` of it."""
-    assert ids.generation is not None
-    patterns = selection.patterns
-    is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
-    builder = BatchBuilder(columns, None if is_whole else topic_filter(patterns), selection.partition)
-    splicer = Splicer(ids.generation)
-    for page in log.pages(ids, builder.stored_columns, patterns=patterns):
-        yield builder.stored(page, splicer, ids.generation), page.column("id")[-1].as_py() + 1
-
-
-def stored_messages(log: StoredLog, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
-    """``store.archive.source.ArchivableLog.with_messages`` of it: messages as the publisher sent them."""
-    assert ids.generation is not None
-    builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
-    for page in log.pages(ids, whole=True):
-        yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
 
 
 ADLER_MODULUS: Final = 65_521

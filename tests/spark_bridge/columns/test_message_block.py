@@ -188,7 +188,8 @@ def test_a_mark_is_a_system_property(contents: list[bytes], is_stored: bool) -> 
     """
     plain, _ = reader_of(list(COLUMNS)).batch(told(stored(contents)))
     if is_stored:
-        page = stored([annotated(content, {REPLAY_NAME: "nightly"})[0] for content in contents])
+        taken = stored(contents).column("content").to_pylist()
+        page = stored([annotated(content, {REPLAY_NAME: "nightly"})[0] for content in taken])
         found = reader_of(list(COLUMNS)).stored(page, Splicer(GENERATION), GENERATION)
     else:
         found, _ = reader_of(list(COLUMNS)).batch(told(stored(contents), "nightly"))
