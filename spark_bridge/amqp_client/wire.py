@@ -5,12 +5,8 @@ proton's Python objects cost 60-80 microseconds a message; the C engine called d
 happens once a link is readable, and what happens once a message is one tight loop in ``links.py``. A message is its
 encoded bytes here; nothing is decoded.
 
-The client half of SASL (ANONYMOUS and PLAIN; AMQP 1.0, 5.3) runs before proton's engine sees the connection, because
-proton built without Cyrus offers no PLAIN.
-
 Invariants: ``Wire.pump`` is the only place that touches the socket, and it never waits longer than the time-out
-without the peer moving; no C pointer is used after ``Wire.close``; when ``authenticate`` returns, the peer has
-answered "ok" and the next byte belongs to AMQP itself.
+without the peer moving; no C pointer is used after ``Wire.close``.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +24,7 @@ from uuid import uuid4
 
 from cproton import ffi, lib
 
-from amqp_ext.codec import CodecError, Described, Symbol, decode, encode
+from amqp_ext.codec import decode, encode
 from spark_bridge.errors import Refused
 from store.archive.errors import ConnectionFailed, LogError
 
@@ -66,93 +61,13 @@ class Broker:
         return text.split("\n", 1)[0].rstrip("\r")
 
 
-SASL_HEADER = b"AMQP\x03\x01\x00\x00"
-MECHANISMS, INIT, OUTCOME = 0x40, 0x41, 0x44  # descriptors of sasl-mechanisms, sasl-init, sasl-outcome
-MAX_FRAME = (
-    64 * 1024
-)  # bytes; SASL frames are at most 512 by the standard, real mechanism lists are shorter still
+MAX_FRAME = 64 * 1024  # bytes
 OUTCOMES = {
-    1: "the user name or password is wrong",
-    2: "the broker had a system error",
-    3: "the broker had a permanent system error",
-    4: "the broker had a temporary system error",
+    lib.PN_SASL_AUTH: "the user name or password is wrong",
+    lib.PN_SASL_SYS: "the broker had a system error",
+    lib.PN_SASL_PERM: "the broker had a permanent system error",
+    lib.PN_SASL_TEMP: "the broker had a temporary system error",
 }
-
-
-def authenticate(sock: socket.socket, peer: str, vpn: str | None, user: str | None, password: str) -> None:
-    """
-    Log in on a fresh connection: PLAIN with a user, else ANONYMOUS.
-
-    ``peer`` names the broker in errors; ``vpn`` goes into sasl-init's hostname.
-
-    Raises:
-        ConnectionFailed: The broker refused the login.
-        OSError: The socket failed.
-    """
-    sock.sendall(SASL_HEADER)
-    header = _exactly(sock, 8, peer)
-    if header != SASL_HEADER:
-        raise ConnectionFailed(f"{peer} does not speak AMQP 1.0 with SASL: it answered {header!r}.")
-    offered = _mechanisms(_frame(sock, peer, MECHANISMS))
-    wanted = "ANONYMOUS" if user is None else "PLAIN"
-    if wanted not in offered:
-        remedy = (
-            "set the options user and passwordFile" if user is None else "leave user and passwordFile out"
-        )
-        raise ConnectionFailed(
-            f"{peer} offers SASL {', '.join(offered) or 'nothing'}, not {wanted}; {remedy}."
-        )
-    response = b"anonymous" if user is None else b"\0" + user.encode() + b"\0" + password.encode()
-    init = Described(INIT, [Symbol(wanted), response, *([vpn] if vpn else [])])
-    sock.sendall(_framed(encode(init)))
-    fields = _frame(sock, peer, OUTCOME)
-    code = fields[0] if fields else None
-    if code != 0:
-        raise ConnectionFailed(
-            f"{peer} refused the login of {user or 'anonymous'}: {OUTCOMES.get(code or 0, code)}."
-        )
-
-
-def _mechanisms(fields: Sequence[Any]) -> list[str]:
-    offered = fields[0] if fields else []
-    return [str(name) for name in offered] if isinstance(offered, list) else [str(offered)]
-
-
-def _framed(body: bytes) -> bytes:
-    return (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
-
-
-def _frame(sock: socket.socket, peer: str, descriptor: int) -> Sequence[Any]:
-    """The fields of the next SASL frame, which has to be the one with this descriptor."""
-    head = _exactly(sock, 8, peer)
-    size, body_at = int.from_bytes(head[:4], "big"), head[4] * 4
-    if not 8 <= body_at <= size <= MAX_FRAME or head[5] != 1:
-        raise ConnectionFailed(f"{peer} sent {head!r} where a SASL frame should start.")
-    body = _exactly(sock, size - 8, peer)[body_at - 8 :]
-    try:
-        value, _ = decode(body)
-    except CodecError as error:
-        raise ConnectionFailed(f"{peer} sent a SASL frame that cannot be read: {error}.") from error
-    if (
-        not isinstance(value, Described)
-        or value.descriptor != descriptor
-        or not isinstance(value.value, list)
-    ):
-        raise ConnectionFailed(f"{peer} sent {value!r:.80} where SASL performative {descriptor:#x} is due.")
-    return value.value
-
-
-def _exactly(sock: socket.socket, size: int, peer: str) -> bytes:
-    """So many bytes and not one more: what follows belongs to the next layer."""
-    data = bytearray()
-    while len(data) < size:
-        chunk = sock.recv(size - len(data))
-        if not chunk:
-            raise ConnectionFailed(f"{peer} closed the connection during the SASL exchange.")
-        data += chunk
-    return bytes(data)
-
-
 TIMEOUT = 60.0  # seconds without a byte from the peer while we wait for it; a trim or a checkpoint takes less
 GOODBYE = 1.0  # seconds to wait for the answer to our close
 READ_SIZE = 256 * 1024  # bytes per socket read; larger reads gained nothing
@@ -247,15 +162,7 @@ class Wire:
         except (OSError, UnicodeError) as error:  # the latter of a host that is no name
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailed(f"{broker.url} cannot be reached: {reason}.") from error
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            authenticate(self._socket, broker.url, broker.vpn, broker.user, broker.password())
-        except OSError as error:
-            self._socket.close()
-            raise ConnectionFailed(f"{broker.url} dropped the connection during login: {error}.") from error
-        except BaseException:
-            self._socket.close()
-            raise
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._in = bytearray(READ_SIZE)
@@ -272,6 +179,13 @@ class Wire:
             raise
 
     def _open(self) -> None:
+        user = self.broker.user
+        self._sasl = lib.pn_sasl(self._transport)
+        lib.pn_sasl_allowed_mechs(self._sasl, b"ANONYMOUS" if user is None else b"PLAIN")
+        lib.pn_sasl_set_allow_insecure_mechs(self._sasl, True)
+        if user is not None:
+            lib.pn_connection_set_user(self._connection, user.encode())
+            lib.pn_connection_set_password(self._connection, self.broker.password().encode())
         lib.pn_transport_set_max_frame(self._transport, MAX_FRAME)
         lib.pn_connection_set_container(self._connection, f"rewind-reader-{uuid4().hex[:12]}".encode())
         if self.broker.vpn:
@@ -343,6 +257,8 @@ class Wire:
         except OSError as error:
             raise ConnectionFailed(f"The connection to {self.broker.url} broke: {error}.") from error
         if size == 0:
+            if lib.pn_sasl_outcome(self._sasl) == lib.PN_SASL_NONE:
+                raise ConnectionFailed(f"{self.broker.url} closed the connection during the SASL exchange.")
             lib.pn_transport_close_tail(self._transport)
             self._check()
             raise ConnectionFailed(f"{self.broker.url} closed the connection without a word.")
@@ -359,13 +275,26 @@ class Wire:
         """Raise what the peer, or the engine on its behalf, says is wrong with connection and session."""
         condition = lib.pn_transport_condition(self._transport)
         if lib.pn_condition_is_set(condition):
-            raise ConnectionFailed(f"The connection to {self.broker.url} failed: {sentence(condition)}.")
+            raise ConnectionFailed(self._failure(sentence(condition)))
         if lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED:
             reason = sentence(lib.pn_connection_remote_condition(self._connection))
             raise ConnectionFailed(f"{self.broker.url} closed the connection: {reason}.")
         if self.session != ffi.NULL and lib.pn_session_state(self.session) & lib.PN_REMOTE_CLOSED:
             reason = sentence(lib.pn_session_remote_condition(self.session))
             raise ConnectionFailed(f"{self.broker.url} ended the session: {reason}.")
+
+    def _failure(self, reason: str) -> str:
+        """Why there is no connection, or no longer."""
+        url, user, outcome = self.broker.url, self.broker.user, lib.pn_sasl_outcome(self._sasl)
+        if outcome == lib.PN_SASL_OK:
+            return f"The connection to {url} failed: {reason}."
+        if outcome == lib.PN_SASL_NONE:
+            return f"{url} does not speak AMQP 1.0 with SASL: {reason}."
+        if lib.pn_sasl_get_mech(self._sasl) != ffi.NULL:
+            return f"{url} refused the login of {user or 'anonymous'}: {OUTCOMES[outcome]}."
+        if user is None:
+            return f"{url} does not offer SASL ANONYMOUS; set the options user and passwordFile."
+        return f"{url} does not offer SASL PLAIN; leave user and passwordFile out."
 
     def close(self) -> None:
         """

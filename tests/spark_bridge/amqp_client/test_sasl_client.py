@@ -1,24 +1,24 @@
-"""The SASL exchange, with a scripted broker at the other end of a socket pair."""
+"""The login, with a scripted broker at the other end."""
 
 import socket
-from collections.abc import Iterator
+import threading
+from pathlib import Path
 
 import pytest
 
 from amqp_ext.codec import Array, Described, Symbol, UByte, decode
-from spark_bridge.amqp_client.wire import SASL_HEADER, authenticate
+from spark_bridge.amqp_client.wire import Broker, Wire
 from store.archive.errors import ConnectionFailed
-from tests.support.frames import SASL_FRAME, SASL_MECHANISMS, SASL_OUTCOME, frame
+from tests.support.frames import (
+    AMQP_HEADER,
+    SASL_FRAME,
+    SASL_HEADER,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    frame,
+)
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two connected sockets: the bridge's and the broker's."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
 
 
 def sasl_frame(code: int, *fields: object) -> bytes:
@@ -35,64 +35,71 @@ def outcome(code: int) -> bytes:
     return sasl_frame(SASL_OUTCOME, UByte(code))
 
 
-def test_anonymous_without_a_user(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Header, then sasl-init with ANONYMOUS; and not a byte behind the outcome is taken."""
-    ours, theirs = pair
-    theirs.sendall(mechanisms("PLAIN", "ANONYMOUS") + outcome(0) + b"AMQP\x00\x01\x00\x00")
-    authenticate(ours, "amqp://b", None, None, "")
-    sent = theirs.recv(4096)
-    assert sent[:8] == SASL_HEADER
-    assert decode(sent, 16)[0] == Described(0x41, ["ANONYMOUS", b"anonymous"])
-    assert ours.recv(8) == b"AMQP\x00\x01\x00\x00"
+def failed_login(tmp_path: Path, answer: bytes, user: str | None) -> tuple[str, bytes]:
+    """What is said of a broker that answers so and ends, and what it was sent."""
+    sent: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as peer:
+            peer.sendall(answer)
+            peer.shutdown(socket.SHUT_WR)
+            while received := peer.recv(4_096):
+                sent.append(received)
+
+    (tmp_path / "password").write_text("pä55\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        broker = Broker("127.0.0.1", listener.getsockname()[1], "trading", user, str(tmp_path / "password"))
+        with pytest.raises(ConnectionFailed, match=r"^\[REWIND_CONNECTION\] ") as caught:
+            Wire(broker)
+        serving.join()
+    assert broker.url in str(caught.value)
+    return str(caught.value), b"".join(sent)
 
 
-def test_plain_with_a_user(pair: tuple[socket.socket, socket.socket]) -> None:
-    """PLAIN sends user and password apart by NUL, and the Message VPN as host name."""
-    ours, theirs = pair
-    theirs.sendall(mechanisms("PLAIN") + outcome(0))
-    authenticate(ours, "amqp://b", "trading", "ann", "pä55")
-    assert decode(theirs.recv(4096), 16)[0] == Described(
-        0x41, ["PLAIN", b"\0ann\0" + "pä55".encode(), "trading"]
-    )
-
-
-def test_a_single_mechanism_need_not_be_an_array(pair: tuple[socket.socket, socket.socket]) -> None:
-    """A field that may hold many may hold one value without the array (AMQP 1.0, 1.3)."""
-    ours, theirs = pair
-    theirs.sendall(SASL_HEADER + sasl_frame(SASL_MECHANISMS, Symbol("ANONYMOUS")) + outcome(0))
-    authenticate(ours, "amqp://b", None, None, "")
+@pytest.mark.parametrize(
+    ("offered", "user", "init"),
+    [
+        (mechanisms("PLAIN", "ANONYMOUS"), None, ["ANONYMOUS", b"anonymous"]),
+        (mechanisms("PLAIN", "ANONYMOUS"), "ann", ["PLAIN", b"\0ann\0" + "pä55".encode()]),
+        # a field that may hold many may hold one value without the array (AMQP 1.0, 1.3)
+        (
+            SASL_HEADER + sasl_frame(SASL_MECHANISMS, Symbol("ANONYMOUS")),
+            None,
+            ["ANONYMOUS", b"anonymous"],
+        ),
+    ],
+)
+def test_plain_is_for_a_user_and_anonymous_for_nobody(
+    tmp_path: Path, offered: bytes, user: str | None, init: list[object]
+) -> None:
+    """PLAIN sends user and password apart by NUL; once that is accepted AMQP begins, for the Message VPN."""
+    _, sent = failed_login(tmp_path, offered + outcome(0) + AMQP_HEADER, user)
+    assert sent.startswith(SASL_HEADER)
+    value, end = decode(sent, 16)
+    assert value == Described(0x41, init)
+    assert sent[end:].startswith(AMQP_HEADER) and b"vhost:trading" in sent[end:]
 
 
 @pytest.mark.parametrize(
     ("answer", "user", "sentence"),
     [
-        (
-            mechanisms("PLAIN"),
-            None,
-            "offers SASL PLAIN, not ANONYMOUS; set the options user and passwordFile",
-        ),
-        (mechanisms("ANONYMOUS"), "ann", "offers SASL ANONYMOUS, not PLAIN; leave user and passwordFile out"),
-        (
-            mechanisms("PLAIN") + outcome(1),
-            "ann",
-            "refused the login of ann: the user name or password is wrong",
-        ),
-        (mechanisms("PLAIN") + sasl_frame(SASL_OUTCOME), "ann", "refused the login of ann"),
-        (b"AMQP\x00\x01\x00\x00", None, "does not speak AMQP 1.0 with SASL"),
+        (mechanisms("PLAIN"), None, "not offer SASL ANONYMOUS; set the options user and passwordFile"),
+        (mechanisms("ANONYMOUS"), "ann", "not offer SASL PLAIN; leave user and passwordFile out"),
+        (mechanisms("PLAIN") + outcome(1), "ann", "login of ann: the user name or password is wrong"),
+        (mechanisms("PLAIN") + outcome(2), "ann", "refused the login of ann: the broker had a system error"),
+        (AMQP_HEADER, None, "does not speak AMQP 1.0 with SASL"),
         (b"HTTP/1.1 400 Bad", None, "does not speak AMQP 1.0 with SASL"),
-        (SASL_HEADER + b"\xff" * 8, None, "where a SASL frame should start"),
-        (SASL_HEADER + b"\x00\x00\x00\x0b\x02\x01\x00\x00\x00\x53\x40", None, "that cannot be read"),
-        (SASL_HEADER + outcome(0), None, "where SASL performative 0x40 is due"),
+        (SASL_HEADER + b"\xff" * 8, None, "does not speak AMQP 1.0 with SASL"),
+        (
+            SASL_HEADER + b"\0\0\0\x0b\2\1\0\0\0\x53\x40",
+            None,
+            "closed the connection during the SASL exchange",
+        ),
         (SASL_HEADER, None, "closed the connection during the SASL exchange"),
     ],
 )
-def test_a_failed_login_is_explained(
-    pair: tuple[socket.socket, socket.socket], answer: bytes, user: str | None, sentence: str
-) -> None:
+def test_a_failed_login_is_explained(tmp_path: Path, answer: bytes, user: str | None, sentence: str) -> None:
     """Whatever the broker answers, the error names the broker and the remedy where there is one."""
-    ours, theirs = pair
-    theirs.sendall(answer)
-    theirs.shutdown(socket.SHUT_WR)
-    with pytest.raises(ConnectionFailed, match=r"^\[REWIND_CONNECTION\] amqp://b ") as caught:
-        authenticate(ours, "amqp://b", None, user, "x")
-    assert sentence in str(caught.value)
+    assert sentence in failed_login(tmp_path, answer, user)[0]
