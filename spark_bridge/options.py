@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from amqp_ext.replay_start import parse_text
@@ -95,7 +95,7 @@ class Archived:
     url: str
 
 
-EVERY_TOPIC = (">",)
+EVERY_TOPIC: Final[tuple[str, ...]] = (">",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +128,14 @@ class Options:
     """
     One read of one log or of several, as asked for.
 
-    ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not
-    to read, or None for everything there was when the read was planned. Both may name an address's own.
-    ``since`` and ``before`` are the same as times, in ms, and go before them. ``partitions`` None means one
-    for each core; ``per_trigger`` is the most offsets of a micro-batch.
+    ``partitions`` None means one for each core; ``per_trigger`` is the most offsets of a micro-batch.
     """
 
     addresses: tuple[Address, ...]
-    patterns: tuple[str, ...] = (">",)
-    start: str | tuple[str, ...] = "beginning"
-    stop: int | tuple[int | None, ...] | None = None
+    selections: tuple[Selection, ...]
+    """What is read at each of them."""
     partitions: int | None = None
-    since: int | None = None
-    before: int | None = None
     per_trigger: int | None = None
-    fail_on_data_loss: bool = True
     headers: bool = True
     archive: str | None = None
     """Where what the log no longer has may be."""
@@ -154,18 +147,6 @@ class Options:
         if not isinstance(first, Broker):
             raise OptionError("Option url is missing: this needs a broker.")
         return first
-
-    def selection(self, number: int = 0) -> Selection:
-        """What is read at one address."""
-        return Selection(
-            patterns=self.patterns,
-            start=self.start if isinstance(self.start, str) else self.start[number],
-            stop=self.stop[number] if isinstance(self.stop, tuple) else self.stop,
-            since=self.since,
-            before=self.before,
-            fail_on_data_loss=self.fail_on_data_loss,
-            partition=number,
-        )
 
 
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
@@ -238,18 +219,21 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
         problems.append(
             "Options user and passwordFile belong together; give both, or neither for SASL ANONYMOUS."
         )
-    if "replayStart" in values and "startingOffsets" in values:
-        problems.append("Options replayStart and startingOffsets both name a start; give one of them.")
-    if "replayStart" in values and "startingTimestamp" in values:
-        problems.append("Options replayStart and startingTimestamp both name a start; give one of them.")
+    problems += [
+        f"Options replayStart and {name} both name a start; give one of them."
+        for name in ("startingOffsets", "startingTimestamp")
+        if "replayStart" in values and name in values
+    ]
     since, before = read("startingTimestamp", _time, None), read("endingTimestamp", _time, None)
     if since is not None and before is not None and since > before:
         problems.append(f"Option endingTimestamp={before} is before startingTimestamp={since}.")
     count = len(addresses)
-    earliest: str | tuple[str, ...] = "live" if mode == "stream" else "beginning"
-    start = read("startingOffsets", lambda text: _starting(text, count), earliest)
+    earliest = "live" if mode == "stream" else "beginning"
+    starts = read("startingOffsets", lambda text: _starting(text, count), (earliest,) * count)
+    everything: tuple[int | None, ...] = (None,) * count
+    stops = read("endingOffsets", lambda text: _ending(text, count), everything)
     if mode == "batch":
-        if "live" in (start if isinstance(start, tuple) else (start,)):
+        if "live" in starts:
             problems.append(
                 "Option startingOffsets=latest is for streams; a batch that starts there reads nothing."
             )
@@ -263,31 +247,31 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
             for name in ("endingOffsets", "endingTimestamp")
             if name in values
         ]
-    options = Options(
-        addresses=addresses,
-        patterns=read("subscribe", _patterns, (">",)),
-        start=read("replayStart", _start_text, None) or start,
-        stop=read("endingOffsets", lambda text: _ending(text, count), None),
-        partitions=read("minPartitions", _partitions, None),
-        since=since,
-        before=before,
-        per_trigger=read("maxOffsetsPerTrigger", _positive, None),
-        fail_on_data_loss=read("failOnDataLoss", _flag, True),
-        headers=read("includeHeaders", _flag, True),
-        archive=archive,
-    )
-    if options.start == "last" and urls and any("?" in text or text[0] == "!" for text in options.patterns):
+    patterns = read("subscribe", _patterns, WHOLE_LOG.patterns)
+    asked = read("replayStart", _start_text, None)
+    is_plain = not any("?" in text or text[0] == "!" for text in patterns)
+    if urls and asked == "last" and not is_plain:
         problems.append(
             "Over a url replayStart=last cannot be looked up where subscribe has an exception or a question mark; "
             "start at an offset or a time."
         )
-    if isinstance(options.start, str) and options.start.lower().startswith("last:") and urls:
-        only = options.patterns[0]
-        if len(options.patterns) > 1 or "?" in only or only[0] == "!":
-            problems.append(
-                "Over a url replayStart=last:N takes one topic in subscribe, without an exception or a question mark; "
-                "start at an offset or a time."
-            )
+    if urls and (asked or "").lower().startswith("last:") and not (is_plain and len(patterns) == 1):
+        problems.append(
+            "Over a url replayStart=last:N takes one topic in subscribe, without an exception or a question mark; "
+            "start at an offset or a time."
+        )
+    loses_nothing = read("failOnDataLoss", _flag, True)
+    options = Options(
+        addresses,
+        tuple(
+            Selection(patterns, asked or start, stop, since, before, loses_nothing, number)
+            for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
+        ),
+        partitions=read("minPartitions", _partitions, None),
+        per_trigger=read("maxOffsetsPerTrigger", _positive, None),
+        headers=read("includeHeaders", _flag, True),
+        archive=archive,
+    )
     if problems:
         raise OptionError(" ".join(problems))
     return options
@@ -354,30 +338,41 @@ def _patterns(text: str) -> tuple[str, ...]:
     return patterns
 
 
-def _offset(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) >= 1 << 63:
-        raise ValueError("an offset is a whole number below 2^63")
-    return int(text)
+def _whole(least: int, most: int, meaning: str = "") -> Callable[[str], int]:
+    """Reads a whole number within bounds; ``meaning`` says what one is."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
+            raise ValueError(meaning)
+        return int(text)
+
+    return read
 
 
-def _starting(text: str, count: int) -> str | tuple[str, ...]:
+_offset = _whole(0, (1 << 63) - 1, "an offset is a whole number below 2^63")
+_time = _whole(0, LAST_DATE, "a time is a whole number of milliseconds, up to the year 9999")
+_positive = _whole(1, 10**18 - 1)
+_partitions = _whole(1, MAX_PARTITIONS)
+
+
+def _starting(text: str, count: int) -> tuple[str, ...]:
+    """A start for each partition."""
     if text.startswith("{"):
         words = {-2: "beginning", -1: "live"}
         return tuple(words.get(offset, f"#{offset}") for offset in _each(text, count))
-    if text.lower() in {"earliest", "latest"}:
-        return "beginning" if text.lower() == "earliest" else "live"
-    return f"#{_offset(text)}"
+    word = {"earliest": "beginning", "latest": "live"}.get(text.lower())
+    return (word or f"#{_offset(text)}",) * count
 
 
-def _ending(text: str, count: int) -> int | tuple[int | None, ...] | None:
+def _ending(text: str, count: int) -> tuple[int | None, ...]:
+    """An exclusive end for each partition; None for all there is."""
     if text.startswith("{"):
         offsets = _each(text, count)
-        if -2 in offsets:
-            raise ValueError("a batch that ends at the beginning would read nothing")
-        return tuple(None if offset == -1 else offset for offset in offsets)
-    if text.lower() == "earliest":
+    else:
+        offsets = [{"earliest": -2, "latest": -1}.get(text.lower()) or _offset(text)] * count
+    if -2 in offsets or text.lower() == "earliest":
         raise ValueError("a batch that ends at the beginning would read nothing")
-    return None if text.lower() == "latest" else _offset(text)
+    return tuple(None if offset == -1 else offset for offset in offsets)
 
 
 def _each(text: str, count: int) -> list[int]:
@@ -391,25 +386,7 @@ def _each(text: str, count: int) -> list[int]:
     return [found[str(number)] for number in range(count)]
 
 
-def _time(text: str) -> int | None:
-    if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) > LAST_DATE:
-        raise ValueError("a time is a whole number of milliseconds, up to the year 9999")
-    return int(text)
-
-
-def _positive(text: str) -> int | None:
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
 def _flag(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise ValueError
     return text.lower() == "true"
-
-
-def _partitions(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_PARTITIONS:
-        raise ValueError
-    return int(text)

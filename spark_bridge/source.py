@@ -137,9 +137,10 @@ class LogReader(DataSourceReader):
         """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
         assert isinstance(partition, LogPartition)
         settle()
-        selection = self._options.selection(partition.place)
+        selection = self._options.selections[partition.place]
         return log_place(self._options, partition.place).read(selection, self._columns, partition.ids)
 
 
 def _plan(options: Options) -> tuple[IdRange, ...]:
-    return tuple(place.plan(options.selection(number)) for number, place in enumerate(log_places(options)))
+    asked = zip(log_places(options), options.selections, strict=True)
+    return tuple(place.plan(selection) for place, selection in asked)

@@ -113,8 +113,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:
         """Where a query without a checkpoint starts."""
-        numbered = enumerate(self._places)
-        plans = [place.plan(self._options.selection(number)) for number, place in numbered]
+        asked = zip(self._places, self._options.selections, strict=True)
+        plans = [place.plan(selection) for place, selection in asked]
         offsets = self._offsets([(plan, plan.first) for plan in plans])
         known = zip(offsets.items(), plans, strict=True)
         return {name: _known(offset, plan.taken_below) for (name, offset), plan in known}
@@ -163,7 +163,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one range as Arrow batches."""
         assert isinstance(partition, LogPartition)
         settle()
-        selection = self._options.selection(partition.place)
+        selection = self._options.selections[partition.place]
         return self._places[partition.place].read(selection, self._columns, partition.ids)
 
     def commit(self, end: Offsets) -> None:
@@ -177,8 +177,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self) -> Offsets:
         if not self._watches:
-            numbered = enumerate(self._places)
-            self._watches = [place.watch(self._options.selection(number)) for number, place in numbered]
+            asked = zip(self._places, self._options.selections, strict=True)
+            self._watches = [place.watch(selection) for place, selection in asked]
         extents = [watch.extent() for watch in self._watches]
         return self._offsets([(extent, extent.last + 1) for extent in extents])
 
@@ -212,7 +212,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{start['offset']}: it is behind, or of an older copy. Start again once it has caught up, or read "
                 "from the primary."
             )
-        if self._options.fail_on_data_loss:
+        if self._options.selections[0].fail_on_data_loss:
             what = "was made anew" if made_anew else f"ends at {end['offset'] - 1} now, as one restored would"
             raise DataLoss(
                 f"The log at {name} {what}: the query stands at offset {start['offset']} of generation "

@@ -62,12 +62,6 @@ class EncodedMessages(Sequence[bytes]):
         self.ends = ends
 
     @classmethod
-    def of(cls, messages: Sequence[bytes]) -> EncodedMessages:
-        """Messages laid end to end."""
-        ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
-        return cls(_joined(messages), np.concatenate([np.zeros(1, np.int64), ends])[:-1], ends)
-
-    @classmethod
     def of_column(cls, column: pa.BinaryArray) -> EncodedMessages:
         """The values of a column, none of them null."""
         _, edges, octets = column.buffers()
@@ -94,28 +88,34 @@ class EncodedMessages(Sequence[bytes]):
         return EncodedMessages(self.block, self.starts[flags], self.ends[flags])
 
 
-class GatheredBatches:
-    """A log reader's batches as they come in, until they are a page; see ``amqp_ext.message.fields``."""
+class Gathered:
+    """
+    A log reader's deliveries as they come in, until they are a page.
 
-    def __init__(self) -> None:
+    Args:
+        in_batches: Whether each brings many messages; see ``amqp_ext.message.fields``.
+    """
+
+    def __init__(self, *, in_batches: bool) -> None:
         self.octets = 0
+        self._head_size = HEAD_SIZE if in_batches else 0
         self._count = 0
-        self._batches: list[bytes] = []
+        self._deliveries: list[bytes] = []
         self._ends: list[Numbers] = [np.zeros(1, np.int64)]
 
-    def add(self, batch: bytes) -> None:
+    def add(self, delivery: bytes) -> None:
         """
         One more.
 
         Raises:
             CodecError: It is none.
         """
-        ends = np.array(ends_of(batch), np.int64)
+        ends = np.array(ends_of(delivery) if self._head_size else [len(delivery)], np.int64)
         ends += self.octets
-        self._batches.append(batch)
+        self._deliveries.append(delivery)
         self._ends.append(ends)
         self._count += len(ends)
-        self.octets += len(batch)
+        self.octets += len(delivery)
 
     def __len__(self) -> int:
         """How many messages there are in them."""
@@ -124,7 +124,7 @@ class GatheredBatches:
     def messages(self) -> EncodedMessages:
         """All of them."""
         edges = np.concatenate(self._ends)
-        return EncodedMessages(_joined(self._batches), edges[:-1] + HEAD_SIZE, edges[1:])
+        return EncodedMessages(_joined(self._deliveries), edges[:-1] + self._head_size, edges[1:])
 
 
 def _joined(parts: Sequence[bytes]) -> Octets:

@@ -23,7 +23,7 @@ from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, ULong
 from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.amqp_client.links import CREDIT, Receiver
 from spark_bridge.amqp_client.wire import Broker, Wire
-from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, GatheredBatches, Numbers
+from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, Gathered, Numbers
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
 from spark_bridge.options import WHOLE_LOG, Selection
@@ -209,37 +209,18 @@ class LogLink:
             DataLoss: The broker ended the replay early.
             ConnectionFailed: The connection was lost.
         """
-        return self._pages_of_batches() if self._link.in_batches else self._pages_of_messages()
-
-    def _pages_of_messages(self) -> Iterator[EncodedMessages]:
-        page: list[bytes] = []
-        size = 0
+        page = Gathered(in_batches=self._link.in_batches)
         try:
-            while taken := self._receive(PAGE_ROWS - len(page)):
-                page += taken
-                size += sum(map(len, taken))
-                if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
-                    full, page, size = page, [], 0
-                    yield EncodedMessages.of(full)
-        except ConnectionFailed:
-            if page:
-                yield EncodedMessages.of(page)
-            raise
-        if page:
-            yield EncodedMessages.of(page)
-
-    def _pages_of_batches(self) -> Iterator[EncodedMessages]:
-        page = GatheredBatches()
-        try:
-            while taken := self._receive(1):
+            while taken := self._receive(1 if self._link.in_batches else PAGE_ROWS - len(page)):
                 try:
-                    page.add(taken[0])
+                    for delivery in taken:
+                        page.add(delivery)
                 except CodecError as error:
                     raise ConnectionFailed(
                         f"The broker's answer on {self._where} failed: {error}."
                     ) from error
                 if len(page) >= PAGE_ROWS or page.octets >= PAGE_BYTES:
-                    full, page = page, GatheredBatches()
+                    full, page = page, Gathered(in_batches=self._link.in_batches)
                     yield full.messages()
         except ConnectionFailed:
             if len(page):

@@ -15,6 +15,7 @@ from amqp_ext.message.sections import bare_offset
 from spark_bridge.columns.message_block import EncodedMessages, MessageBlock, Unusual
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from store.archive.columns import COLUMNS
+from tests.spark_bridge.reading import delivered
 
 pytestmark = pytest.mark.spark
 GENERATION = 7
@@ -101,7 +102,7 @@ def told(page: pa.RecordBatch, replay_name: str = "") -> EncodedMessages:
     for number, time_ms, topic, content in zip(*page.to_pydict().values(), strict=True):
         bare = bare_offset(content)
         messages.append(splicer.front(number, time_ms, topic, bare, content, 0, False) + content[bare:])
-    return EncodedMessages.of(messages)
+    return delivered(messages)
 
 
 def reader_of(names: Sequence[str]) -> BatchBuilder:
@@ -203,7 +204,7 @@ def test_a_mark_is_a_system_property(contents: list[bytes], is_stored: bool) -> 
 def test_any_bytes_are_unusual_or_a_page(messages: list[bytes]) -> None:
     """Nothing a peer sends makes the reader look outside its block."""
     try:
-        page = MessageBlock(EncodedMessages.of(messages))
+        page = MessageBlock(delivered(messages))
         page.texts_of(0x73, [0, 12])
         page.pairs()
         assert len(page.bodies()) == len(messages)
@@ -223,7 +224,7 @@ def test_the_usual_is_read_side_by_side() -> None:
         + encode(Described(0x75, b"x" * n) if n % 3 else Described(0x77, "text"))
         for n in range(600)
     ]
-    page = MessageBlock(EncodedMessages.of(messages))
+    page = MessageBlock(delivered(messages))
     assert page.texts_of(0x73, [0, 5])[1].to_pylist() == [str(n) for n in range(600)]
     assert page.pairs()[599].as_py(maps_as_pydicts="strict") == {
         "carrier": "AA", "flight": "599", "late": "false", "none": None, "f": "1.5"

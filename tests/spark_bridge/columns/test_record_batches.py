@@ -8,19 +8,19 @@ import pytest
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from amqp_ext.topics import TopicFilter, TopicPattern
-from spark_bridge.columns.message_block import EncodedMessages
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.columns.single_message import UNDECODABLE, text
 from spark_bridge.errors import UnreadableMessage
 from store.archive.columns import COLUMNS
 from tests.spark_bridge.log_peer import annotated, data
+from tests.spark_bridge.reading import delivered
 
 pytestmark = pytest.mark.spark
 
 
 def row(message: bytes, *names: str) -> dict[str, Any]:
     """One message as a row with the named columns, or all."""
-    batch, _ = BatchBuilder([(name, name) for name in names or COLUMNS]).batch(EncodedMessages.of([message]))
+    batch, _ = BatchBuilder([(name, name) for name in names or COLUMNS]).batch(delivered([message]))
     return batch.to_pylist(maps_as_pydicts="strict")[0]
 
 
@@ -147,14 +147,14 @@ def test_annotations_of_unusual_spelling_are_read() -> None:
 def test_a_message_without_the_brokers_annotations_is_an_error(message: bytes) -> None:
     """A peer that is not the gateway is noticed at the first message."""
     with pytest.raises(UnreadableMessage, match="is the peer a Rewind gateway"):
-        BatchBuilder([("offset", "offset")]).batch(EncodedMessages.of([message]))
+        BatchBuilder([("offset", "offset")]).batch(delivered([message]))
 
 
 def test_topics_filter_rows_and_keep_all_offsets() -> None:
     """What is filtered out still counts as delivered: the check of a range needs every offset."""
     topics = TopicFilter([TopicPattern.parse("a/>"), TopicPattern.parse("!a/secret")])
     messages = [annotated(n, data(b""), topic=t) for n, t in enumerate(["a/x", "b", "a/secret", "a/y"])]
-    batch, offsets = BatchBuilder([("offset", "offset")], topics).batch(EncodedMessages.of(messages))
+    batch, offsets = BatchBuilder([("offset", "offset")], topics).batch(delivered(messages))
     assert (batch.column(0).to_pylist(), offsets.tolist()) == ([0, 3], [0, 1, 2, 3])
 
 
@@ -164,5 +164,5 @@ def test_a_map_column_keeps_nulls_and_empties_apart() -> None:
     messages = [
         annotated(n, *([] if m is None else [Described(0x74, m)]), data(b"")) for n, m in enumerate(maps)
     ]
-    batch, _ = BatchBuilder([("properties", "properties")]).batch(EncodedMessages.of(messages))
+    batch, _ = BatchBuilder([("properties", "properties")]).batch(delivered(messages))
     assert batch.column(0).to_pylist() == [None, [], [("a", None), ("b", "2")]]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 def plan(peer: LogPeer, **options: str) -> IdRange:
     """What a read of the peer's log with these options is pinned to."""
     asked = parse({"url": peer.url, **options})
-    return survey(asked.broker, asked.selection())
+    return survey(asked.broker, asked.selections[0])
 
 
 def read(peer: LogPeer, ids: IdRange) -> list[bytes]:

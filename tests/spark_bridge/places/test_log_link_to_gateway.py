@@ -31,7 +31,7 @@ def bodies(options: Options, ids: IdRange) -> list[int]:
     found: list[int] = []
     rows = BatchBuilder([("body", "body")])
     with Wire(options.broker) as wire:
-        link = LogLink(wire, address(options.patterns), ids)
+        link = LogLink(wire, address(options.selections[0].patterns), ids)
         for page in link.pages():
             batch, offsets = rows.batch(page)
             link.check(offsets)
