@@ -14,7 +14,7 @@ or ``replayId`` where that is null.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ from amqp_ext.message.sections import (
 )
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Broker, Wire
+from spark_bridge.columns.single_message import PROPERTY_AT
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.options import parse
 from store.archive.columns import COLUMNS
@@ -45,20 +46,11 @@ from store.archive.errors import ConnectionFailed
 TRIES = 6  # connections in a row that brought no row further, before the task fails
 PAUSE = 0.2  # seconds before the second of them; doubled each time
 _WITH_URL = ("url", "messageVpn", "user", "passwordFile", "tlsCa")
-_ENCODED = {
-    "value": AMQP_VALUE,
-    "sequence": AMQP_SEQUENCE,
-}  # kinds of bodies that stand in their column as they are encoded
-_TEXTS = (
-    "messageId",
-    "correlationId",
-    "subject",
-    "contentType",
-    "groupId",
-    "replyTo",
-    "replayId",
-    "bodyType",
-)
+TO = 2  # the place of a message's address in its properties (AMQP 1.0, 3.2.4)
+_ENCODED = {"value": AMQP_VALUE, "sequence": AMQP_SEQUENCE}
+"""Kinds of bodies that stand in their column as they are encoded."""
+_OF_A_MESSAGE = ("body", "bodyType", "topic", "properties", *PROPERTY_AT, "replayId")
+"""The columns that are sent; what else a log has, only a log can give."""
 
 
 @dataclass
@@ -93,20 +85,20 @@ class LogWriter(DataSourceArrowWriter):
                 messages = encoded(batch, self._address)
                 done = tries = 0
                 while done < len(messages):
-                    sent = _Count()
+                    sent = [0]
                     try:
                         if wire is None:
                             wire = Wire(self._broker)
                         sender = Sender(wire, self._address)
-                        sender.send(messages[done:], sent)
+                        sender.send(messages[done:], sent.append)
                         sender.detach()
                         done = len(messages)
                     except ConnectionFailed:
                         if wire is not None:
                             wire.close()
                             wire = None
-                        done += sent.value
-                        tries = 0 if sent.value else tries + 1
+                        done += sent[-1]
+                        tries = 0 if sent[-1] else tries + 1
                         if tries == TRIES:
                             raise
                         time.sleep(PAUSE * 2**tries)
@@ -135,16 +127,6 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what was published stays, and comes again with the batch."""
-
-
-class _Count:
-    """What a sender has told of its progress."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def __call__(self, accepted: int) -> None:
-        self.value = accepted
 
 
 def _target(given: Mapping[str, str]) -> tuple[Broker, str | None]:
@@ -188,52 +170,29 @@ def _check(schema: StructType, *, needs_topic: bool) -> None:
 
 
 def encoded(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
-    """The rows as encoded messages."""
-    names = set(batch.schema.names)
-    nothing: Sequence[Any] = [None] * batch.num_rows
-    column: Callable[[str], Sequence[Any]] = lambda name: (  # noqa: E731
-        batch.column(name).to_pylist() if name in names else nothing
-    )
-    topics = column("topic") if address is None else nothing
-    texts = zip(*map(column, _TEXTS), strict=True)
-    return [
-        _message(body, topic, properties, *row)
-        for body, topic, properties, row in zip(
-            column("body"), topics, column("properties"), texts, strict=True
-        )
-    ]
+    """The rows as encoded messages; where there is an address, the column topic says nothing."""
+    columns = {
+        name: batch.column(name).to_pylist()
+        for name in _OF_A_MESSAGE
+        if name in batch.schema.names and (name != "topic" or address is None)
+    }
+    return [_message(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
-def _message(
-    body: bytes | str | None,
-    topic: str | None,
-    properties: Any,
-    message_id: str | None,
-    correlation_id: str | None,
-    subject: str | None,
-    content_type: str | None,
-    group_id: str | None,
-    reply_to: str | None,
-    replay_id: str | None,
-    body_type: str | None,
-) -> bytes:
+def _message(row: Mapping[str, Any]) -> bytes:
     """One message (AMQP 1.0, 3.2); a body of values or sequences is in its column as it is encoded."""
-    fields = [
-        message_id or replay_id,
-        None,
-        None if topic is None else _address(topic),
-        subject,
-        reply_to,
-        correlation_id,
-        None if content_type is None else _symbol(content_type),
-        None,
-        None,
-        None,
-        group_id,
-    ]
+    fields: list[Any] = [None] * (max(PROPERTY_AT.values()) + 1)
+    for name, place in PROPERTY_AT.items():
+        fields[place] = row.get(name)
+    fields[PROPERTY_AT["messageId"]] = row.get("messageId") or row.get("replayId")
+    topic, content_type, body, body_type = map(row.get, ("topic", "contentType", "body", "bodyType"))
+    if topic is not None:
+        fields[TO] = _address(topic)
+    if content_type is not None:
+        fields[PROPERTY_AT["contentType"]] = _symbol(content_type)
     front = encode(Described(PROPERTIES, fields))
-    if properties:
-        front += encode(Described(APPLICATION_PROPERTIES, dict(properties)))
+    if row.get("properties"):
+        front += encode(Described(APPLICATION_PROPERTIES, dict(row["properties"])))
     content = body.encode() if isinstance(body, str) else bytes(body or b"")
     if body_type in _ENCODED:
         _check_encoded(content, body_type)

@@ -77,6 +77,12 @@ def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
     return Receiver(wire, where, filters=_filter("live"), settled=True, credit=credit)
 
 
+def _looked_up(wire: Wire, where: str, start: str | Mapping[Any, Any]) -> tuple[int, IdRange]:
+    """The first id from a start on, the next one to be given out where there is none; and the log at that moment."""
+    link = Receiver(wire, where, filters=_filter(start), settled=True)
+    return _integer(_resolved(link, where), "offset", where), extent(link, where)
+
+
 def survey(broker: Broker, selection: Selection) -> IdRange:
     """
     Ask a broker for the log's ids now and pin what a selection means.
@@ -91,14 +97,13 @@ def survey(broker: Broker, selection: Selection) -> IdRange:
     if selection.since is not None:
         start = _date(selection.since)
     with Wire(broker) as wire:
-        link = Receiver(wire, where, filters=_filter(start), settled=True)
-        first, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        first, whole = _looked_up(wire, where, start)
         if start == StartKind.LAST.value and len(selection.patterns) > 1:
             first, whole = _last_of(wire, selection.patterns)
         whole = extent_for(wire, selection.patterns, whole)
         last = whole.last
         if selection.before is not None:
-            last = min(last, first_since(wire, where, selection.before) - 1)
+            last = min(last, _looked_up(wire, where, _date(selection.before))[0] - 1)
         elif selection.stop is not None:
             check_stop(selection.stop, first, whole)
             last = selection.stop - 1
@@ -125,9 +130,7 @@ def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
     """The last offset that any of these patterns takes, and the log at that moment: an address holds one pattern."""
     newest = 0
     for pattern in patterns:
-        where = address([pattern])
-        link = Receiver(wire, where, filters=_filter(StartKind.LAST.value), settled=True)
-        found, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        found, whole = _looked_up(wire, address([pattern]), StartKind.LAST.value)
         if found <= whole.last:
             newest = max(newest, found)
     return newest or whole.last + 1, whole
@@ -136,12 +139,6 @@ def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
 def _date(time: int) -> dict[Symbol, Any]:
     """The first message from a time on; before the log its first one, behind it the next to come."""
     return {Symbol("date"): Timestamp(time), Symbol("missing"): Symbol("clamp")}
-
-
-def first_since(wire: Wire, where: str, time: int) -> int:
-    """The first id from a time (ms) on; the next one to be given out where there is none."""
-    link = Receiver(wire, where, filters=_filter(_date(time)), settled=True)
-    return _integer(_resolved(link, where), "offset", where)
 
 
 class LogLink:

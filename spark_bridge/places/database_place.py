@@ -29,11 +29,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import unpack
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
 import numpy as np
 import psycopg
@@ -134,8 +134,6 @@ def _column(name: str, values: Iterator[bytes]) -> pa.Array:
         return pa.array(map(read_text, column.to_pylist()), pa.string())
     return column
 
-
-T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 40.0
 """How long a server that cannot be reached, or is behind, is waited for: a standby takes a primary's place in 30 s."""
@@ -309,13 +307,10 @@ class LogTables(StoredLog):
 
     def _ask(self, sql: str, *values: Value) -> list[Answer]:
         """All rows of a statement; a server that goes is waited for, or the one that comes in its place."""
-        return self._patiently(lambda: self._connected().ask(sql, values))
-
-    def _patiently(self, call: Callable[[], T]) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return call()
+                return self._connected().ask(sql, values)
             except (psycopg.Error, OSError) as error:
                 is_gone = self._connection is None or self._connection.is_lost
                 passes = is_gone or getattr(error, "sqlstate", None) in PASSING
