@@ -207,9 +207,12 @@ class StartSearch:
             if with_archive and self.state.broker.trimming.below > facts.log_first_id:
                 # Some of it may have been trimmed before it was looked at.
                 resolved = await self._before_log()
+        if self.state.told_anew is not None and self.start.kind is not StartKind.LIVE:
+            # On a standby a rule's messages are gone a moment before it is known which these were.
+            await self.state.told_anew()
         # By what rules of retention have taken out of the log while it was looked at.
         taken_out = self._facts().taken_out
-        check_is_whole(self.start, resolved.first, taken_out)
+        check_is_whole(self.start, resolved.first, taken_out, self._now_ms)
         return replace(resolved, without_below=taken_out.below)
 
     def _facts(self) -> LogFacts:

@@ -11,6 +11,7 @@ and points come and go as they do there.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -230,6 +231,21 @@ class Following:
         self._streams = {found.definition.name: _key(found) for found in streams}
         self._runs: deque[tuple[float, int]] = deque()
         """When messages came, and one past the last of them; of those that are kept."""
+        self._loop = vpn.state.runtime.loop
+        self._next_look = self._loop.create_future()
+        """Done when the next look at the log has been told of; fails when nobody reads here any more."""
+        vpn.state.told_anew = self.told_anew
+
+    async def told_anew(self) -> None:
+        """
+        Wait until a look at the log has been told of that began after this was called: the second one from now, as one
+        may be under way.
+
+        Raises:
+            Refused: Nobody reads here any more.
+        """
+        for _ in range(2):
+            await asyncio.shield(self._next_look)
 
     def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
         """
@@ -240,7 +256,7 @@ class Following:
             now: Seconds of a clock that never goes back.
         """
         cache, broker = self._cache, self._broker
-        self._forget(now)
+        self._looked(now)
         before = cache.next_id
         broker.log.follow(log)
         if log.next_id == before:
@@ -262,7 +278,7 @@ class Following:
 
     def passed_over(self, log: LogState, now: float) -> None:
         """The same, where what was told of is trimmed already, or too much to be shown one by one."""
-        self._forget(now)
+        self._looked(now)
         self._broker.log.follow(log)
         self._cache.skip(log.next_id)
         self._runs.clear()
@@ -299,7 +315,11 @@ class Following:
         self._broker.restore(new, [], {}, 1, definitions.points)
         self._streams.update((stream.definition.name, _key(stream)) for stream in new)
 
-    def _forget(self, now: float) -> None:
+    def _looked(self, now: float) -> None:
+        """Whoever waits for a look goes on, and messages are forgotten that were kept for long enough."""
+        looked, self._next_look = self._next_look, self._loop.create_future()
+        if not looked.done():
+            looked.set_result(None)
         cache, stop = self._cache, 0
         while self._runs and now - self._runs[0][0] > KEPT_SECONDS:
             stop = self._runs.popleft()[1]

@@ -8,7 +8,7 @@ beside it. Everything runs on the event loop's thread, and on what the VPN was g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from gateway.config import Limits, Vpn
@@ -69,6 +69,8 @@ class VpnState:
         """Of users at reads of the log that take long: a page at a time, and one at a time."""
         self.selection = SelectionTurns(runtime)
         self.pace = HistoryPace(self.counters, runtime.clock, runtime.tuning.longest_pause)
+        self.told_anew: Callable[[], Awaitable[None]] | None = None
+        """Waits until what has left the log by now is known here; None where no other gateway writes the log."""
         self.tracing: MessageTracing | None = None
         """Is told of messages; None where nothing is traced."""
         if runtime.add_span is not None:

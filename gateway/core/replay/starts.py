@@ -163,13 +163,13 @@ def resolve(
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)
-    check_is_whole(start, first, facts.taken_out)
+    check_is_whole(start, first, facts.taken_out, now_ms)
     last = last_of(start, facts, probe, now_ms)
     is_live = start.kind is StartKind.LIVE or first >= facts.next_id
     return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
 
 
-def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut) -> None:
+def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut, now_ms: int) -> None:
     """
     That no rule of retention took messages out from where a replay starts on, unless it wants what there is.
 
@@ -179,7 +179,16 @@ def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut) -> None:
     Raises:
         Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
     """
-    if first >= taken_out.below or start.missing is Missing.CLAMP or start.kind not in _PLACES | _TIMES:
+    if start.missing is Missing.CLAMP or start.kind not in _PLACES | _TIMES:
+        return
+    if start.kind in _TIMES and _time_of(start, now_ms) < taken_out.whole_ms:
+        # The first message since then may well lie behind what is missing.
+        raise Refused(
+            ErrorCode.START_TIME_NOT_AVAILABLE,
+            f"a rule of retention took messages out of the log{_of_topics(taken_out)}, which is whole from "
+            f"{ReplayStart(StartKind.DATE, taken_out.whole_ms)} on; ask for the beginning, or say missing=clamp",
+        )
+    if first >= taken_out.below:
         return
     raise Refused(
         ErrorCode.START_TIME_NOT_AVAILABLE if start.kind in _TIMES else ErrorCode.START_MESSAGE_UNAVAILABLE,
@@ -274,12 +283,6 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
             f"the start date is before the log{_with_archive(facts)} whole from "
             f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on{facts.archive}; "
             "ask for the beginning, or say missing=clamp",
-        )
-    if time_ms < facts.taken_out.whole_ms and not clamp:
-        raise Refused(
-            ErrorCode.START_TIME_NOT_AVAILABLE,
-            f"a rule of retention took messages out of the log{_of_topics(facts.taken_out)}, which is whole from "
-            f"{ReplayStart(StartKind.DATE, facts.taken_out.whole_ms)} on; ask for the beginning, or say missing=clamp",
         )
     found = probe.first_since(time_ms)
     return facts.next_id if found is None else found

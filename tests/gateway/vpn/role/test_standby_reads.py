@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
+from amqp_ext.replay_start import parse_text
+from gateway.app import Gateway
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
+from gateway.core.replay.starts import Resolved
 from gateway.vpn import standby
 from gateway.vpn.runtime import Runtime
-from gateway.vpn.standby import StandbyReads
+from gateway.vpn.standby import Following, StandbyReads
 from store.errors import LogTrimmed, ReadFailed
 from store.following import FollowedStore, ToldDefinitions, ToldLog
 from store.ports import LogPage
+from tests.support.client import Client
+from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
 
 WAIT_SECONDS = 20.0
 
@@ -221,3 +229,47 @@ def test_nothing_is_told_once_it_is_closed() -> None:
         assert len(scene.positions) == told
 
     assert follow(Standby(), play).why is None
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    with RunningGateway(settings_for(tmp_path)) as running:
+        yield running
+
+
+def test_a_start_by_date_is_refused_by_what_was_taken_out_a_moment_before(gateway: RunningGateway) -> None:
+    """The first message since then is found behind what is missing: the start waits until that is known."""
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all(data(number) for number in range(3))
+
+        async def order(running: Gateway) -> Resolved:
+            vpn = running.vpns["default"]
+
+            async def told_anew() -> None:
+                vpn.broker.retention.restore([RetentionMark('[["a"]]', vpn.log.next_id, 2**50)])
+
+            vpn.state.told_anew = told_anew
+            return await vpn.log.resolve_start(parse_text("1h"), ("a",))
+
+        with pytest.raises(Refused) as refused:
+            gateway.run_coroutine(order)
+    assert refused.value.code is ErrorCode.START_TIME_NOT_AVAILABLE
+
+
+def test_the_second_look_from_now_began_after_now(gateway: RunningGateway) -> None:
+    """The first one may have been under way."""
+
+    async def order(running: Gateway) -> list[bool]:
+        vpn = running.vpns["default"]
+        following, told = Following(vpn, ()), []
+        waiting = asyncio.create_task(following.told_anew())
+        for _ in range(2):
+            await asyncio.sleep(0)
+            following.told(vpn.broker.log, (), 0.0)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            told.append(waiting.done())
+        await waiting
+        return told
+
+    assert gateway.run_coroutine(order) == [False, True]
