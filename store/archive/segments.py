@@ -226,7 +226,7 @@ WHOLE: Final = ("offset", "enqueuedTime", "topic", "body", "envelope", "bodyAt")
 
 
 CANNOT_BE_READ: Final = (OSError, pa.ArrowException, ValueError, TypeError)
-"""What is raised for a file that is away or damaged, beside ``LogError``."""
+"""What is raised for a file that is unavailable or damaged, beside ``LogError``."""
 
 
 class ArchivedMessage(NamedTuple):

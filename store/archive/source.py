@@ -57,7 +57,7 @@ class LogWatch(Protocol):
         The ids the log holds; last < first when there are none.
 
         Raises:
-            LogUnavailable: It is away, also after one new try.
+            LogUnavailable: It is unavailable, also after one new try.
         """
 
     def close(self) -> None:

@@ -183,7 +183,7 @@ export async function signOut() {
 }
 
 /**
- * Do something until it goes well: again while the gateway is away, is starting or stopping, or has too much to do.
+ * Do something until it goes well: again while the gateway is unavailable, is starting or stopping, or has too much to do.
  * @template T
  * @param {() => Promise<T>} work
  * @param {{signal: AbortSignal, onProblem: (problem: ApiError | null) => void}} options What is told why it waits, if that

@@ -66,7 +66,7 @@ effect(() => {
   }
 });
 
-// A module that a browser could not load is a gateway that is away.
+// A module that a browser could not load is a gateway that is unavailable.
 window.addEventListener("unhandledrejection", (event) => {
   if (event.reason instanceof ApiError || event.reason instanceof Unreachable) event.preventDefault();
   if (event.reason instanceof TypeError && /fetch|import/i.test(event.reason.message)) lost();

@@ -48,7 +48,7 @@ export function usePolled(load, about, intervalMs = INTERVAL_MS) {
         if (!abort.signal.aborted) setFound({ key, data, error: null });
       } catch (error) {
         if (abort.signal.aborted) return;
-        // A gateway that is away is said in one place, and what was seen last stays.
+        // That a gateway is unavailable is said in one place, and what was seen last stays.
         isDue = error instanceof Unreachable;
         const shown = isDue ? null : /** @type {Error} */ (error);
         setFound((before) => ({ key, data: before.key === key ? before.data : null, error: shown }));
