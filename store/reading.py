@@ -13,23 +13,31 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial, wraps
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
+from gateway.core.effects import DelayedMessage
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
-from store.errors import LogTrimmed
-from store.ports import LogPage, SearchPage, StoreOptions, TopicPage
+from store.cursors import header_priority
+from store.errors import DamagedMessage, LogTrimmed
+from store.ports import MAX_ID, LengthPage, LogPage, SearchPage, StoreOptions, TopicPage
 from store.property_index import SEGMENT_BITS, IndexedSpan, span_at
 
+P = ParamSpec("P")
+R = TypeVar("R", bound="PooledReader")
 T = TypeVar("T")
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of matches: about 30 ms of a reader's time."""
+
+HEADER_BYTES: Final = 512
+"""Of a content, in which its header is."""
 
 TOPIC_ROWS: Final = 10_000
 """Messages of which a page has the topics alone: some milliseconds."""
@@ -50,12 +58,33 @@ WIDER: Final = 4
 """Where nothing was found among some segments, or some candidates, so many times as many are looked at next."""
 
 
+def reads(read: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """What is read for the port: its errors are those of the port."""
+
+    @wraps(read)
+    def translated(reader: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return reader.carry_out(partial(read, reader, *args, **kwargs))
+        except DamagedMessage as error:
+            reader.damage = str(error)
+            raise
+
+    return translated
+
+
 class PooledReader(ABC):
     """
     Pages on a pool of threads, and the course of a search; an engine has the statements. See ``store.ports.Reader``.
 
     What is not public is called by a thread of the pool, from within what an engine translates the errors of.
     """
+
+    logged: ClassVar[str]
+    """Condition for a row of ``message`` that the log holds."""
+    messages_from: ClassVar[str]
+    """What there is of messages, for a FROM."""
+    has_needle: ClassVar[str]
+    """Condition for a content in which some bytes (``?``) are."""
 
     def __init__(
         self, name: str, options: StoreOptions, largest_bytes: int, indexed: Sequence[IndexedSpan] = ()
@@ -67,6 +96,8 @@ class PooledReader(ABC):
             largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows.
         """
         self._indexed = indexed
+        self._told = ""
+        """Condition for what the caller was told of, after another one, where there may be more."""
         self._page_rows = options.page_rows
         self._page_bytes = options.page_bytes
         self.largest_bytes = largest_bytes
@@ -99,6 +130,87 @@ class PooledReader(ABC):
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """See ``store.ports.Reader``."""
 
+    @reads
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """See ``store.ports.Reader``."""
+        stop = min(end, position + SCAN_IDS)
+        self._check_has(stop)
+        condition, values = self._of_topics(patterns)
+        found = self._fetch(
+            {"id": int, "topic": str, "length": int},
+            "from (select id, topic, length(content) as length from message "
+            f"where id >= ? and id < ? and {self.logged}{condition} order by id limit ?) as page",
+            [position, stop, *values, TOPIC_ROWS],
+        )
+        return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
+
+    @reads
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """See ``store.ports.Reader``."""
+        self._check_has(end)
+        condition, values = self._of_topics(patterns)
+        return self._ask(
+            (str, int, int),
+            "select topic, count(*), sum(length(content)) from message "
+            f"where id >= ? and id < ? and {self.logged}{condition} group by topic",
+            [position, end, *values],
+            is_long=True,
+        )
+
+    @reads
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        """See ``store.ports.Reader``."""
+        return self._fetch(
+            {"message": int, "count": int},
+            "from attempt where cursor = ? and message between ? and ? order by message",
+            [cursor, first, last],
+        )
+
+    @reads
+    def delayed_page(
+        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+    ) -> list[DelayedMessage]:
+        """See ``store.ports.Reader``."""
+        which = "cursor = ? and (due, message) > (?, ?) order by due, message limit ?"
+        return self._delayed(which, [cursor, *after, limit])
+
+    @reads
+    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
+        """See ``store.ports.Reader``."""
+        return next(iter(self._delayed("cursor = ? and message = ?", [cursor, message_id])), None)
+
+    def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
+        found = self._ask(
+            (int, int, int, int, int, bytes),
+            f"select due, id, size_bytes, length(content), bare, substr(content, 1, {HEADER_BYTES}) "
+            f"from (select * from delayed where {which}) as waiting "
+            f"join {self.messages_from} on id = waiting.message order by due, id",
+            values,
+        )
+        return [
+            DelayedMessage(due, i, counted, size, header_priority(front, bare))
+            for due, i, counted, size, bare, front in found
+        ]
+
+    @reads
+    def first_since(self, time_ms: int) -> int | None:
+        """See ``LogProbe``."""
+        (position,) = self.positions_since([time_ms])
+        return self._id(
+            f"select id from message where id >= ? and {self.logged}{self._told} order by id limit 1",
+            position,
+        )
+
+    @abstractmethod
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """See ``store.ports.Reader``."""
+
+    @reads
+    def time_of(self, message_id: int) -> int | None:
+        """See ``LogProbe``."""
+        return self._id(f"select time from message where id = ? and {self.logged}", message_id)
+
+    @reads
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
         """See ``store.ports.Reader``."""
         self._check_has(before)
@@ -107,6 +219,7 @@ class PooledReader(ABC):
         # After it: what was trimmed before it was read is below.
         return falling(found, before, stop, TOPIC_ROWS, self._first_id())
 
+    @reads
     def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
         """See ``LogProbe``."""
         before = 1 << 62
@@ -119,6 +232,7 @@ class PooledReader(ABC):
                 return None
             before, _ = rows[-1]
 
+    @reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
         """See ``store.ports.Reader``."""
         self._check_has(end)
@@ -187,21 +301,94 @@ class PooledReader(ABC):
             return SearchPage(None, min(ids[-1] + 1, stop), work.unknown)
         return None
 
-    # --- what an engine does of it -----------------------------------------------------------------------------------
+    # --- what they are made of ---------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _check_has(self, stop: int) -> None:
-        """That what is below ``stop`` is there, where it may not be yet."""
-
-    @abstractmethod
     def _first_id(self) -> int:
         """Where the log begins."""
+        (first_id,) = self._ids("select first_id from log", [])
+        return first_id
 
-    @abstractmethod
     def _newest_topics(
         self, before: int, stop: int, patterns: Sequence[str], limit: int
     ) -> list[tuple[int, str]]:
         """(id, topic) of logged messages below ``before``, down to ``stop``, the newest first."""
+        condition, values = self._of_topics(patterns)
+        return self._fetch(
+            {"id": int, "topic": str},
+            f"from message where id >= ? and id < ? and {self.logged}{self._told}{condition} "
+            "order by id desc limit ?",
+            [stop, before, *values, limit],
+        )
+
+    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
+        """The id from ``position`` on, below ``stop``, with which there is more content than this, if there is."""
+        # Lengths are known without the contents.
+        return self._id(
+            "select min(id) from (select id, sum(length(content)) over (order by id) as total from message "
+            "where id >= ? and id < ?) as page where total > ? having count(*) > 0",
+            position,
+            stop,
+            size_bytes,
+        )
+
+    def _needle_ids(
+        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
+    ) -> list[int]:
+        """Those of some ids, rising, whose messages are logged, may match a pattern, and have one of these bytes."""
+        condition, values = self._of_topics(patterns)
+        any_needle = " or ".join([self.has_needle] * len(needles))
+        return self._ids(
+            f"select id from message where id >= ? and id < ? and {self.logged}{condition} and ({any_needle}) "
+            "order by id limit ?",
+            [ids.start, ids.stop, *values, *needles, limit],
+        )
+
+    def _ids(self, sql: str, values: Sequence[Any]) -> list[int]:
+        return [found for (found,) in self._ask((int,), sql, values)]
+
+    def _id(self, sql: str, *values: int) -> int | None:
+        """The one number that a query gives; None when there is no row."""
+        found = self._ids(sql, values)
+        return found[0] if found else None
+
+    def _fetch(self, columns: Mapping[str, type], query: str, values: Sequence[Any]) -> list[Any]:
+        """Rows of a query, from its FROM on, that may be many; ``columns``: what to select, none of it null."""
+        return self._ask(tuple(columns.values()), f"select {', '.join(columns)} {query}", values)
+
+    # --- what an engine does of it -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def carry_out(self, read: Callable[[], T]) -> T:
+        """
+        Read something; from within a thread of the pool.
+
+        Raises:
+            ReadFailed: For whatever the engine raises.
+        """
+
+    @abstractmethod
+    def _ask(
+        self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
+    ) -> list[Any]:
+        """
+        Rows of a statement.
+
+        Args:
+            kinds: Of its columns.
+            values: For its ``?``.
+            is_long: It may look at much.
+        """
+
+    @abstractmethod
+    def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
+        """
+        Condition, after another one, that holds for every topic one of the patterns matches, and for few others; and
+        its values.
+        """
+
+    @abstractmethod
+    def _check_has(self, stop: int) -> None:
+        """That what is below ``stop`` is there, where it may not be yet."""
 
     @abstractmethod
     def _logged(self, ids: Sequence[int]) -> list[Row]:
@@ -212,16 +399,6 @@ class PooledReader(ABC):
         self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
     ) -> list[int]:
         """Those of some ids, rising, that the index has under one of these texts."""
-
-    @abstractmethod
-    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
-        """The id from ``position`` on, below ``stop``, with which there is more content than this, if there is."""
-
-    @abstractmethod
-    def _needle_ids(
-        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
-    ) -> list[int]:
-        """Those of some ids, rising, whose messages are logged, may match a pattern, and have one of these bytes."""
 
 
 def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:

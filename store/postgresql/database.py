@@ -397,6 +397,23 @@ def _quoted(text: str) -> bytes:
     return f'"{escaped}"'.encode()
 
 
+def numbered(sql: str, values: Sequence[Value], first: int = 1) -> str:
+    """A statement, or a part of one, with its places (``?``) as the server has them: by number, with their types."""
+    begin, *rest = sql.split("?")
+    places = enumerate(zip(values, rest, strict=True), first)
+    return begin + "".join([f"${k}::{_type_of(value)}{text}" for k, (value, text) in places])
+
+
+def _type_of(value: Value) -> str:
+    if isinstance(value, int):
+        return "bigint"
+    if isinstance(value, bytes):
+        return "bytea"
+    if isinstance(value, str):
+        return "text"
+    return "text[]" if value and isinstance(value[0], str) else "bigint[]"
+
+
 Connection: TypeAlias = "psycopg.Connection[Any]"
 
 

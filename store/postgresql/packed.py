@@ -40,8 +40,6 @@ _AGGREGATES: Final = """
     string_agg(int4send(octet_length(content)), ''){fitting}, string_agg(content, ''){fitting}
 """
 
-_NUMBER: Final = Struct(">q")
-
 
 def page(rows: str) -> str:
     """
@@ -70,10 +68,9 @@ def bounded_page(rows: str, bound: str) -> str:
 
 
 def number(value: bytes | None) -> int:
-    """A bigint."""
+    """An integer of any size."""
     assert value is not None
-    found: int = _NUMBER.unpack(value)[0]
-    return found
+    return int.from_bytes(value, signed=True)
 
 
 class Packed:
@@ -129,15 +126,15 @@ class Packed:
 def sound_row(checked: Sequence[bytes | None]) -> Row | None:
     """A message of which the columns ``HELD`` came in binary; None where it is not what was written."""
     id_, time, checksum, route, bare, held, topic, content = checked
-    assert topic is not None and content is not None and bare is not None
+    assert topic is not None and content is not None
     try:
         text = read_text(topic.decode())
     except ValueError:
         return None
-    head = (number(id_), number(time), text, int.from_bytes(bare, signed=True), number(route))
+    head = (number(id_), number(time), text, number(bare), number(route))
     if not is_sound(*head, content, number(checksum)):
         return None
-    return (*head, None if held is None else int.from_bytes(held, signed=True), content)
+    return (*head, None if held is None else number(held), content)
 
 
 def _topics(joined: str, count: int) -> list[str]:

@@ -3,7 +3,7 @@ Readers of a schema: pages of the log and of routes, and of searches, on a small
 
 Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for
 it, wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at, so
-that no reader stalls another. A search goes the ways that ``store.sqlite.reader`` names.
+that no reader stalls another. A search goes the ways that ``store.reading`` names.
 
 Where the server cannot be reached, a read waits for it, or for the one that comes in its place.
 """
@@ -13,33 +13,23 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 
-from gateway.core.effects import DelayedMessage
 from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import ID, Row
-from store.cursors import header_priority
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.postgresql import packed
-from store.postgresql.database import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value, read_text
+from store.postgresql.cursors import MESSAGES
+from store.postgresql.database import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value, numbered, read_text
 from store.postgresql.packed import Packed, number
 from store.property_index import IndexedSpan
-from store.reading import (
-    MOST_MERGED,
-    SCAN_IDS,
-    TOPIC_ROWS,
-    PooledReader,
-    named_topics,
-    next_position,
-)
+from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 MERGE_IDS: Final = 1 << 22
@@ -97,36 +87,12 @@ class Behind(Exception):
         self.told_id = told_id
 
 
-def _reads(
-    read: Callable[Concatenate[PostgresReader, P], T],
-) -> Callable[Concatenate[PostgresReader, P], T]:
-    """Errors are those of the port; one that passes is waited for."""
-
-    @wraps(read)
-    def translated(reader: PostgresReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        deadline = time.monotonic() + reader.patience_seconds()
-        while True:
-            try:
-                return read(reader, *args, **kwargs)
-            except Behind as error:
-                reader.wait(deadline, BEHIND_SECONDS, error)
-            except psycopg.Error as error:
-                if reader.is_lost() or error.sqlstate in PASSING:
-                    reader.wait(deadline, RETRY_SECONDS, error)
-                    continue
-                reason = str(error)
-                if error.sqlstate in DAMAGE:
-                    reader.damage = reason
-                raise ReadFailed(reason) from error
-            except DamagedMessage as error:
-                reader.damage = str(error)
-                raise
-
-    return translated
-
-
 class PostgresReader(PooledReader):
     """Pages from the schema of one Message VPN."""
+
+    logged = "id >= (select first_id from log)"
+    messages_from = f"({MESSAGES}) as message"
+    has_needle = "position(? in content) > 0"
 
     def __init__(
         self,
@@ -152,7 +118,8 @@ class PostgresReader(PooledReader):
         self._is_standby = is_standby
         self._newest = TOLD if is_standby else NEWEST
         """The last message that a probe may find, beside the log's row."""
-        self._if_told = f" and id <= (select {TOLD} from log)" if is_standby else ""
+        if is_standby:
+            self._told = f" and id <= (select {TOLD} from log)"
         self._is_patient = is_patient
         self.known_marks: Sequence[RetentionMark] | None = None
         """What rules of retention took out as far as readers were told; None where they are told before it is gone."""
@@ -188,11 +155,24 @@ class PostgresReader(PooledReader):
         """A primary may have come again as a standby."""
         return self._is_standby or self.connection.is_standby
 
-    def patience_seconds(self) -> float:
-        """How long a read waits for a server."""
-        return PATIENCE_SECONDS if self._is_patient else 0.0
+    def carry_out(self, read: Callable[[], T]) -> T:
+        """See ``PooledReader``; what passes is waited for."""
+        deadline = time.monotonic() + (PATIENCE_SECONDS if self._is_patient else 0.0)
+        while True:
+            try:
+                return read()
+            except Behind as error:
+                self._wait(deadline, BEHIND_SECONDS, error)
+            except psycopg.Error as error:
+                if self._is_lost() or error.sqlstate in PASSING:
+                    self._wait(deadline, RETRY_SECONDS, error)
+                    continue
+                reason = str(error)
+                if error.sqlstate in DAMAGE:
+                    self.damage = reason
+                raise ReadFailed(reason) from error
 
-    def is_lost(self) -> bool:
+    def _is_lost(self) -> bool:
         """Whether the calling thread's connection is no more; then the next read makes another."""
         found: ReadConnection | None = getattr(self._local, "connection", None)
         if found is None:
@@ -212,7 +192,7 @@ class PostgresReader(PooledReader):
                 if connection.is_stuck(seconds):
                     connection.cut()
 
-    def wait(self, deadline: float, seconds: float, error: Exception) -> None:
+    def _wait(self, deadline: float, seconds: float, error: Exception) -> None:
         """
         Wait before a read is tried again.
 
@@ -224,7 +204,7 @@ class PostgresReader(PooledReader):
 
     # --- pages --------------------------------------------------------------------------------------------------
 
-    @_reads
+    @reads
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """
         See ``store.ports.Reader``.
@@ -233,7 +213,8 @@ class PostgresReader(PooledReader):
             LogTrimmed: The log begins behind ``position``, or lacks more than readers were told (``known_marks``).
         """
         stop = min(end, position + SCAN_IDS)
-        condition, values = topic_condition(patterns, 4)
+        condition, values = self._of_topics(patterns)
+        condition = numbered(condition, values, 4)
         span = "id >= $1::bigint and id < $2::bigint and $1::bigint >= (select first_id from log)"
         sources = [f"select {packed.LOGGED} from message where {span}{condition}"]
         if held:
@@ -247,7 +228,7 @@ class PostgresReader(PooledReader):
             check_is_whole(self.connection, self.known_marks, position, page.position, patterns)
         return page
 
-    @_reads
+    @reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
     ) -> RoutedPage:
@@ -284,7 +265,7 @@ class PostgresReader(PooledReader):
         is_whole = is_whole and len(rows) < of_each
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
 
-    @_reads
+    @reads
     def messages(self, ids: Sequence[int], *, with_held: bool = True) -> list[Row]:
         """See ``store.ports.Reader``; ``with_held``: also those that endpoints alone hold."""
         wanted = list(ids[: min(self._page_rows, MOST_IDS)])
@@ -297,81 +278,6 @@ class PostgresReader(PooledReader):
         rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
         self._check_told(found.told_id, wanted[-1] + 1)
         return rows
-
-    @_reads
-    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        """See ``store.ports.Reader``."""
-        stop = min(end, position + SCAN_IDS)
-        self._check_has(stop)
-        condition, values = topic_condition(patterns, 4)
-        rows = self.connection.ask(
-            "select id, topic, octet_length(content)::bigint from message where id >= $1::bigint and id < $2::bigint "
-            f"and id >= (select first_id from log){condition} order by id limit $3::bigint",
-            [position, stop, TOPIC_ROWS, *values],
-        )
-        found = [(number(found_id), _text(topic), number(length)) for found_id, topic, length in rows]
-        return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
-
-    @_reads
-    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
-        """See ``store.ports.Reader``."""
-        self._check_has(end)
-        condition, values = topic_condition(patterns, 3)
-        found = self.connection.ask(
-            "select topic, count(*), sum(octet_length(content))::bigint from message where id >= $1::bigint "
-            f"and id < $2::bigint and id >= (select first_id from log){condition} group by topic",
-            [position, end, *values],
-            TALLY_SECONDS,
-        )
-        return [(_text(topic), number(messages), number(size)) for topic, messages, size in found]
-
-    @_reads
-    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """See ``store.ports.Reader``."""
-        found = self.connection.ask(
-            "select message, count::bigint from attempt where cursor = $1::bigint "
-            "and message between $2::bigint and $3::bigint order by message",
-            [cursor, first, last],
-        )
-        return [(number(message), number(count)) for message, count in found]
-
-    @_reads
-    def delayed_page(
-        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
-    ) -> list[DelayedMessage]:
-        """See ``store.ports.Reader``."""
-        which = (
-            "delayed.cursor = $1::bigint and (delayed.due, delayed.message) > ($2::bigint, $3::bigint) "
-            "order by delayed.due, delayed.message limit $4::bigint"
-        )
-        return self._delayed(which, [cursor, *after, limit])
-
-    @_reads
-    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
-        """See ``store.ports.Reader``."""
-        which = "delayed.cursor = $1::bigint and delayed.message = $2::bigint"
-        return next(iter(self._delayed(which, [cursor, message_id])), None)
-
-    def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
-        columns = "due, id, size_bytes, octet_length(content)::bigint, bare::bigint"
-        front = "substring(content from 1 for least(bare, 512))"
-        found = self.connection.ask(
-            f"select {columns}, {front} from (select * from delayed where {which}) as waiting join lateral ("
-            "select id, bare, content from message where id = waiting.message and id >= (select first_id from log) "
-            "union all select id, bare, content from held_message where id = waiting.message"
-            ") as found on true order by due, id",
-            values,
-        )
-        return [
-            DelayedMessage(
-                number(due),
-                number(i),
-                number(counted),
-                number(size),
-                header_priority(bytes(front or b""), number(bare)),
-            )
-            for due, i, counted, size, bare, front in found
-        ]
 
     def _page(
         self, rows: str, values: Sequence[Value], limit: int | None = None
@@ -429,62 +335,42 @@ class PostgresReader(PooledReader):
     def _check_has(self, stop: int) -> None:
         """The same for what is read by more than one statement: later ones see no less."""
         if self._may_be_behind:
-            ((told_id,),) = self.connection.ask("select least(told_id, last_id) from log", ())
-            self._check_told(number(told_id), stop)
+            (told_id,) = self._ids(f"select {TOLD} from log", [])
+            self._check_told(told_id, stop)
 
     # --- probes (gateway.core.replay.starts.LogProbe) -----------------------------------------------------------
 
-    @_reads
+    @reads
     def disk(self) -> DiskUse:
         """What the tables of the schema take, with their indexes; what disk they are on, the server does not say."""
-        ((size_bytes,),) = self.connection.ask(
+        (size_bytes,) = self._ids(
             "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class "
             "where relnamespace = current_schema()::regnamespace and relkind = 'r'",
-            (),
+            [],
         )
-        return DiskUse(number(size_bytes), 0, None)
+        return DiskUse(size_bytes, 0, None)
 
-    @_reads
-    def first_since(self, time_ms: int) -> int | None:
-        """See ``LogProbe``."""
-        (position,) = self.positions_since([time_ms])
-        return self._id(
-            "select id from message where id >= $1::bigint and id >= (select first_id from log)"
-            f"{self._if_told} order by id limit 1",
-            position,
-        )
-
-    @_reads
+    @reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """See ``store.ports.Reader``."""
-        return self._ids(positions_since(self._newest), [times_ms])
-
-    @_reads
-    def time_of(self, message_id: int) -> int | None:
-        return self._id(
-            "select time from message where id = $1::bigint and id >= (select first_id from log)", message_id
-        )
-
-    search_page = _reads(PooledReader.search_page)
-    topics_below = _reads(PooledReader.topics_below)
-    last_matching = _reads(PooledReader.last_matching)
+        found = self.connection.ask(positions_since(self._newest), [times_ms])
+        return [number(position) for (position,) in found]
 
     # --- what they are made of ----------------------------------------------------------------------------------
 
-    def _first_id(self) -> int:
-        ((first_id,),) = self.connection.ask("select first_id from log", ())
-        return number(first_id)
+    def _ask(
+        self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
+    ) -> list[Any]:
+        bound = (TALLY_SECONDS,) if is_long else ()
+        rows = self.connection.ask(numbered(sql, values), values, *bound)
+        columns = zip(kinds, zip(*rows, strict=True), strict=False)
+        return list(zip(*[map(READ[kind], column) for kind, column in columns], strict=True))
 
-    def _newest_topics(
-        self, before: int, stop: int, patterns: Sequence[str], limit: int
-    ) -> list[tuple[int, str]]:
-        condition, values = topic_condition(patterns, 4)
-        rows = self.connection.ask(
-            "select id, topic from message where id >= $1::bigint and id < $2::bigint "
-            f"and id >= (select first_id from log){self._if_told}{condition} order by id desc limit $3::bigint",
-            [stop, before, limit, *values],
-        )
-        return [(number(message_id), _text(topic)) for message_id, topic in rows]
+    def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
+        literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
+        wanted = [(test, texts) for test, texts in (("=", literals), ("like", wildcards)) if texts]
+        condition = " or ".join(f"topic {test} any(?)" for test, _ in wanted)
+        return f" and ({condition})" if wanted else "", [texts for _, texts in wanted]
 
     def _logged(self, ids: Sequence[int]) -> list[Row]:
         return self.messages(ids, with_held=False)
@@ -492,37 +378,10 @@ class PostgresReader(PooledReader):
     def _indexed_ids(
         self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
     ) -> list[int]:
-        return self._ids(LOOK_UP, [segments[0], segments[-1], span.number, texts, ids.start, ids.stop, limit])
-
-    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
-        # Lengths are known without the contents, where these lie apart from their rows.
-        return self._id(
-            "select min(id) from (select id, sum(octet_length(content)) over (order by id) as total from message "
-            "where id >= $1::bigint and id < $2::bigint) as page where total > $3::bigint having count(*) > 0",
-            position,
-            stop,
-            size_bytes,
+        found = self.connection.ask(
+            LOOK_UP, [segments[0], segments[-1], span.number, texts, ids.start, ids.stop, limit]
         )
-
-    def _needle_ids(
-        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
-    ) -> list[int]:
-        condition, values = topic_condition(patterns, 4)
-        first = 4 + len(values)
-        any_needle = " or ".join(f"position(${first + k}::bytea in content) > 0" for k in range(len(needles)))
-        return self._ids(
-            "select id from message where id >= $1::bigint and id < $2::bigint and id >= (select first_id from log)"
-            f"{condition} and ({any_needle}) order by id limit $3::bigint",
-            [ids.start, ids.stop, limit, *values, *needles],
-        )
-
-    def _ids(self, query: str, values: Sequence[Value]) -> list[int]:
-        return [number(found) for (found,) in self.connection.ask(query, values)]
-
-    def _id(self, query: str, *values: int) -> int | None:
-        """The one number that a query gives; None when there is no row."""
-        found = self._ids(query, values)
-        return found[0] if found else None
+        return [number(message_id) for (message_id,) in found]
 
 
 def _in_order(sources: Sequence[str]) -> str:
@@ -554,6 +413,9 @@ def _text(value: bytes | None) -> str:
     assert value is not None
     return read_text(value.decode())
 
+
+READ: Final[Mapping[type, Callable[[Any], Any]]] = {int: number, str: _text, bytes: bytes}
+"""What a value of a kind is, as it comes."""
 
 MARKS: Final = """
     select first_id, (select json_agg(json_build_array(rule, below, whole_time))::text from retention) from log
@@ -598,22 +460,6 @@ LOOK_UP: Final = """
         order by message limit $7::bigint) as found
     order by found.message limit $7::bigint
 """
-
-
-def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:
-    """
-    SQL that holds for every topic one of the patterns matches, and for few others; and its values.
-
-    Args:
-        place: The number of its first value.
-    """
-    literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
-    if not literals and not wildcards:
-        return "", []
-    return (
-        f" and (topic = any(${place}::text[]) or topic like any(${place + 1}::text[]))",
-        [literals, wildcards],
-    )
 
 
 def _literal(text: str) -> str:

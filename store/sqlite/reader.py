@@ -11,27 +11,24 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
-from gateway.core.effects import DelayedMessage
 from gateway.core.model import ID, Columns, Row
-from store.cursors import header_priority
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, StoreOptions
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.property_index import IndexedSpan
-from store.reading import MOST_MERGED, SCAN_IDS, TOPIC_ROWS, PooledReader, named_topics, next_position
+from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
     CHECKED,
     INTEGER,
     LOGGED,
     MESSAGE,
-    RISING,
     TEXT,
     Kind,
     fetch,
@@ -40,42 +37,23 @@ from store.sqlite.packed import (
 )
 from store.sqlite.statements import marks
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
 
+PACKED: Final[Mapping[type, Kind]] = {int: INTEGER, str: TEXT}
+
 NO_ROUTE: Final = -1
 """No message is on it: merges are filled up with it."""
 
 
-def _reads(
-    read: Callable[Concatenate[SqliteReader, P], T],
-) -> Callable[Concatenate[SqliteReader, P], T]:
-    """A page's errors are those of the port."""
-
-    @wraps(read)
-    def translated(reader: SqliteReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return read(reader, *args, **kwargs)
-        except apsw.Error as error:
-            reason = str(error)
-            if is_damage(error):
-                reader.damage = reason
-            raise ReadFailed(reason) from error
-        except DamagedMessage as error:
-            reader.damage = str(error)
-            raise
-        except UnicodeDecodeError as error:
-            reader.damage = f"a topic is no text any more ({error}); `rewind store check` names its message"
-            raise ReadFailed(reader.damage) from error
-
-    return translated
-
-
 class SqliteReader(PooledReader):
     """Pages from one file."""
+
+    logged = "held is null"
+    messages_from = "message"
+    has_needle = "instr(content, ?) > 0"
 
     def __init__(
         self, path: Path, options: StoreOptions, largest_bytes: int, indexed: Sequence[IndexedSpan] = ()
@@ -99,7 +77,7 @@ class SqliteReader(PooledReader):
             self._open.append(connection)
         return connection
 
-    @_reads
+    @reads
     def disk(self) -> DiskUse:
         """What the file and its write-ahead log take, and what the file system gives a user who is not root."""
         ((pages, page_bytes),) = self._connection.execute(
@@ -118,10 +96,10 @@ class SqliteReader(PooledReader):
 
     # --- pages ------------------------------------------------------------------------------------------------
 
-    @_reads
+    @reads
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """See ``store.ports.Reader``."""
-        condition, values = topic_condition(patterns)
+        condition, values = self._of_topics(patterns)
         stop = min(end, position + SCAN_IDS)
         wanted = f"(held is not null or (1{condition}))" if held else f"held is null{condition}"
         # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
@@ -136,7 +114,7 @@ class SqliteReader(PooledReader):
             raise LogTrimmed(position, first_id)
         return LogPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
-    @_reads
+    @reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
     ) -> RoutedPage:
@@ -157,7 +135,7 @@ class SqliteReader(PooledReader):
         rows, is_whole, columns = self._bounded(MESSAGE, query, values, most)
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
-    @_reads
+    @reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
         return self._messages(ids, "")
@@ -175,65 +153,6 @@ class SqliteReader(PooledReader):
             self._page_rows,
         )
         return rows
-
-    @_reads
-    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        """See ``store.ports.Reader``."""
-        condition, values = topic_condition(patterns)
-        stop = min(end, position + SCAN_IDS)
-        found: list[tuple[int, str, int]] = fetch(
-            self._connection,
-            {"id": INTEGER, "topic": TEXT, "length": INTEGER},
-            "from (select id, topic, length(content) as length from message "
-            f"where id >= ? and id < ? and held is null{condition} order by id limit ?)",
-            [position, stop, *values, TOPIC_ROWS],
-        )
-        return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
-
-    @_reads
-    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
-        """See ``store.ports.Reader``."""
-        condition, values = topic_condition(patterns)
-        query = (
-            "select topic, count(*), sum(length(content)) from message "
-            f"where id >= ? and id < ? and held is null{condition} group by topic"
-        )
-        found: list[Any] = self._connection.execute(query, [position, end, *values]).fetchall()
-        return found
-
-    @_reads
-    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """See ``store.ports.Reader``."""
-        return fetch(
-            self._connection,
-            {"message": RISING, "count": INTEGER},
-            "from attempt where cursor = ? and message between ? and ? order by message",
-            [cursor, first, last],
-        )
-
-    @_reads
-    def delayed_page(
-        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
-    ) -> list[DelayedMessage]:
-        """See ``store.ports.Reader``."""
-        which = "cursor = ? and (due, delayed.message) > (?, ?) order by due, delayed.message limit ?"
-        return self._delayed(which, (cursor, *after, limit))
-
-    @_reads
-    def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
-        """See ``store.ports.Reader``."""
-        return next(iter(self._delayed("cursor = ? and delayed.message = ?", (cursor, message_id))), None)
-
-    def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
-        found = self._connection.execute(
-            "select due, id, delayed.size_bytes, length(content), bare, substr(content, 1, min(bare, 512)) "
-            f"from delayed cross join message on id = delayed.message where {which}",
-            values,
-        )
-        return [
-            DelayedMessage(due, i, counted, size, header_priority(front, bare))
-            for due, i, counted, size, bare, front in found
-        ]
 
     def _bounded(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
@@ -294,54 +213,49 @@ class SqliteReader(PooledReader):
             rows.append(row)
         return rows, False, None
 
-    def _number(self, query: str, value: int) -> int | None:
-        """The one number that a query gives; None when there is no row."""
-        rows: list[Any] = self._connection.execute(query, (value,)).fetchall()
-        return rows[0][0] if rows else None
-
-    # --- probes (gateway.core.replay.starts.LogProbe) ---------------------------------------------------------
-
-    @_reads
-    def first_since(self, time_ms: int) -> int | None:
-        """See ``LogProbe``."""
-        (position,) = self.positions_since([time_ms])
-        return self._number(
-            "select id from message where id >= ? and held is null order by id limit 1", position
-        )
-
-    @_reads
+    @reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """See ``store.ports.Reader``; beside a busy interpreter many statements would each wait for their turn."""
-        found: list[Any] = self._connection.execute(_POSITIONS_SINCE, [json.dumps(list(times_ms))]).fetchall()
-        return [position for (position,) in found]
-
-    @_reads
-    def time_of(self, message_id: int) -> int | None:
-        return self._number("select time from message where id = ? and held is null", message_id)
-
-    search_page = _reads(PooledReader.search_page)
-    topics_below = _reads(PooledReader.topics_below)
-    last_matching = _reads(PooledReader.last_matching)
+        return self._ids(_POSITIONS_SINCE, [json.dumps(list(times_ms))])
 
     # --- what they are made of --------------------------------------------------------------------------------
 
+    def carry_out(self, read: Callable[[], T]) -> T:
+        """See ``PooledReader``."""
+        try:
+            return read()
+        except apsw.Error as error:
+            reason = str(error)
+            if is_damage(error):
+                self.damage = reason
+            raise ReadFailed(reason) from error
+        except UnicodeDecodeError as error:
+            self.damage = f"a topic is no text any more ({error}); `rewind store check` names its message"
+            raise ReadFailed(self.damage) from error
+
+    def _ask(
+        self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
+    ) -> list[Any]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def _fetch(self, columns: Mapping[str, type], query: str, values: Sequence[Any]) -> list[Any]:
+        return fetch(self._connection, {name: PACKED[kind] for name, kind in columns.items()}, query, values)
+
+    def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
+        """
+        See ``PooledReader``.
+
+        GLOB's ``*`` also takes ``/``, so a pattern with wildcards finds a little more than it should: the caller
+        matches again. Exceptions (``!``) are left to the caller; so is everything where there are very many patterns.
+        """
+        literals, globs = named_topics(patterns, _literal, "*") or ((), ())
+        parts = ["topic glob ?"] * len(globs)
+        if literals:
+            parts.insert(0, f"topic in ({marks(len(literals))})")
+        return (f" and ({' or '.join(parts)})" if parts else ""), [*literals, *globs]
+
     def _check_has(self, stop: int) -> None:
         """A caller was told of nothing that is not in the file."""
-
-    def _first_id(self) -> int:
-        ((first_id,),) = self._connection.execute("select first_id from log")
-        return int(first_id)
-
-    def _newest_topics(
-        self, before: int, stop: int, patterns: Sequence[str], limit: int
-    ) -> list[tuple[int, str]]:
-        condition, values = topic_condition(patterns)
-        return fetch(
-            self._connection,
-            {"id": INTEGER, "topic": TEXT},
-            f"from message where id >= ? and id < ? and held is null{condition} order by id desc limit ?",
-            [stop, before, *values, limit],
-        )
 
     def _logged(self, ids: Sequence[int]) -> list[Row]:
         return self._messages(ids, " and held is null")
@@ -359,30 +273,6 @@ class SqliteReader(PooledReader):
             if len(found) == limit:
                 break
         return found
-
-    def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
-        # Lengths come from the row headers: long contents are not read for it.
-        last: int | None
-        (last,) = self._ids(
-            "select min(id) from (select id, sum(length(content)) over (order by id) as total from message"
-            " where id >= ? and id < ?) where total > ?",
-            (position, stop, size_bytes),
-        )
-        return last
-
-    def _needle_ids(
-        self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
-    ) -> list[int]:
-        condition, values = topic_condition(patterns)
-        any_needle = " or ".join(["instr(content, ?) > 0"] * len(needles))
-        return self._ids(
-            f"select id from message where id >= ? and id < ? and held is null{condition} and ({any_needle})"
-            " order by id limit ?",
-            [ids.start, ids.stop, *values, *needles, limit],
-        )
-
-    def _ids(self, statement: str, values: Sequence[int | str | bytes]) -> list[Any]:
-        return [message_id for (message_id,) in self._connection.execute(statement, values)]
 
 
 _POSITIONS_SINCE: Final = """
@@ -415,23 +305,6 @@ def _merge(count: int) -> str:
         for k in range(count)
     )
     return f"from message where id in ({runs} order by id limit ?3) order by id"
-
-
-def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:
-    """
-    SQL that holds for every topic one of the patterns matches, and for few others.
-
-    GLOB's ``*`` also takes ``/``, so a pattern with wildcards finds a little more than it should: the caller matches
-    again. Exceptions (``!``) are left to the caller; so is everything where there are very many patterns.
-    """
-    named = named_topics(patterns, _literal, "*")
-    if named is None:
-        return "", []
-    literals, globs = named
-    parts = ["topic glob ?"] * len(globs)
-    if literals:
-        parts.insert(0, f"topic in ({','.join('?' * len(literals))})")
-    return (f" and ({' or '.join(parts)})" if parts else ""), [*literals, *globs]
 
 
 def _literal(text: str) -> str:

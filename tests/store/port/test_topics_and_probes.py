@@ -15,9 +15,7 @@ from gateway.core.model import HELD, ID, TIME_MS, TOPIC
 from store import reading
 from store.errors import LogTrimmed
 from store.ports import Reader
-from store.postgresql import reader as postgresql_reader
 from store.reading import MOST_LITERALS, MOST_WILDCARDS
-from store.sqlite import reader as sqlite_reader
 from tests.store.effects import publication, queue, trimming
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn
@@ -207,8 +205,6 @@ def pages_of_topics(limit: int) -> Iterator[None]:
     """Pages of so many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "TOPIC_ROWS", limit)
-        patch.setattr(sqlite_reader, "TOPIC_ROWS", limit)
-        patch.setattr(postgresql_reader, "TOPIC_ROWS", limit)
         yield
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from amqp_ext.topics import TopicPattern
 from gateway.core.effects import Effect
 from store.errors import ReadFailed
-from store.sqlite.reader import SqliteReader, topic_condition
+from store.sqlite.reader import SqliteReader
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
 from tests.store.topics import topic_patterns, topics_near
@@ -102,8 +102,9 @@ def test_no_topic_that_matches_is_left_out_by_sqlite(
     """The condition holds for every topic that a pattern matches (it may hold for more: the caller looks again)."""
     topic = data.draw(topics_near(patterns))
     wanted = [TopicPattern.parse(text) for text in patterns]
-    condition, values = topic_condition(patterns)
-    connection = open_reader(path)._connection
+    reader = open_reader(path)
+    condition, values = reader._of_topics(patterns)
+    connection = reader._connection
     ((holds,),) = connection.execute(
         f"select count(*) from (select ? as topic) where 1{condition}", [topic, *values]
     )
