@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     if sizes.before:
         rows = tuple(map(beside_before, rows))
     rounds, failures = measure(rows, sizes, options.keep_in)
-    lines = [judge(row, rounds) for row in rows if any(row.figure in figures for figures in rounds)]
+    lines = [judge(row, rounds) for row in rows if any(row.name in figures for figures in rounds)]
     print(json.dumps(document(lines, rounds), indent=2) if options.json else table(lines))
     if disturbed := disturbances(rounds):
         _say(

@@ -1,13 +1,11 @@
 """
 What the machine itself can do, measured beside every figure: SQLite with the gateway's tables, PostgreSQL with its
-rows, the loopback.
+rows.
 """
 
 from __future__ import annotations
 
-import socket
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -23,15 +21,11 @@ from store.sqlite.schema import migrations
 BODY = bytes(280)
 """A stored message of the generator: its sections with a body of 256 octets."""
 
-CHECKSUM = (1 << 47) - 1
-"""As long as a message's is; nobody looks at it."""
-
 ROWS_PER_STATEMENT = 250
 PAGE = 1000
 TIME = 1_700_000_000_000
 CHECKSUM = 1 << 46
 """As long as one is; nobody looks whether it is right."""
-LOOPBACK_CHUNK = 65536
 
 
 def database(path: Path) -> sqlite3.Connection:
@@ -94,30 +88,6 @@ def read_rate(path: Path) -> float:
     seconds = time.perf_counter() - started
     connection.close()
     return count / seconds
-
-
-def loopback_rate(count: int, size: int) -> float:
-    """Messages of ``size`` octets a second over a loopback TCP socket, as bytes alone."""
-    total = count * size
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = threading.Thread(target=_pour, args=(listener.getsockname()[1], total))
-        sender.start()
-        sock, _ = listener.accept()
-        buffer, received = bytearray(1 << 18), 0
-        started = time.perf_counter()
-        with sock:
-            while received < total:
-                received += sock.recv_into(buffer)
-        seconds = time.perf_counter() - started
-        sender.join()
-    return count / seconds
-
-
-def _pour(port: int, total: int) -> None:
-    chunk = bytes(LOOPBACK_CHUNK)
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        for start in range(0, total, LOOPBACK_CHUNK):
-            sock.sendall(chunk[: total - start])
 
 
 TOPIC: Final = "#queue/bench"

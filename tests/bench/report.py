@@ -6,17 +6,20 @@ figures are medians too.
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from tests.bench.measured import rates
+
 from .measured.sizes import Figures
 from .neighbours import QUIET
-from .rows import CONTAINER, Against, Row
+from .rows import CONTAINER, Row
 
 HEADER = ("row", "figure", "limit", "ratio", "/container", "required", "verdict", "what")
 
 
-OTHERS = "others_cores_"
+OTHERS = "others-cores-"
 """Begins the name of a figure that says how many processors others used during a measurement."""
 
 
@@ -37,11 +40,10 @@ class Line:
 
 def judge(row: Row, rounds: list[Figures]) -> Line:
     """The line of ``row`` over all rounds that measured it."""
-    figure = median(figures[row.figure] for figures in rounds if row.figure in figures)
-    ratio = _ratio(rounds, row.figure, row.limit)
-    container_ratio = _ratio(rounds, row.figure, CONTAINER if row.beside_container else None)
-    found = {Against.LIMIT: ratio, Against.CONTAINER: container_ratio, Against.NOTHING: figure}
-    held = [(value := found[bound.against]) is not None and bound.holds(value) for bound in row.bounds]
+    figure = median(figures[row.name] for figures in rounds if row.name in figures)
+    ratio = _ratio(rounds, row.name, row.limit)
+    container_ratio = _ratio(rounds, row.name, CONTAINER if rates.container in row.needs else None)
+    holds = row.holds(ratio if row.limit else figure, container_ratio)
     return Line(
         row=row.name,
         title=row.title,
@@ -50,8 +52,8 @@ def judge(row: Row, rounds: list[Figures]) -> Line:
         limit=median(figures[row.limit] for figures in rounds if row.limit in figures) if row.limit else None,
         ratio=ratio,
         container_ratio=container_ratio,
-        required=", ".join(map(str, row.bounds)),
-        verdict="" if not held else "ok" if all(held) else "short",
+        required=row.required,
+        verdict="" if not row.required else "ok" if holds else "short",
     )
 
 
@@ -76,15 +78,21 @@ def disturbances(rounds: list[Figures]) -> list[str]:
 
 def table(lines: list[Line]) -> str:
     """The lines as text, columns aligned."""
-    cells = [HEADER, *(_cells(line) for line in lines)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADER))]
-    text = []
-    for row in cells:
-        numbers = [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)]
-        words = [cell.ljust(width) for cell, width in zip(row[5:], widths[5:], strict=True)]
-        text.append("  ".join([row[0].ljust(widths[0]), *numbers, *words]).rstrip())
+    text = columns([HEADER, *map(_cells, lines)], right=range(1, 5))
     text.insert(1, "-" * max(map(len, text)))
     return "\n".join(text)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
+    """Lines of text in columns as wide as their widest cells, those of numbers aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def document(lines: list[Line], rounds: list[Figures]) -> dict[str, object]:

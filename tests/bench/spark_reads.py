@@ -1,9 +1,8 @@
 """``python -m tests.bench.spark_reads WAY WHERE LAST``: one Spark session reads a log in the ways that are measured.
 
-WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first runs of each are not counted.
-``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is not that
-of the log ends it with an error. With ``--forever`` it reads bodies until SIGTERM, and says when
-it begins.
+WAY is path or url. Prints one JSON line with the seconds of each query by its row, warm: the first runs of each are not
+counted. ``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is
+not that of the log ends it with an error. With ``--forever`` it reads bodies until SIGTERM, and says when it begins.
 """
 
 from __future__ import annotations
@@ -96,15 +95,16 @@ def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, f
     middle = max(last // 2, 1)
     stop = min(middle + RANGE, last + 1)
     queries = {
-        "body": lambda: seconds(read(spark, way, where, "body binary"), last),
-        "all": lambda: seconds(read(spark, way, where), last),
-        "range": lambda: seconds(
+        "": lambda: seconds(read(spark, way, where, "body binary"), last),
+        "-all": lambda: seconds(read(spark, way, where), last),
+        "-range": lambda: seconds(
             read(spark, way, where, startingOffsets=str(middle), endingOffsets=str(stop)), stop - middle
         ),
-        "floor": lambda: seconds(spark.read.format("made-up").load(), RANGE),
+        "-floor": lambda: seconds(spark.read.format("made-up").load(), RANGE),
     }
     return {
-        name: median([query() for _ in range(WARMING + RUNS)][WARMING:]) for name, query in queries.items()
+        f"spark-{way}{name}": median([query() for _ in range(WARMING + RUNS)][WARMING:])
+        for name, query in queries.items()
     }
 
 

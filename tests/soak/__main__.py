@@ -16,11 +16,12 @@ from pathlib import Path
 from threading import Thread
 
 from tests.soak.curves import Sample, Sampler, picture, sentences, table, verdicts
-from tests.soak.traffic import REPLAYS, consume, publish, read, stand_by, subscribe
+from tests.soak.traffic import consume, publish, read, stand_by, start_pairs, subscribe
+from tests.support.administration import Administration
 from tests.system.gateway_process import ROOT, GatewayProcess
 
 from .account import Account
-from .administrators import Administration, Purges, administrate, reload, scrape
+from .administrators import Purges, administrate, reload, scrape
 from .client import Run
 from .mover import move
 
@@ -83,18 +84,13 @@ class Soak:
             while time.monotonic() < ends and self.gateway.is_running and not self.run.faults():
                 due += self._sample_seconds
                 time.sleep(max(0.0, min(due, ends) - time.monotonic()))
-                self.samples.append(sampler.sample(administration.metrics()))
+                self.samples.append(sampler.sample(administration.get("/metrics")))
                 file.write(json.dumps(self.samples[-1].fields()) + "\n")
                 file.flush()
-        self.run.publishing_ends.set()
-        for thread in publishers:
-            thread.join()
-        self.run.is_draining.set()
-        for thread in consumers:
-            thread.join()
+        self.run.end(publishers, consumers)
         self._close_accounts()
         with Administration(self._url) as administration:
-            left = administration.ask("GET", "monitor/msgVpns/default/topicEndpoints")["data"]
+            left = administration.monitor("topicEndpoints")
         if left:
             self.run.problems.append(f"subscriptions are left that were given up: {left}"[:MOST_CHARACTERS])
         status = self.gateway.stop()
@@ -104,39 +100,35 @@ class Soak:
 
     def _start(self) -> tuple[list[Thread], list[Thread]]:
         """Threads that end with publishing, and those that end when nothing is owed."""
-        run = self.run
-        publishers: list[Thread] = []
-        consumers: list[Thread] = []
-
-        def pair(account: Account, source: str, rate: float, target: str, *more: float | None) -> None:
-            seed = len(consumers)
-            publishers.append(run.start(publish, account, source, rate, seed))
-            consumers.append(run.start(consume, account, target, 1_000 + seed, None, *more))
-
-        for index in range(self._queues):
-            queue = f"queue://soak{index}"
-            pair(run.account(f"soak{index}"), queue, self._rate / self._queues, queue, REPLAYS)
+        run, url = self.run, self._url
+        publishers, consumers = start_pairs(run, [f"soak{n}" for n in range(self._queues)], self._rate)
         beside = max(self._rate * BESIDE, 1.0)
-        pair(run.account("soak-full"), "queue://soak-full", beside, "queue://soak-full", 0.0, beside / 2)
-        pair(run.account("moved"), "queue://soak-from", beside, "queue://soak-to", 0.0)
+
+        def publish_to(account: Account, name: str) -> None:
+            publishers.append(run.start(publish, account, f"queue://{name}", beside, len(publishers)))
+
+        def consume_from(account: Account, name: str, *more: str | float | None) -> None:
+            consumers.append(run.start(consume, account, f"queue://{name}", 1_000 + len(consumers), *more))
+
+        full, moved, selected = map(run.account, ("soak-full", "moved", "soak-selected"))
+        publish_to(full, "soak-full")
+        consume_from(full, "soak-full", None, 0.0, beside / 2)
+        publish_to(moved, "soak-from")
         consumers.append(run.start(move, "queue://soak-from", "queue://soak-to", 1))
-        selected = run.account("soak-selected")
-        publishers.append(run.start(publish, selected, "queue://soak-selected", beside, 100))
-        for seed, part in enumerate(("even", "odd")):
-            selector = f"part = '{part}'"
-            consumers.append(
-                run.start(consume, selected, "queue://soak-selected", 2_000 + seed, selector, 0.0)
-            )
-        publishers.append(run.start(publish, self._purged, "queue://soak-purged", beside, 101))
-        consumers.append(run.start(self._purges.purge, self._url, "soak-purged"))
+        consume_from(moved, "soak-to", None, 0.0)
+        publish_to(selected, "soak-selected")
+        for part in ("even", "odd"):
+            consume_from(selected, "soak-selected", f"part = '{part}'", 0.0)
+        publish_to(self._purged, "soak-purged")
+        consumers.append(run.start(self._purges.purge, url, "soak-purged"))
         for seed in range(2):
             publishers.append(run.start(read, seed))
             publishers.append(run.start(subscribe, f"topic://soak/{seed}", seed))
-            publishers.append(run.start(administrate, self._url, seed))
-        publishers.append(run.start(scrape, self._url))
+            publishers.append(run.start(administrate, url, seed))
+        publishers.append(run.start(scrape, url))
         publishers.append(run.start(stand_by))
         file = self.gateway.data.with_name(f"{self.gateway.data.name}.toml")
-        publishers.append(run.start(reload, self._url, self.gateway.pid, file, self._texts))
+        publishers.append(run.start(reload, url, self.gateway.pid, file, self._texts))
         return publishers, consumers
 
     def _close_accounts(self) -> None:
@@ -146,12 +138,7 @@ class Soak:
             run.problems.append(
                 f"{self._purges.count} messages were purged, {least} to {most} had been put there"
             )
-        for account in run.accounts:
-            lost = [] if account is purged else account.lost()
-            if lost:
-                run.problems.append(
-                    f"{account.name}: {len(lost)} accepted messages were lost, the first is {lost[0]}"
-                )
+        run.close_accounts(purged)
 
     def summary(self) -> tuple[str, bool]:
         """What is to be said, and whether all is well."""

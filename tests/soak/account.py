@@ -9,12 +9,26 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 MOST_FAULTS = 20
 """Kept of an account: the first ones tell."""
 
 RECENT = 1_000
 """Acknowledged messages a consumer remembers, to rewind to one of them."""
+
+
+class Delivery(NamedTuple):
+    """A message as it came."""
+
+    delivery_id: int
+    number: int
+    """Its publisher's."""
+    message_id: int
+    """The gateway's."""
+    replay_id: str
+    delivery_count: int
+    """Of its header: failed deliveries before this one."""
 
 
 class Numbers:
@@ -108,9 +122,8 @@ class Consumption:
         self._maybe_again: deque[int] = deque()
         """Acknowledged in the life before, by a frame that may have died with its connection; lowest first."""
         self._acknowledged: list[int] = []
-        self._ids: dict[int, int] = {}
-        self.recent: deque[tuple[int, int, str]] = deque(maxlen=RECENT)
-        """(id, number, replay id) of what was acknowledged last, in order."""
+        self.recent: deque[Delivery] = deque(maxlen=RECENT)
+        """What was acknowledged last, in order."""
 
     def begun(self) -> None:
         """The consumer is attached: a new life."""
@@ -121,63 +134,58 @@ class Consumption:
         account = self._account
         with account.lock:
             self.begun()
-            while self.recent and self.recent[-1][0] > after:
-                _, number, _ = self.recent.pop()
-                account.owed.add(number)
+            while self.recent and self.recent[-1].message_id > after:
+                account.owed.add(self.recent.pop().number)
             # All that is behind the start comes anew, as if it had never been delivered.
             account.deliveries.clear()
             self._maybe_again.clear()
-            self._ids.clear()
 
-    def delivered(self, number: int, message_id: int, delivery_count: int) -> None:
-        """
-        A delivery came.
-
-        Args:
-            number: The publisher's.
-            message_id: The gateway's.
-            delivery_count: Of its header: failed deliveries before this one.
-        """
+    def delivered(self, batch: Iterable[Delivery]) -> None:
+        """These came, one after another."""
         account = self._account
         with account.lock:
-            if message_id <= self._newest_id or number <= self._newest:
-                account.fault(
-                    f"{number} (id {message_id}) came after {self._newest} (id {self._newest_id}) on one link"
-                )
-            self._newest_id, self._newest = max(message_id, self._newest_id), max(number, self._newest)
-            if number in account.refused:
-                account.fault(f"{number} was rejected, and delivered")
-            while self._maybe_again and self._maybe_again[0] < number:
-                # They come in order: what is not there now does not come any more.
-                account.deliveries.pop(self._maybe_again.popleft(), None)
-            if self._maybe_again and self._maybe_again[0] == number:
-                self._maybe_again.popleft()
-                account.owed.add(number)
-            elif number in account.done and number not in account.owed and number not in account.doubtful:
-                account.fault(f"{number} came again after it was acknowledged")
-            before = account.deliveries.get(number, 0)
-            if delivery_count < before:
-                account.fault(
-                    f"{number} was delivered {before} times before, its header says {delivery_count}"
-                )
-            account.deliveries[number] = before + 1
-            account.received_count += 1
-            account.redelivered_count += before > 0
-            self._ids[number] = message_id
+            for one in batch:
+                self._delivered(account, one)
 
-    def acknowledged(self, messages: Iterable[tuple[int, str]]) -> None:
-        """These, (number, replay id) each, were settled as accepted."""
+    def _delivered(self, account: Account, one: Delivery) -> None:
+        number = one.number
+        if one.message_id <= self._newest_id or number <= self._newest:
+            account.fault(
+                f"{number} (id {one.message_id}) came after {self._newest} (id {self._newest_id}) on one link"
+            )
+        self._newest_id, self._newest = max(one.message_id, self._newest_id), max(number, self._newest)
+        if number in account.refused:
+            account.fault(f"{number} was rejected, and delivered")
+        while self._maybe_again and self._maybe_again[0] < number:
+            # They come in order: what is not there now does not come any more.
+            account.deliveries.pop(self._maybe_again.popleft(), None)
+        if self._maybe_again and self._maybe_again[0] == number:
+            self._maybe_again.popleft()
+            account.owed.add(number)
+        elif number in account.done and number not in account.owed and number not in account.doubtful:
+            account.fault(f"{number} came again after it was acknowledged")
+        before = account.deliveries.get(number, 0)
+        if one.delivery_count < before:
+            account.fault(
+                f"{number} was delivered {before} times before, its header says {one.delivery_count}"
+            )
+        account.deliveries[number] = before + 1
+        account.received_count += 1
+        account.redelivered_count += before > 0
+
+    def acknowledged(self, batch: Iterable[Delivery]) -> None:
+        """These were settled as accepted."""
         account = self._account
         with account.lock:
-            for number, replay_id in messages:
-                account.doubtful.discard(number)
-                if number in account.owed:
-                    account.owed.remove(number)
-                elif number not in account.done:
-                    account.early.add(number)
-                account.done.add(number)
-                self._acknowledged.append(number)
-                self.recent.append((self._ids.pop(number), number, replay_id))
+            for one in batch:
+                account.doubtful.discard(one.number)
+                if one.number in account.owed:
+                    account.owed.remove(one.number)
+                elif one.number not in account.done:
+                    account.early.add(one.number)
+                account.done.add(one.number)
+                self._acknowledged.append(one.number)
+                self.recent.append(one)
 
     def ended(self, *, reset: bool) -> None:
         """The life is over. After a ``reset`` acknowledgements may not have arrived; after a clean close they have."""
@@ -190,4 +198,3 @@ class Consumption:
                     account.deliveries.pop(number, None)
                 self._maybe_again.clear()
             self._acknowledged.clear()
-            self._ids.clear()

@@ -7,33 +7,37 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Protocol
 
 from amqp_ext.codec import decode, encode
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
 from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
-from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition
+from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition, transfer_frame
 
-from .account import Account
+from .account import Account, Delivery
 
 TAIL = struct.Struct(">QQ")
 """The end of a body: the message's number, and when it was published, in ns of the machine's monotonic clock."""
+
+BODY_BYTES = (40, 20_000)
+"""Sizes of bodies; as many between 40 and 400 as between 2,000 and 20,000."""
 
 ID_LENGTH = len(format_replay_id(0, 0))
 SILENCE_SECONDS = 0.2
 """How long a client waits for something before it looks whether the run is over."""
 
 GONE = (Refused, OSError)
-HEADER, DATA = 0x70, 0x75
+HEADER = 0x70
 
 
 class Run:
     """What all clients of a run share: where the gateway is, when to stop, what went wrong, what was counted."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], body_bytes: tuple[int, int] = BODY_BYTES) -> None:
         self.address = address
+        self.body_bytes = body_bytes
         self.accounts: list[Account] = []
         self.problems: list[str] = []
         self.counts: dict[str, int] = {}
@@ -84,6 +88,21 @@ class Run:
         thread.start()
         return thread
 
+    def end(self, publishers: Iterable[threading.Thread], consumers: Iterable[threading.Thread]) -> None:
+        """Have publishing end, and then consumers take what they are owed; returns when all have ended."""
+        for event, threads in ((self.publishing_ends, publishers), (self.is_draining, consumers)):
+            event.set()
+            for thread in threads:
+                thread.join()
+
+    def close_accounts(self, *unread: Account) -> None:
+        """What is still owed is lost, but for these accounts, which nobody consumes."""
+        for account in self.accounts:
+            if account not in unread and (lost := account.lost()):
+                self.problems.append(
+                    f"{account.name}: {len(lost)} accepted messages were lost, the first is {lost[0]}"
+                )
+
     def connect(self, container: str) -> Connection:
         """A new connection with a session."""
         return Connection.connect(*self.address, container)
@@ -98,22 +117,10 @@ def message(number: int, size: int, properties: dict[str, str] | None = None) ->
     return sections + b"\x00\x53\x75\xb0" + struct.pack(">I", size) + body
 
 
-class Delivery(NamedTuple):
-    """A message as it came."""
-
-    delivery_id: int
-    number: int
-    message_id: int
-    replay_id: str
-    delivery_count: int
-    published: int
-    """ns of the machine's monotonic clock."""
-
-
 def delivery(transfer: Frame) -> Delivery:
     """Read a message. Its annotations are searched, not decoded: the generator shares the machine with the gateway."""
     payload = transfer.payload
-    number, published = TAIL.unpack(payload[-TAIL.size :])
+    number, _ = TAIL.unpack(payload[-TAIL.size :])
     at = payload.index(b"rmid1:")
     replay_id = payload[at : at + ID_LENGTH].decode()
     count = 0
@@ -121,7 +128,7 @@ def delivery(transfer: Frame) -> Delivery:
         fields = decode(payload)[0].value
         count = int(fields[4] or 0) if len(fields) > 4 else 0
     _, message_id = parse_replay_id(replay_id)
-    return Delivery(int(transfer.field(1)), number, message_id, replay_id, count, published)
+    return Delivery(int(transfer.field(1)), number, message_id, replay_id, count)
 
 
 def listen(connection: Connection, seconds: float) -> None:
@@ -160,22 +167,60 @@ def reset(connection: Connection) -> None:
     connection.sock.close()
 
 
+class Told(Protocol):
+    """Whoever keeps what the gateway says of a publisher's messages, by their numbers."""
+
+    def accepted(self, first: int, last: int) -> None:
+        """These, inclusive."""
+
+    def rejected(self, number: int) -> None:
+        """This one, or it was released or modified."""
+
+
 class Outcomes:
     """A publisher's credit, and what the gateway says of its messages; deliveries are numbered from 0 on a link."""
 
-    def __init__(self, connection: Connection, first: int, account: Account) -> None:
+    def __init__(self, connection: Connection, first: int, told: Told) -> None:
         self._connection = connection
         self._first = first
-        self._account = account
+        self._told = told
         self.credit_limit = 0
+        self.next = first
+        """The number of the message that is sent next."""
         self.open: set[int] = set()
         """Numbers that are on their way."""
 
-    def listen(self, seconds: float) -> None:
-        """Take what is there, or what comes first within this time."""
+    @property
+    def has_credit(self) -> bool:
+        """Whether one more may be sent now."""
+        return self.next - self._first < self.credit_limit
+
+    def send(self, content: bytes) -> None:
+        """Send the next message, for which there is credit."""
+        self._connection.sock.sendall(transfer_frame(0, self.next - self._first, content))
+        self.open.add(self.next)
+        self.next += 1
+
+    def publish(self, size: int) -> None:
+        """Send the next message, with a body of this size, as soon as there is credit."""
+        while not self.has_credit:
+            self.listen(SILENCE_SECONDS)
+        self.send(message(self.next, size))
+
+    def finish(self, seconds: float) -> None:
+        """Wait until nothing is on its way; TimeoutError where that takes too long."""
+        deadline = time.monotonic() + seconds
+        while self.open:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(self.open)} messages have no outcome")
+            self.listen(SILENCE_SECONDS)
+
+    def listen(self, seconds: float) -> bool:
+        """Take what is there, or what comes first within this time; whether anything came."""
         listen(self._connection, seconds)
-        connection = self._connection
+        connection, has_come = self._connection, False
         for start, stop in connection.frames():
+            has_come = True
             bounds = None
             if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
                 bounds = accepted_range(connection.buffer, start, stop)
@@ -190,11 +235,13 @@ class Outcomes:
             elif frame.code == DISPOSITION:
                 first = int(frame.field(1))
                 self._settle(first, int(frame.field(2, first)), is_accepted=False)
+        return has_come
 
     def _settle(self, first: int, last: int, *, is_accepted: bool) -> None:
-        self.open.difference_update(range(self._first + first, self._first + last + 1))
+        numbers = range(self._first + first, self._first + last + 1)
+        self.open.difference_update(numbers)
         if is_accepted:
-            self._account.accepted(self._first + first, self._first + last)
+            self._told.accepted(numbers[0], numbers[-1])
         else:
-            for number in range(self._first + first, self._first + last + 1):
-                self._account.rejected(number)
+            for number in numbers:
+                self._told.rejected(number)

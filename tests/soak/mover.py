@@ -18,7 +18,8 @@ from tests.support.frames import (
     frame,
 )
 
-from .client import SILENCE_SECONDS, Delivery, Run, delivery, listen, message, reset
+from .account import Delivery
+from .client import SILENCE_SECONDS, Run, delivery, listen, message, reset
 
 COORDINATOR, DECLARE, DISCHARGE, DECLARED, TRANSACTIONAL = 0x30, 0x31, 0x32, 0x33, 0x34
 ACCEPTED = 0x24

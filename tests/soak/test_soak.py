@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.__main__ import Soak
-from tests.soak.account import Account, Consumption, Numbers
+from tests.soak.account import Account, Consumption, Delivery, Numbers
 from tests.soak.curves import CURVES, LEAST_SAMPLES, Bound, verdict
 
 
@@ -22,12 +22,16 @@ def consumed(account: Account, *numbers: int, count: int = 0) -> Consumption:
     return consumer
 
 
+def batch(*numbers: int, count: int = 0) -> list[Delivery]:
+    """Deliveries with this delivery count; the id of a message is ten times its number."""
+    return [Delivery(0, number, 10 * number, "", count) for number in numbers]
+
+
 def take(consumer: Consumption, *numbers: int, count: int = 0) -> None:
-    """A life in which these are delivered and acknowledged; the id of a message is ten times its number."""
+    """A life in which these are delivered and acknowledged."""
     consumer.begun()
-    for number in numbers:
-        consumer.delivered(number, 10 * number, count)
-    consumer.acknowledged([(number, "") for number in numbers])
+    consumer.delivered(batch(*numbers, count=count))
+    consumer.acknowledged(batch(*numbers))
 
 
 def test_what_was_accepted_and_acknowledged_is_settled() -> None:
@@ -53,7 +57,7 @@ def test_one_that_came_but_was_never_acknowledged_is_owed() -> None:
     account.accepted(0, 0)
     consumer = account.consumer()
     consumer.begun()
-    consumer.delivered(0, 1, 0)
+    consumer.delivered(batch(0))
     consumer.ended(reset=True)
     assert account.lost() == [0]
 
@@ -89,7 +93,7 @@ def test_a_redelivery_has_to_say_so() -> None:
     consumer = account.consumer()
     for count in (0, 2, 1):
         consumer.begun()
-        consumer.delivered(0, 1, count)
+        consumer.delivered(batch(0, count=count))
         consumer.ended(reset=True)
     assert account.faults == ["q: 0 was delivered 2 times before, its header says 1"]
 
@@ -128,9 +132,8 @@ def test_a_replay_brings_everything_behind_its_start_again() -> None:
     take(consumer, *range(5))
     consumer.ended(reset=True)
     consumer.rewound(10)
-    for number in (2, 4):
-        consumer.delivered(number, 10 * number, 0)
-    consumer.acknowledged([(2, ""), (4, "")])
+    consumer.delivered(batch(2, 4))
+    consumer.acknowledged(batch(2, 4))
     assert (account.lost(), account.faults) == ([3], [])
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from threading import Thread
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
 from tests.bench.generator.connection import Connection, Refused
-from tests.soak.account import Account, Consumption
+from tests.soak.account import Account, Consumption, Delivery
 from tests.soak.client import (
     GONE,
     SILENCE_SECONDS,
-    Delivery,
     Outcomes,
     Run,
     accept,
@@ -26,10 +26,8 @@ from tests.soak.client import (
     received,
     reset,
 )
-from tests.support.frames import ATTACH, frame, transfer_frame
+from tests.support.frames import ATTACH, frame
 
-BODY_BYTES = (40, 20_000)
-"""Sizes of bodies; as many between 40 and 400 as between 2,000 and 20,000."""
 TICK_SECONDS = 0.05
 """Between the bursts of a publisher."""
 OUTSTANDING = 500
@@ -51,6 +49,16 @@ DRAIN_SECONDS = 120
 """How long consumers may take, once publishing has ended, for what they are owed."""
 
 
+def start_pairs(run: Run, names: Iterable[str], rate: float) -> tuple[list[Thread], list[Thread]]:
+    """A publisher and a consumer for each queue of these names, which share the rate."""
+    publishers, consumers, each = [], [], list(names)
+    for seed, name in enumerate(each):
+        account, address = run.account(name), f"queue://{name}"
+        publishers.append(run.start(publish, account, address, rate / len(each), seed))
+        consumers.append(run.start(consume, account, address, 1_000 + seed))
+    return publishers, consumers
+
+
 def publish(run: Run, account: Account, address: str, rate: float, seed: int) -> None:
     """Publish bodies of any size at an even rate; die now and then with messages on their way."""
     chance = random.Random(seed)
@@ -64,20 +72,16 @@ def publish(run: Run, account: Account, address: str, rate: float, seed: int) ->
         outcomes.listen(0)
         while not run.publishing_ends.is_set() and time.monotonic() - began < life:
             due += rate * TICK_SECONDS
-            while number - first < int(due) and number - first < outcomes.credit_limit:
-                if len(outcomes.open) >= OUTSTANDING:
-                    break
+            while number - first < int(due) and outcomes.has_credit and len(outcomes.open) < OUTSTANDING:
                 part = {"part": "even" if number % 2 == 0 else "odd"}
-                content = message(number, _size(chance), part)
-                outcomes.open.add(number)
-                connection.sock.sendall(transfer_frame(0, number - first, content))
+                outcomes.send(message(number, _size(run, chance), part))
                 number += 1
             # What could not be sent in time is not made up for.
             due = min(due, number - first + rate)
             time.sleep(TICK_SECONDS)
             outcomes.listen(0)
         if run.publishing_ends.is_set() or chance.random() < CLEAN:
-            _finish(outcomes)
+            outcomes.finish(DRAIN_SECONDS)
             connection.close()
         else:
             reset(connection)
@@ -85,16 +89,8 @@ def publish(run: Run, account: Account, address: str, rate: float, seed: int) ->
                 account.in_doubt(min(outcomes.open), max(outcomes.open))
 
 
-def _finish(outcomes: Outcomes) -> None:
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while outcomes.open:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(outcomes.open)} messages have no outcome")
-        outcomes.listen(0.2)
-
-
-def _size(chance: random.Random) -> int:
-    least, most = BODY_BYTES
+def _size(run: Run, chance: random.Random) -> int:
+    least, most = run.body_bytes
     return int(least * (most / least) ** chance.random())
 
 
@@ -140,21 +136,21 @@ def _attached(
     own: Consumption,
     address: str,
     filters: dict[Any, Any] | None,
-    after: tuple[int, int, str] | None,
+    after: Delivery | None,
 ) -> Connection:
     """A consumer; with a replay from behind a message of before if one is given, and the log has it still."""
     connection = run.connect(f"{address}-consumer")
     if after is not None:
-        message_id, _, replay_id = after
         try:
-            connection.attach(sender=False, address=f"{address}?replay-start={replay_id}", filters=filters)
+            start = f"{address}?replay-start={after.replay_id}"
+            connection.attach(sender=False, address=start, filters=filters)
         except Refused as refused:
             reset(connection)
             if not str(refused).startswith("amqp:precondition-failed"):
                 raise
             run.add(replays_too_late=1)
             return _attached(run, own, address, filters, None)
-        own.rewound(message_id)
+        own.rewound(after.message_id)
         run.add(replays=1)
     else:
         connection.attach(sender=False, address=address, filters=filters)
@@ -176,16 +172,14 @@ def _take(
     taken = 0
     silent = 0
     for batch in received(connection, CREDIT):
-        for one in batch:
-            own.delivered(one.number, one.message_id, one.delivery_count)
+        own.delivered(batch)
         taken += len(batch)
         silent = 0 if batch else silent + 1
         is_last = taken >= wanted or (run.is_draining.is_set() and not account.owed)
         # In a silence something may be owed that another life has left: it comes with the next.
         is_last = is_last or (run.is_draining.is_set() and silent > SILENCES)
         if batch and not (is_last and not is_clean and chance.random() < LEFT):
-            accept(connection, batch)
-            own.acknowledged([(one.number, one.replay_id) for one in batch])
+            _acknowledge(own, connection, batch)
         if is_last:
             break
         if rate is not None and batch:
@@ -250,22 +244,20 @@ def stand_by(run: Run) -> None:
     outcomes = Outcomes(sender, 0, account)
     deliveries = received(receiver, 10)
     with closing(sender.sock), closing(receiver.sock):
-        number = 0
         while not run.publishing_ends.is_set():
             began = time.monotonic()
-            while number >= outcomes.credit_limit:
-                outcomes.listen(0.2)
-            outcomes.open.add(number)
-            sender.sock.sendall(transfer_frame(0, number, message(number, 40)))
+            outcomes.publish(40)
             batch = _next(deliveries, began)
-            for one in batch:
-                own.delivered(one.number, one.message_id, one.delivery_count)
-            accept(receiver, batch)
-            own.acknowledged([(one.number, one.replay_id) for one in batch])
+            own.delivered(batch)
+            _acknowledge(own, receiver, batch)
             run.waited(time.monotonic() - began)
-            _finish(outcomes)
-            number += 1
+            outcomes.finish(DRAIN_SECONDS)
             time.sleep(TICK_SECONDS)
+
+
+def _acknowledge(own: Consumption, connection: Connection, batch: list[Delivery]) -> None:
+    accept(connection, batch)
+    own.acknowledged(batch)
 
 
 def _next(deliveries: Iterator[list[Delivery]], began: float) -> list[Delivery]:
@@ -293,7 +285,7 @@ def subscribe(run: Run, topic: str, seed: int) -> None:
     publisher = run.connect(f"{topic}-publisher")
     publisher.attach(sender=True, address=topic)
     outcomes = Outcomes(publisher, 0, account)
-    round_number = number = 0
+    round_number = 0
     while not run.publishing_ends.wait(PAUSE_SECONDS):
         name = f"{container}-{round_number}"
         round_number += 1
@@ -301,14 +293,8 @@ def subscribe(run: Run, topic: str, seed: int) -> None:
         for _ in range(chance.randint(1, 4)):
             reset(_subscribed(run, container, topic, name))
             for _ in range(chance.randint(*TOGETHER)):
-                while number >= outcomes.credit_limit:
-                    outcomes.listen(0.2)
-                outcomes.open.add(number)
-                publisher.sock.sendall(transfer_frame(0, number, message(number, chance.randint(40, 4_000))))
-                number += 1
-            deadline = time.monotonic() + ANSWER_SECONDS
-            while outcomes.open and time.monotonic() < deadline:
-                outcomes.listen(0.2)
+                outcomes.publish(chance.randint(40, 4_000))
+            outcomes.finish(ANSWER_SECONDS)
             _take_all(account, own, _subscribed(run, container, topic, name))
         _give_up(run, container, name)
         run.add(subscriptions=1)
@@ -326,11 +312,9 @@ def _take_all(account: Account, own: Consumption, connection: Connection) -> Non
     own.begun()
     deadline = time.monotonic() + ANSWER_SECONDS
     for batch in received(connection, 100):
-        for one in batch:
-            own.delivered(one.number, one.message_id, one.delivery_count)
+        own.delivered(batch)
         if batch:
-            accept(connection, batch)
-            own.acknowledged([(one.number, one.replay_id) for one in batch])
+            _acknowledge(own, connection, batch)
         if not account.owed or time.monotonic() > deadline:
             break
     connection.end_all()

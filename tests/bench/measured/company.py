@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import threading
 from pathlib import Path
+from typing import Any
 
-from tests.bench.administrators import Consoles, Copying, Listing, Trimming, purge, wake
+from tests.bench import administrators
+from tests.bench.administrators import console, copy, purge
 from tests.bench.filled import QUEUE, fill, numbered, publish_into
 from tests.bench.measured.rates import charged
 from tests.bench.processes import Load, LoadFailed, gateway, recv, send
+from tests.support.administration import Administration
 
 from .sizes import Figures, Sizes
 
@@ -30,22 +32,22 @@ def beside(folder: Path, sizes: Sizes) -> Figures:
         options = ("--count", count // 4, "--start", "beginning", "--forever")
         reader = Load("recv", server.address, "log://bench/history", *options).attached()
         accompanied = live(server.address, count)
-        read = reader.stop()
-    return {"live_alone": alone, "live_beside": accompanied, "reader_beside": read["rate"]}
+        reader.stop()
+    return {"live-alone": alone, "live-beside": accompanied}
 
 
 def copying(folder: Path, sizes: Sizes) -> Figures:
     """History copied into a queue alone, and while others publish to another one; what these keep of their rate."""
-    publish_into(folder / "data", numbered("bench/history", 0, sizes.spooled))
+    publish_into(folder / "data", numbered("bench/history", 0, sizes.copied))
     with gateway(folder / "data") as server:
         # The first of a process are slower than those that follow.
         send(server.address, "queue://warm", sizes.bulk // 4)
         alone = send(server.address, "queue://calm", sizes.bulk)["rate"]
-        copying = Copying(server.admin, "bench/history", "queue://copies")
-        figures = charged(server, "copied", lambda: timed(copying.copy), sizes.spooled)
-        with copying:
-            beside = send(server.address, "queue://busy", sizes.bulk)["rate"]
-    return {**figures, "publish_before_copy": alone, "publish_copying": beside, "copied_beside": copying.rate}
+        history = (server.admin, "bench/history", "queue://copies")
+        figures = charged(server, "copy", sizes.copied, lambda: {"rate": copy(*history)})
+        with administrators.beside(administrators.copying(*history)):
+            accompanied = send(server.address, "queue://busy", sizes.bulk)["rate"]
+    return figures | {"publish-before-copy": alone, "publish-copying": accompanied}
 
 
 def paced(folder: Path, sizes: Sizes) -> Figures:
@@ -54,18 +56,11 @@ def paced(folder: Path, sizes: Sizes) -> Figures:
     publish_into(folder / "data", numbered("bench/history", 0, count))
     with gateway(folder / "data") as server:
         history = f"log://bench/history?replay-start=beginning&rate={PACE}"
-        copying = Copying(server.admin, "bench/history", "queue://copies", rate=PACE)
         return {
             "pace": PACE,
-            "paced_replay": recv(server.address, history, count)["rate"],
-            "paced_copy": timed(copying.copy),
+            "paced-replay": recv(server.address, history, count)["rate"],
+            "paced-copy": copy(server.admin, "bench/history", "queue://copies", PACE),
         }
-
-
-def timed(work: Callable[[], int]) -> float:
-    """How many a second."""
-    started = time.perf_counter()
-    return work() / (time.perf_counter() - started)
 
 
 def trimming(folder: Path, sizes: Sizes) -> Figures:
@@ -76,71 +71,65 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
         # The first of a process are slower than those that follow.
         send(server.address, "topic://bench/warm", count)
         alone = send(server.address, "topic://bench/alone", count)["rate"]
-        with Trimming(server.admin) as trimmer:
-            beside = send(server.address, "topic://bench/beside", count)["rate"]
-            if trimmer.is_done:
+        with administrators.beside(administrators.trimming(server.admin)) as [trimmed]:
+            accompanied = send(server.address, "topic://bench/beside", count)["rate"]
+            if trimmed.done():
                 raise LoadFailed("the log was trimmed before as much was published as was to be measured")
-    return {"publish_before_trim": alone, "publish_trimming": beside, "trimmed": trimmer.rate}
+    return {"publish-before-trim": alone, "publish-trimming": accompanied, "trim": trimmed.result()}
 
 
 def listing(folder: Path, sizes: Sizes) -> Figures:
     """Publishing to one of many queues alone, and while all of them are listed over HTTP without a pause."""
-    config = folder / "gateway.toml"
-    config.write_text("".join(f"[vpn.default.queue.q{number:05}]\n" for number in range(sizes.queues)))
-    with gateway(folder / "data", "--config", str(config)) as server:
+    config = "".join(f"[vpn.default.queue.q{number:05}]\n" for number in range(sizes.queues))
+    with gateway(folder / "data", config) as server:
         # The first of a process are slower than those that follow.
         send(server.address, "queue://q00000", sizes.bulk // 4)
         alone = send(server.address, "queue://q00001", sizes.bulk)["rate"]
-        calm = send(server.address, "queue://q00002", sizes.single, outstanding=1)["p99_ms"]
-        with Listing(server.admin) as lister:
-            beside = send(server.address, "queue://q00003", sizes.bulk)["rate"]
-            busy = send(server.address, "queue://q00004", sizes.single, outstanding=1)["p99_ms"]
-    return {
-        "publish_before_listing": alone,
-        "publish_listing": beside,
-        "p99_before_listing": calm,
-        "p99_listing": busy,
-        "listed": lister.rate,
-    }
+        with administrators.beside(administrators.listing(server.admin)) as [listed]:
+            accompanied = send(server.address, "queue://q00003", sizes.bulk)["rate"]
+    return {"before-listing": alone, "publish-listing": accompanied, "listing": listed.result()}
 
 
 def consoles(folder: Path, sizes: Sizes) -> Figures:
     """Publishing alone, and while consoles are open, each with a live tail of what is published."""
-    # For seconds: so often, and not more often, a console asks for what it shows.
-    count = 5 * sizes.bulk
     with gateway(folder / "data") as server:
 
         def publish() -> float:
-            return float(send(server.address, "topic://bench/live", count)["rate"])
+            # For seconds: so often, and not more often, a console asks for what it shows.
+            return float(send(server.address, "topic://bench/live", 5 * sizes.bulk)["rate"])
 
         publish()  # The first of a process are slower than those that follow.
-        alone = charged(server, "publish_before_consoles", publish, count)
-        with Consoles(server.admin, CONSOLES) as opened:
-            beside = charged(server, "publish_consoles", publish, count)
-        if not opened.tailed_bytes:
+        alone = publish()
+        opened = threading.Barrier(2 * CONSOLES + 1)
+        works = [work for _ in range(CONSOLES) for work in console(server.admin, opened)]
+        with administrators.beside(*works) as ended:
+            opened.wait(administrators.OPEN_SECONDS)
+            accompanied = publish()
+        if not any(one.result() for one in ended):
             raise LoadFailed("no message came on a live tail")
-    return {**alone, **beside}
+    return {"before-consoles": alone, "publish-consoles": accompanied}
 
 
 def purging(folder: Path, sizes: Sizes) -> Figures:
     """A long queue is purged while another is published to, one outstanding."""
     fill(folder / "data", sizes.purged, sizes.purged)
     count = 2 * sizes.single
-    with gateway(folder / "data") as server:
-        wake(server.admin)
+    with gateway(folder / "data") as server, Administration(server.admin) as administration:
+        administration.get("/readyz")  # which loads what answers administrators
         send(server.address, "queue://warm", count, outstanding=1)
         calm = send(server.address, "queue://calm", count, outstanding=1)["p99_ms"]
         publisher = Load("send", server.address, "queue://busy", "--count", count, "--outstanding", 1)
         publisher.attached()
-        purged = purge(server.admin, QUEUE)
+        purged, milliseconds = purge(administration, QUEUE)
         busy = publisher.result()["p99_ms"]
-        if purged.count != sizes.purged:
-            raise LoadFailed(f"{purged.count} of {sizes.purged} messages were purged")
-    return {"purge": purged.milliseconds, "p99_before_purge": calm, "p99_purging": busy}
+        if purged != sizes.purged:
+            raise LoadFailed(f"{purged} of {sizes.purged} messages were purged")
+    return {"purge": milliseconds, "p99-before-purge": calm, "purge-p99": busy}
 
 
 def live(server: str, count: int) -> float:
     """Messages a second from the first's publishing to the last's receipt, both ends at work."""
     consumer = Load("recv", server, "queue://live", "--count", count).attached()
     send(server, "queue://live", count)
-    return count / float(consumer.result()["through_seconds"])
+    received: dict[str, Any] = consumer.result()
+    return count / float(received["through_seconds"])

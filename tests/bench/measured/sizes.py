@@ -12,58 +12,36 @@ Figures = dict[str, float]
 class Sizes:
     """In messages unless said otherwise."""
 
-    rounds: int
-    bulk: int
-    container: int
-    single: int
-    windowed: int
-    fanned: int
-    subscribers: int
+    rounds: int = 3
+    bulk: int = 200_000
+    container: int = 50_000
+    single: int = 2_000
+    windowed: int = 50_000
+    fanned: int = 50_000
+    subscribers: int = 900
     """Durable subscriptions on one topic, and endpoints whose memory is measured."""
-    history: int
-    spooled: int
-    logged: int
-    trimmed: int
-    purged: int
-    deep: int
+    history: int = 200_000
+    copied: int = 1_000_000
+    trimmed: int = 1_000_000
+    purged: int = 1_000_000
+    deep: int = 10_000_000
     """On the deepest queue."""
-    worked: int
+    worked: int = 1_000_000
     """Published, consumed and replayed before a gateway's memory is measured."""
-    connections: int
-    readers: int
+    connections: int = 5_000
+    readers: int = 8_000
     """Log readers that wait for something that does not come."""
-    read: int
-    queues: int
-    routes: int
+    read: int = 1_000_000
+    queues: int = 10_000
+    routes: int = 1_000
     """Topics, each with an endpoint of its own."""
-    minutes: float
+    minutes: float = 5
     """Of mixed load."""
     before: Path | None = None
     """Another checkout, whose gateway is measured too."""
 
 
-FULL = Sizes(
-    rounds=3,
-    bulk=200_000,
-    container=50_000,
-    single=2_000,
-    windowed=50_000,
-    fanned=50_000,
-    subscribers=900,
-    history=200_000,
-    spooled=1_000_000,
-    logged=10_000_000,
-    trimmed=1_000_000,
-    purged=1_000_000,
-    deep=10_000_000,
-    worked=1_000_000,
-    connections=5_000,
-    readers=8_000,
-    read=1_000_000,
-    queues=10_000,
-    routes=1_000,
-    minutes=5,
-)
+FULL = Sizes()
 QUICK = Sizes(
     rounds=1,
     bulk=20_000,
@@ -73,8 +51,7 @@ QUICK = Sizes(
     fanned=5_000,
     subscribers=50,
     history=20_000,
-    spooled=10_000,
-    logged=100_000,
+    copied=10_000,
     trimmed=100_000,
     purged=10_000,
     deep=50_000,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -16,6 +14,8 @@ from types import TracebackType
 from typing import Protocol
 
 from tests.bench.generator.connection import Connection, Refused
+from tests.bench.processes import Process
+from tests.support import proc
 
 WARM = ("warm1", "warm2")
 """Queues to warm up with, for compilers at run time need that. Each is consumed once: that a broker has seen what was
@@ -94,43 +94,24 @@ class Broker(Protocol):
 
 
 READY_SECONDS = 180
-STOP_SECONDS = 60
 POLL_SECONDS = 0.2
-SAID = 2_000
-"""Characters of what a broker said last."""
 
 
-class BrokerProcess:
-    """Ready for clients once ``wait`` returns."""
+class BrokerProcess(Process):
+    """Ready for clients once ``wait`` returns; counted with all processes that it has started."""
 
     def __init__(self, command: Sequence[str | Path], port: int, environment: Mapping[str, str] = {}) -> None:
-        self._program = str(command[0])
+        super().__init__(command, environment=environment, keeps_stdout=True)
+        self._port = port
         self.address = f"127.0.0.1:{port}"
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | environment,
-        )
-
-    def __enter__(self) -> BrokerProcess:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         processes = self.pids()
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        super().__exit__(kind, error, trace)
         for pid in processes:
             _end(pid)
-        self._log.close()
 
     def wait(self, address: str | None = None) -> None:
         """
@@ -156,8 +137,7 @@ class BrokerProcess:
         Raises:
             PeerFailed: That takes too long, or it ends.
         """
-        host, _, port = self.address.rpartition(":")
-        self._until(lambda: socket.create_connection((host, int(port))).close())
+        self._until(lambda: socket.create_connection(("127.0.0.1", self._port)).close())
 
     def _until(self, tried: Callable[[], None]) -> None:
         until = time.monotonic() + READY_SECONDS
@@ -166,55 +146,22 @@ class BrokerProcess:
                 tried()
             except (Refused, OSError) as error:
                 if self._process.poll() is not None or time.monotonic() > until:
-                    raise PeerFailed(f"{self._program} is not ready: {error}\n{self.said()}") from None
+                    raise PeerFailed(f"{self.command} is not ready: {error}\n{self.said()}") from None
                 time.sleep(POLL_SECONDS)
             else:
                 return
 
-    def said(self) -> str:
-        """The end of what it printed."""
-        self._log.seek(0)
-        return self._log.read()[-SAID:]
-
     def resident_bytes(self) -> int:
-        """Memory that its processes hold now (VmRSS); what they share counts more than once."""
-        return resident_bytes(self.pids())
+        """Memory that its processes hold now; what they share counts more than once."""
+        return proc.resident_bytes(self.pids())
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, user and system, over all its processes that there are."""
-        return cpu_seconds(self.pids())
+        return proc.cpu_seconds(self.pids())
 
     def pids(self) -> list[int]:
         """Its processes that there are, the one that was started first."""
-        parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
-        tree = [self._process.pid]
-        for pid in tree:
-            tree += [child for child, parent in parents.items() if parent == pid]
-        return tree
-
-
-def resident_bytes(pids: Sequence[int]) -> int:
-    """Memory that these processes hold now (VmRSS); what they share counts more than once."""
-    pages = sum(int(_fields(pid, "statm")[1]) for pid in pids)
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """Processor time that these processes used so far, user and system."""
-    used = (_fields(pid, "stat") for pid in pids)
-    return sum(int(fields[11]) + int(fields[12]) for fields in used) / os.sysconf("SC_CLK_TCK")
-
-
-def _fields(pid: int, name: str) -> list[str]:
-    """What proc(5) has of a process, from behind its command's name; zeros when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["0"] * 13
-
-
-def _parent(path: Path) -> int:
-    return int(_fields(int(path.name), "stat")[1])
+        return proc.family(self.pid)
 
 
 def _end(pid: int) -> None:

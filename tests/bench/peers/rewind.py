@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench.peers.broker import PeerFailed, Replay, Running, cpu_seconds, resident_bytes
+from tests.bench.peers.broker import PeerFailed, Replay, Running
 from tests.bench.processes import ROOT, ServerProcess, gateway
-from tests.support import postgresql
+from tests.support import postgresql, proc
 
 
 class Rewind:
@@ -51,11 +51,11 @@ class WithServers:
 
     def resident_bytes(self) -> int:
         """Of all processes; what those of a server share counts more than once."""
-        return resident_bytes(self._pids())
+        return proc.resident_bytes(self._pids())
 
     def cpu_seconds(self) -> float:
         """Of all processes that there are."""
-        return cpu_seconds(self._pids())
+        return proc.cpu_seconds(self._pids())
 
     def _pids(self) -> list[int]:
         return [self._gateway.pid, *(pid for server in self._servers for pid in server.pids())]
@@ -81,7 +81,5 @@ class RewindOnPostgreSql(Rewind):
         """Both servers, and then the gateway."""
         with postgresql.server(quick=False) as primary:
             standby = primary.standby(synchronous=True)
-            config = folder / "gateway.toml"
-            config.write_text(f'[vpn.default.store]\nurl = "{primary.url()}"\n')
-            with gateway(folder / "data", "--config", str(config)) as server:
+            with gateway(folder / "data", f'[vpn.default.store]\nurl = "{primary.url()}"\n') as server:
                 yield WithServers(server, [primary, standby])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,16 +26,26 @@ from tests.fuzz.made.values import (
     value,
     whole,
     word,
+    words,
 )
 from tests.support.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
     FLOW,
     OPEN,
     SASL_FRAME,
     SASL_HEADER,
     SASL_INIT,
     SASL_RESPONSE,
+    SOURCE,
+    TARGET,
+    TRANSFER,
     attach_frame,
     begin_frame,
     flow_frame,
@@ -54,8 +66,9 @@ _CLIENT = (
     + attach_frame(2, receiver=False, address=None)
 )
 """A client with a sending link 0, a receiving link 1 and a relay 2, as the valid frames have it."""
+COORDINATOR = 0x30
 
-_CONTROL = "coordinator"
+Maker = Callable[[Random], Any]
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
@@ -82,135 +95,72 @@ def _state(dice: Random) -> Any:
     return or_else(dice, Described(ULong(code), fields), 0.05)
 
 
+def _chance(chance: float) -> Maker:
+    return lambda dice: dice.random() < chance
+
+
+def _of(*alternatives: Any) -> Maker:
+    return lambda dice: dice.choice(alternatives)
+
+
+def _source(dice: Random) -> Described:
+    dynamic = dice.random() < 0.1
+    fields = [address(dice), UInt(dice.randrange(3)), None, None, dynamic, None, None, value(dice)]
+    return Described(ULong(SOURCE), fields)
+
+
+def _target(dice: Random) -> Described:
+    return Described(ULong(dice.choice((TARGET, TARGET, COORDINATOR))), [dice.choice((None, address(dice)))])
+
+
+_PROPERTIES = partial(map_of, key=symbol)
+_NULL = _of(None)
+_FIELDS: dict[int, tuple[Maker, ...]] = {
+    BEGIN: (_of(None, UShort(0), UShort(9)), *[_number] * 4, _NULL, _PROPERTIES),
+    ATTACH: (word, _handle, _chance(0.5), _NULL, _NULL, _source, _target, value, _NULL, _of(UInt(0))),
+    FLOW: (*[_number] * 4, _handle, _number, _number, _NULL, _chance(0.3), _chance(0.3)),
+    TRANSFER: (
+        *(_handle, _number, lambda dice: octets(dice, 34), _of(UInt(0)), _chance(0.3), _chance(0.2)),
+        *(_NULL, lambda dice: _state(dice) if dice.random() < 0.2 else None, _NULL, _chance(0.1)),
+    ),
+    DISPOSITION: (_chance(0.8), _number, _number, _chance(0.7), _state, _chance(0.1)),
+    DETACH: (_handle, _chance(0.7), lambda dice: or_else(dice, None, 0.3)),
+}
+"""What makes the fields of performatives, of about the right types."""
+_ENDING = (OPEN, END, END, CLOSE, 0x19, 0x77)
+
+
 def _odd(dice: Random) -> bytes:
-    """A performative whose fields are of about the right types."""
-    match dice.randrange(9):
-        case 0:
-            fields = [
-                dice.choice((None, UShort(0), UShort(9))),
-                _number(dice),
-                _number(dice),
-                _number(dice),
-                _number(dice),
-                None,
-                map_of(dice, key=symbol),
-            ]
-            return _on_channel(dice, 0x11, fields)
-        case 1:
-            source = Described(
-                ULong(0x28),
-                [
-                    address(dice),
-                    UInt(dice.randrange(3)),
-                    None,
-                    None,
-                    dice.random() < 0.1,
-                    None,
-                    None,
-                    value(dice),
-                ],
-            )
-            target = Described(ULong(dice.choice((0x29, 0x29, 0x30))), [dice.choice((None, address(dice)))])
-            return _on_channel(
-                dice,
-                0x12,
-                [
-                    word(dice),
-                    _handle(dice),
-                    dice.random() < 0.5,
-                    None,
-                    None,
-                    source,
-                    target,
-                    value(dice),
-                    None,
-                    UInt(0),
-                ],
-            )
-        case 2:
-            fields = [
-                _number(dice),
-                _number(dice),
-                _number(dice),
-                _number(dice),
-                _handle(dice),
-                _number(dice),
-                _number(dice),
-                None,
-                dice.random() < 0.3,
-                dice.random() < 0.3,
-            ]
-            return _on_channel(dice, 0x13, fields)
-        case 3 | 4:
-            fields = [
-                _handle(dice),
-                _number(dice),
-                octets(dice, 34),
-                UInt(0),
-                dice.random() < 0.3,
-                dice.random() < 0.2,
-                None,
-                _state(dice) if dice.random() < 0.2 else None,
-                None,
-                dice.random() < 0.1,
-            ]
-            return _on_channel(dice, 0x14, fields, message(dice))
-        case 5 | 6:
-            return _on_channel(
-                dice,
-                0x15,
-                [
-                    dice.random() < 0.8,
-                    _number(dice),
-                    dice.choice((None, _number(dice))),
-                    dice.random() < 0.7,
-                    _state(dice),
-                    dice.random() < 0.1,
-                ],
-            )
-        case 7:
-            return _on_channel(dice, 0x16, [_handle(dice), dice.random() < 0.7, or_else(dice, None, 0.3)])
-        case _:
-            code = dice.choice((0x10, 0x17, 0x17, 0x18, 0x19, 0x77))
-            return _on_channel(dice, code, list_of(dice, 1))
+    """A performative of those, or one of the others with any fields."""
+    code = dice.choice((*_FIELDS, TRANSFER, DISPOSITION, None))
+    if code is None:
+        return _on_channel(dice, dice.choice(_ENDING), list_of(dice, 1))
+    payload = message(dice) if code == TRANSFER else b""
+    return _on_channel(dice, code, [make(dice) for make in _FIELDS[code]], payload)
 
 
 def _on_channel(dice: Random, code: int, fields: list[Any], payload: bytes = b"") -> bytes:
     if dice.random() < 0.05:
         fields = fields[: dice.randrange(len(fields) + 1)]
-    body = (
-        b"\x00\x53"
-        + bytes([code])
-        + put([or_wrong(dice, or_else(dice, each, 0.02), 0.004) for each in fields])
-    )
+    content = put([or_wrong(dice, or_else(dice, each, 0.02), 0.004) for each in fields])
+    body = b"\x00\x53" + bytes([code]) + content
     channel = 0 if dice.random() < 0.97 else dice.choice((1, 9, 255, 65_535))
     return framed(body + payload, channel=channel)
 
 
-_COORDINATOR = performative(
-    0x12,
-    [
-        _CONTROL,
-        UInt(11),
-        False,
-        None,
-        None,
-        Described(ULong(0x28), ["here"]),
-        Described(ULong(0x30), [Symbol("amqp:local-transactions")]),
-        None,
-        None,
-        UInt(0),
-    ],
-)
+_ENDS = [
+    Described(ULong(SOURCE), ["here"]),
+    Described(ULong(COORDINATOR), [Symbol("amqp:local-transactions")]),
+]
+_COORDINATOR = performative(ATTACH, ["coordinator", UInt(11), False, None, None, *_ENDS, None, None, UInt(0)])
 
 
 def _control(dice: Random) -> bytes:
     """A declare or a discharge to a coordinator (AMQP 1.0 section 4.2)."""
     request = Described(ULong(0x31), [or_else(dice, None, 0.2)])
     if dice.random() < 0.5:
-        request = Described(
-            ULong(0x32), [dice.choice((octets(dice, 8), b"\0", value(dice))), dice.random() < 0.5]
-        )
+        transaction = dice.choice((octets(dice, 8), b"\0", value(dice)))
+        request = Described(ULong(0x32), [transaction, dice.random() < 0.5])
     return transfer_frame(11, dice.randrange(4), b"\x00\x53\x77" + put(request))
 
 
@@ -228,18 +178,9 @@ def _frames(dice: Random, _: int) -> bytes:
 
 
 def _open(dice: Random) -> bytes:
-    fields = [
-        word(dice),
-        dice.choice((None, "default", "vhost:/", word(dice))),
-        UInt(dice.choice((0, 511, 512, 65_536, 2**32 - 1))),
-        UShort(whole(dice, 16)),
-        dice.choice((None, UInt(whole(dice, 32)))),
-        None,
-        None,
-        None,
-        None,
-        map_of(dice, key=symbol),
-    ]
+    host, largest = ("default", "vhost:/", word(dice)), (0, 511, 512, 65_536, 2**32 - 1)
+    fields = [word(dice), dice.choice((None, *host)), UInt(dice.choice(largest)), UShort(whole(dice, 16))]
+    fields += [dice.choice((None, UInt(whole(dice, 32)))), *[None] * 4, map_of(dice, key=symbol)]
     return performative(OPEN, [or_wrong(dice, or_else(dice, each, 0.05)) for each in fields])
 
 
@@ -261,46 +202,25 @@ def _first(dice: Random) -> Any:
     match dice.randrange(4):
         case 0:
             secret = PASSWORD if dice.random() < 0.02 else word(dice)[:100]
-            return dice.choice(
-                (f"\0{name}\0{secret}", f"{name}\0{name}\0{secret}", f"{name}\0{secret}", "\0\0", f"\0{name}")
-            ).encode()
+            odd = (f"{name}\0{name}\0{secret}", f"{name}\0{secret}", "\0\0", f"\0{name}")
+            return dice.choice((f"\0{name}\0{secret}", *odd)).encode()
         case 1 | 2:
-            header = dice.choice(
-                ("n,,", "y,,", "n,a=x,", "p=tls-unique,,", "p=tls-server-end-point,,", "", "n,")
-            )
-            parts = [
-                f"n={name}",
-                f"r={dice.choice(('', 'abc', 'a,b', word(dice)))}",
-                dice.choice(("", "m=1", "x=y")),
-            ]
+            header = dice.choice((*words("n,, y,, n,a=x, p=tls-unique,, p=tls-server-end-point,, n,"), ""))
+            nonce = dice.choice(("", "abc", "a,b", word(dice)))
+            parts = [f"n={name}", f"r={nonce}", dice.choice(("", "m=1", "x=y"))]
             return (header + ",".join(part for part in parts if part)).encode()
         case _:
             return or_else(dice, octets(dice), 0.3)
 
 
+_MECHANISMS = words("PLAIN SCRAM-SHA-256 SCRAM-SHA-512 EXTERNAL ANONYMOUS SCRAM-SHA-256-PLUS MSSBCBS")
+
+
 def _sasl(dice: Random, _: int) -> bytes:
-    mechanism = dice.choice(
-        (
-            "PLAIN",
-            "SCRAM-SHA-256",
-            "SCRAM-SHA-512",
-            "EXTERNAL",
-            "ANONYMOUS",
-            "SCRAM-SHA-256-PLUS",
-            "MSSBCBS",
-            word(dice)[:20],
-        )
-    )
-    name = Symbol(mechanism.encode("ascii", "replace").decode())
-    sent = SASL_HEADER + _sasl_frame(
-        dice,
-        SASL_INIT,
-        [
-            or_else(dice, name, 0.02),
-            or_else(dice, _first(dice), 0.05),
-            dice.choice((None, "host", value(dice))),
-        ],
-    )
+    name = Symbol(dice.choice((*_MECHANISMS, word(dice)[:20])).encode("ascii", "replace").decode())
+    host = dice.choice((None, "host", value(dice)))
+    init = [or_else(dice, name, 0.02), or_else(dice, _first(dice), 0.05), host]
+    sent = SASL_HEADER + _sasl_frame(dice, SASL_INIT, init)
     for _ in range(dice.choice((0, 1, 1, 2))):
         final = f"c=biws,r={dice.choice(('abc', 'abcdef'))},p={base64.b64encode(octets(dice, 32)).decode()}".encode()
         sent += _sasl_frame(dice, SASL_RESPONSE, [or_else(dice, final, 0.2)])
@@ -316,35 +236,34 @@ def _sasl_frame(dice: Random, code: int, fields: list[Any]) -> bytes:
 # --- WebSocket --------------------------------------------------------------------------------------------------------
 
 
-def upgrade(dice: Random | None = None) -> bytes:
-    """A request for a WebSocket; with dice, one that may have a mistake."""
-    lines = [
-        "GET / HTTP/1.1",
-        "Host: localhost",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Protocol: amqp",
-    ]
-    if dice is not None and dice.random() < 0.3:
+_UPGRADE = """\
+GET / HTTP/1.1
+Host: localhost
+Upgrade: websocket
+Connection: Upgrade
+Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==
+Sec-WebSocket-Version: 13
+Sec-WebSocket-Protocol: amqp
+"""
+_ODD_HEADERS = """\
+Sec-WebSocket-Extensions: permessage-deflate
+Origin: http://evil
+Content-Length: 5
+Sec-WebSocket-Version: 8
+Sec-WebSocket-Protocol: x
+Transfer-Encoding: chunked
+Upgrade: h2c
+POST / HTTP/1.1
+é: é
+"""
+
+
+def upgrade(dice: Random) -> bytes:
+    """A request for a WebSocket, which may have a mistake."""
+    lines = _UPGRADE.splitlines()
+    if dice.random() < 0.3:
         at = dice.randrange(len(lines))
-        odd = (
-            "",
-            "X: " + "y" * 9_000,
-            "Sec-WebSocket-Extensions: permessage-deflate",
-            "Origin: http://evil",
-            "Content-Length: 5",
-            "Sec-WebSocket-Version: 8",
-            "Sec-WebSocket-Protocol: x",
-            "Transfer-Encoding: chunked",
-            "Upgrade: h2c",
-            ": ",
-            "é: é",
-            lines[at],
-            " " + lines[at],
-            "POST / HTTP/1.1",
-        )
+        odd = (*_ODD_HEADERS.splitlines(), "", ": ", "X: " + "y" * 9_000, lines[at], " " + lines[at])
         lines[at] = dice.choice(odd)
         if dice.random() < 0.3:
             lines.insert(at, dice.choice(odd))
@@ -354,11 +273,8 @@ def upgrade(dice: Random | None = None) -> bytes:
 def websocket_frame(dice: Random, content: bytes) -> bytes:
     """A frame (RFC 6455 section 5.2), mostly a masked binary one that is whole."""
     opcode = 2 if dice.random() < 0.85 else dice.choice((0, 1, 8, 9, 10, 3, 15))
-    first = (
-        opcode
-        | (0x80 if dice.random() < 0.9 else 0)
-        | (0 if dice.random() < 0.98 else dice.choice((0x40, 0x20, 0x10)))
-    )
+    reserved = 0 if dice.random() < 0.98 else dice.choice((0x40, 0x20, 0x10))
+    first = opcode | (0x80 if dice.random() < 0.9 else 0) | reserved
     is_masked = dice.random() < 0.98
     size = len(content) if dice.random() < 0.97 else dice.choice((0, 125, 65_535, 2**31, 2**63, 2**64 - 1))
     mask = 0x80 if is_masked else 0
@@ -372,10 +288,8 @@ def websocket_frame(dice: Random, content: bytes) -> bytes:
     if not is_masked:
         return head + content
     key = dice.randbytes(4) if dice.random() < 0.7 else bytes(4)
-    turned = int.from_bytes(content, "big") ^ int.from_bytes(
-        (key * (len(content) // 4 + 1))[: len(content)], "big"
-    )
-    return head + key + turned.to_bytes(len(content), "big")
+    masks = (key * (len(content) // 4 + 1))[: len(content)]
+    return head + key + bytes(octet ^ mask for octet, mask in zip(content, masks, strict=True))
 
 
 def _websocket(dice: Random, _: int) -> bytes:
@@ -386,11 +300,11 @@ def _websocket(dice: Random, _: int) -> bytes:
     while stream:
         size = dice.choice((1, 7, 100, 1_000, 10_000))
         sent += websocket_frame(dice, stream[:size])
-        stream = stream[size:]
+        # A frame for each octet of a stream would be many.
         if size == 1 and dice.random() < 0.9:
-            size = len(stream)
-            sent += websocket_frame(dice, stream)
-            stream = b""
+            sent += websocket_frame(dice, stream[size:])
+            break
+        stream = stream[size:]
     return changed(dice, sent) if dice.random() < 0.25 else sent
 
 

@@ -16,23 +16,17 @@ from tests.system.corpus import BEGUN
 LOOKED_AT = "queue://fuzz-looked-at"
 AT_ONCE = 100
 
-CAPABILITIES = tuple(
-    map(Symbol, ("queue", "topic", "shared", "global", "temporary-queue", "temporary-topic", "stream", "x"))
+
+def symbols(text: str) -> tuple[Symbol, ...]:
+    """A table of symbols."""
+    return tuple(map(Symbol, text.split()))
+
+
+CAPABILITIES = symbols("queue topic shared global temporary-queue temporary-topic stream x")
+PROPERTIES = symbols(
+    "com.microsoft:epoch com.microsoft:receiver-name rabbitmq:priority paired rewind:batches x"
 )
-PROPERTIES = tuple(
-    map(
-        Symbol,
-        (
-            "com.microsoft:epoch",
-            "rabbitmq:priority",
-            "paired",
-            "rewind:batches",
-            "com.microsoft:receiver-name",
-            "x",
-        ),
-    )
-)
-POLICIES = tuple(map(Symbol, ("never", "link-detach", "session-end", "connection-close", "x")))
+POLICIES = symbols("never link-detach session-end connection-close x")
 
 
 def performative(code: int, fields: list[Any]) -> bytes:
@@ -50,41 +44,29 @@ def attach(
         capabilities = Array(chosen) if dice.random() < 0.8 else chosen[0]
     durable = or_else(dice, UInt(dice.choice((0, 0, 1, 2))))
     expiry = or_else(dice, dice.choice((None, None, *POLICIES)))
-    dynamic = dice.random() < 0.03
-    lifetime = {Symbol("lifetime-policy"): Described(ULong(dice.choice((0x2B, 0x2C, 0x2D, 0x2E, 0x2F))), [])}
-    terminus: list[Any] = [where, durable, expiry, UInt(0), dynamic, lifetime if dynamic else None]
+    dynamic, lifetime = dice.random() < 0.03, None
     if dynamic:
-        terminus[0] = or_else(dice, None, 0.2)
+        where = or_else(dice, None, 0.2)
+        policy = Described(ULong(dice.choice((0x2B, 0x2C, 0x2D, 0x2E, 0x2F))), [])
+        lifetime = {Symbol("lifetime-policy"): policy}
+    terminus: list[Any] = [where, durable, expiry, UInt(0), dynamic, lifetime]
     if receiver:
-        distribution = (
-            Symbol("copy" if browse else dice.choice(("move", "copy", "x")))
-            if browse or dice.random() < 0.1
-            else None
-        )
-        terminus += [distribution, filters, None, None, capabilities]
-    else:
-        terminus.append(capabilities)
-    described = Described(ULong(SOURCE if receiver else TARGET), terminus)
-    other = or_else(dice, Described(ULong(TARGET if receiver else SOURCE), ["here"]), 0.02)
+        distribution = Symbol("copy") if browse else None
+        if dice.random() < 0.1:
+            distribution = dice.choice(symbols("move copy x"))
+        terminus += [distribution, filters, None, None]
+    ours, others = (SOURCE, TARGET) if receiver else (TARGET, SOURCE)
+    own = Described(ULong(ours), [*terminus, capabilities])
+    other = or_else(dice, Described(ULong(others), ["here"]), 0.02)
     properties = None
     if dice.random() < 0.2:
         properties = {dice.choice(PROPERTIES): or_else(dice, whole(dice, 16), 0.3) for _ in range(2)}
-    fields = [
-        f"fuzz-{place}" if dice.random() < 0.98 else word(dice),
-        UInt(place),
-        receiver,
-        or_else(dice, UByte(dice.randrange(3)), 0.01),
-        or_else(dice, UByte(dice.randrange(2)), 0.01),
-        described if receiver else other,
-        other if receiver else described,
-        or_else(dice, None, 0.01),
-        None,
-        None if receiver else UInt(0),
-        or_else(dice, None, 0.02),
-        None,
-        None,
-        properties,
-    ]
+    name = f"fuzz-{place}" if dice.random() < 0.98 else word(dice)
+    modes = [or_else(dice, UByte(dice.randrange(most)), 0.01) for most in (3, 2)]
+    ends = (own, other) if receiver else (other, own)
+    count = None if receiver else UInt(0)
+    fields = [name, UInt(place), receiver, *modes, *ends, or_else(dice, None, 0.01), None, count]
+    fields += [or_else(dice, None, 0.02), None, None, properties]
     return performative(ATTACH, [or_wrong(dice, each, 0.0001) for each in fields])
 
 
@@ -102,36 +84,11 @@ def _address(dice: Random, place: int) -> bytes:
 
 # --- filters --------------------------------------------------------------------------------------------------------
 
-_STARTS = (
-    "from",
-    "date",
-    "offset",
-    "after",
-    "at",
-    "ago",
-    "point",
-    "message-id",
-    "match",
-    "until",
-    "missing",
-    "generation",
-    "speed",
-    "rate",
-    "name",
-    "x",
+_STARTS = symbols(
+    "from date offset after at ago point message-id match until missing generation speed rate name x"
 )
-_FIELDS = (
-    "message-id",
-    "user-id",
-    "to",
-    "subject",
-    "reply-to",
-    "correlation-id",
-    "content-type",
-    "group-id",
-    "group-sequence",
-    "creation-time",
-    "x",
+_FIELDS = symbols(
+    "message-id user-id to subject reply-to correlation-id content-type group-id group-sequence creation-time x"
 )
 
 
@@ -139,7 +96,7 @@ def _start(dice: Random) -> Any:
     if dice.random() < 0.3:
         return start(dice)
     return {
-        Symbol(dice.choice(_STARTS)): dice.choice(
+        dice.choice(_STARTS): dice.choice(
             (start, value, lambda dice: Timestamp(whole(dice, 64, signed=True)))
         )(dice)
         for _ in range(dice.randint(0, 3))
@@ -148,7 +105,7 @@ def _start(dice: Random) -> Any:
 
 def _fields(dice: Random) -> dict[Any, Any]:
     count = dice.choice((0, 1, 2, 5, 20))
-    return {Symbol(dice.choice(_FIELDS)): value(dice) for _ in range(count)}
+    return {dice.choice(_FIELDS): value(dice) for _ in range(count)}
 
 
 _FILTERS: dict[str | int, Any] = {
@@ -187,15 +144,8 @@ def _filter_set(dice: Random) -> Any:
 
 
 def _filters(dice: Random, place: int) -> bytes:
-    where = dice.choice(
-        (
-            "log://>",
-            LOOKED_AT,
-            f"queue://{dice.choice(QUEUES)}?kind=stream",
-            "topic://a/>",
-            f"topic://{word(dice)[:20]}",
-        )
-    )
+    odd = (f"queue://{dice.choice(QUEUES)}?kind=stream", f"topic://{word(dice)[:20]}")
+    where = dice.choice(("log://>", LOOKED_AT, "topic://a/>", *odd))
     attached = attach(place, dice, where, _filter_set(dice), receiver=True, browse=where == LOOKED_AT)
     return attached + flow_frame(place, 0, 3) + _detach(place)
 
@@ -204,53 +154,22 @@ def _filters(dice: Random, place: int) -> bytes:
 
 
 def _selectors(dice: Random, place: int) -> bytes:
-    name = Symbol(
-        dice.choice(
-            ("apache.org:selector-filter:string", "apache.org:selector-filter:string", "amqp:sql-filter")
-        )
-    )
+    name = Symbol("amqp:sql-filter" if dice.random() < 0.3 else "apache.org:selector-filter:string")
     filters = {name: Described(name, selector(dice))}
     where = LOOKED_AT if dice.random() < 0.9 else "log://>?replay-start=beginning"
-    attached = frame(
-        ATTACH,
-        [
-            f"fuzz-{place}",
-            UInt(place),
-            True,
-            UByte(1),
-            UByte(0),
-            Described(ULong(SOURCE), [where, None, None, None, None, None, Symbol("copy"), filters]),
-            Described(ULong(TARGET), ["here"]),
-        ],
-    )
+    source = Described(ULong(SOURCE), [where, *[None] * 5, Symbol("copy"), filters])
+    ends = [source, Described(ULong(TARGET), ["here"])]
+    attached = frame(ATTACH, [f"fuzz-{place}", UInt(place), True, UByte(1), UByte(0), *ends])
     return attached + flow_frame(place, 0, 5) + _detach(place)
 
 
 def looked_at(count: int) -> list[bytes]:
     """Messages to put on the queue that selectors look at."""
     return [
-        section(
-            0x73,
-            [
-                f"id-{number}",
-                b"user",
-                None,
-                "subject",
-                None,
-                number,
-                None,
-                None,
-                None,
-                None,
-                "g",
-                UInt(number),
-            ],
-        )
-        + section(
-            0x74, {"size": number, "name": "f" * number, "flag": number % 2 == 0, "p.a": None, "x": 1.5}
-        )
-        + section(0x77, [number, None])
-        for number in range(count)
+        section(0x73, [f"id-{n}", b"user", None, "subject", None, n, *[None] * 4, "g", UInt(n)])
+        + section(0x74, {"size": n, "name": "f" * n, "flag": n % 2 == 0, "p.a": None, "x": 1.5})
+        + section(0x77, [n, None])
+        for n in range(count)
     ]
 
 

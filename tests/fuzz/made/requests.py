@@ -10,28 +10,20 @@ from urllib.parse import quote, urlencode
 
 from tests.fuzz.made.kind import Answer, Kind, Listener
 from tests.fuzz.made.texts import QUEUES, start, topic
-from tests.fuzz.made.values import EDGES, changed, word
+from tests.fuzz.made.values import EDGES, changed, word, words
 
 TOKEN = "the-token-of-the-administrator"
 AT_ONCE = 50
 
 _NAMES = (*QUEUES, "default", "a/>", "!a", "#1", "", "é", "a b", "x" * 300, "\0", "p")
-_JSON = (
-    None,
-    True,
-    False,
-    [],
-    {},
-    1.5,
-    -1,
-    "exclusive",
-    "stream",
-    "2026-01-01",
-    2**70,
-    [[[]]],
-    {"a": {"b": None}},
+_SCALARS = (None, True, False, 1.5, -1, 2**70, "exclusive", "stream", "2026-01-01")
+_JSON = (*_SCALARS, [], {}, [[[]]], {"a": {"b": None}})
+_NAMED = (("name", ""), ("topic", ""), ("client", ""))
+_METHODS = words("GET POST PUT PATCH DELETE HEAD OPTIONS TRACE x")
+_HEADERS = (
+    *("Host: evil", "Authorization: Basic eDp5", "Authorization: Bearer x", "Origin: http://evil"),
+    *("Accept: x", "X-é: é", "Cookie: a=b", "Expect: 100-continue"),
 )
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "x")
 
 
 def _value(dice: Random) -> Any:
@@ -79,15 +71,10 @@ class Requests:
     def make(self, dice: Random, _: int) -> bytes:
         """One request, framed as HTTP has it but for one in a hundred."""
         path, method, operation = dice.choice(self._operations)
-        for parameter in ("vpn", "log"):
-            path = path.replace(
-                f"{{{parameter}}}", "default" if dice.random() < 0.97 else quote(dice.choice(_NAMES), safe="")
-            )
-        for parameter in ("name", "topic", "client"):
-            path = path.replace(
-                f"{{{parameter}}}",
-                quote(dice.choice(_NAMES) if dice.random() < 0.9 else word(dice)[:50], safe=""),
-            )
+        for parameter, usual in (("vpn", "default"), ("log", "default"), *_NAMED):
+            name = dice.choice(_NAMES) if dice.random() < 0.9 else word(dice)[:50]
+            chosen = usual if usual and dice.random() < 0.97 else quote(name, safe="")
+            path = path.replace(f"{{{parameter}}}", chosen)
         asked = {
             one["name"]: str(_value(dice))
             for one in operation.get("parameters", ())
@@ -101,24 +88,12 @@ class Requests:
         headers = ["Host: localhost", f"Authorization: Bearer {TOKEN}"]
         if "requestBody" in operation:
             body = self._body(dice, operation)
-            headers.append(
-                "Content-Type: application/json" if dice.random() < 0.98 else "Content-Type: text/plain"
-            )
+            kind = "application/json" if dice.random() < 0.98 else "text/plain"
+            headers.append(f"Content-Type: {kind}")
         if body or method not in ("GET", "HEAD"):
             headers.append(f"Content-Length: {len(body)}")
         if dice.random() < 0.03:
-            headers[dice.randrange(len(headers))] = dice.choice(
-                (
-                    "Host: evil",
-                    "Authorization: Basic eDp5",
-                    "Authorization: Bearer x",
-                    "Origin: http://evil",
-                    "Accept: x",
-                    "X-é: é",
-                    "Cookie: a=b",
-                    "Expect: 100-continue",
-                )
-            )
+            headers[dice.randrange(len(headers))] = dice.choice(_HEADERS)
         request = f"{method} {path} HTTP/1.1\r\n".encode() + "\r\n".join([*headers, "", ""]).encode() + body
         return changed(dice, request) if dice.random() < 0.01 else request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from amqp_ext.codec import Byte, Described, Long, Symbol, UByte, UInt, ULong
 from amqp_ext.event_hubs.management import sign
 from tests.fuzz.made.kind import Answer, Kind, Listener, Step
+from tests.fuzz.made.links import symbols
 from tests.fuzz.made.texts import QUEUES, address, topic
 from tests.fuzz.made.values import (
     changed,
@@ -20,6 +22,7 @@ from tests.fuzz.made.values import (
     value,
     whole,
     word,
+    words,
 )
 from tests.support.frames import (
     ATTACH,
@@ -63,23 +66,9 @@ def _pieces(dice: Random, place: int, message: bytes) -> bytes:
 
 # --- sections -------------------------------------------------------------------------------------------------------
 
-_ANNOTATIONS = tuple(
-    map(
-        Symbol,
-        (
-            "x-opt-topic",
-            "x-opt-jms-msg-type",
-            "x-stream-filter-value",
-            "x-opt-partition-key",
-            "x-opt-offset",
-            "rewind:replay-id",
-            "x-opt-replayed",
-            "x-opt-delivery-time",
-            "x-opt-delivery-delay",
-            "x-opt-jms-dest",
-            "x",
-        ),
-    )
+_ANNOTATIONS = symbols(
+    "x-opt-topic x-opt-jms-msg-type x-opt-jms-dest x-stream-filter-value x-opt-partition-key x-opt-offset"
+    " rewind:replay-id x-opt-replayed x-opt-delivery-time x-opt-delivery-delay x"
 )
 
 
@@ -91,21 +80,8 @@ def _header(dice: Random) -> Any:
 
 def _properties(dice: Random) -> Any:
     identity = dice.choice((word(dice), ULong(whole(dice, 64)), dice.randbytes(16), None))
-    fields = [
-        identity,
-        word(dice).encode(),
-        dice.choice((None, address(dice))),
-        word(dice),
-        address(dice),
-        identity,
-        Symbol("text/plain"),
-        None,
-        None,
-        None,
-        word(dice),
-        UInt(whole(dice, 32)),
-        None,
-    ]
+    fields = [identity, word(dice).encode(), dice.choice((None, address(dice))), word(dice), address(dice)]
+    fields += [identity, Symbol("text/plain"), None, None, None, word(dice), UInt(whole(dice, 32)), None]
     return [or_else(dice, each, 0.04) for each in fields][: dice.choice((0, 4, 13, 13))]
 
 
@@ -131,23 +107,25 @@ def _body(dice: Random) -> bytes:
             )
 
 
+_SECTIONS: tuple[tuple[int, float, Callable[[Random], Any]], ...] = (
+    (0x70, 0.5, _header),
+    (0x71, 0.2, _annotations),
+    (0x72, 0.5, _annotations),
+    (0x73, 0.6, _properties),
+    (0x74, 0.5, lambda dice: map_of(dice, key=word)),
+)
+"""What comes in front of a body: its code, how often, and how it is made."""
+
+
 def message(dice: Random) -> bytes:
     """A message, mostly well-formed."""
     parts = [
-        _section(0x70, or_wrong(dice, or_else(dice, _header(dice), 0.02))) if dice.random() < 0.5 else b"",
-        _section(0x71, or_else(dice, _annotations(dice), 0.02)) if dice.random() < 0.2 else b"",
-        _section(0x72, or_wrong(dice, or_else(dice, _annotations(dice), 0.02), 0.02))
-        if dice.random() < 0.5
-        else b"",
-        _section(0x73, or_wrong(dice, or_else(dice, _properties(dice), 0.02)))
-        if dice.random() < 0.6
-        else b"",
-        _section(0x74, or_wrong(dice, or_else(dice, map_of(dice, key=word), 0.02), 0.02))
-        if dice.random() < 0.5
-        else b"",
-        _body(dice),
-        _section(0x78, map_of(dice, key=symbol)) if dice.random() < 0.1 else b"",
+        _section(code, or_wrong(dice, or_else(dice, make(dice), 0.02), 0.02))
+        for code, chance, make in _SECTIONS
+        if dice.random() < chance
     ]
+    footer = _section(0x78, map_of(dice, key=symbol)) if dice.random() < 0.1 else b""
+    parts += [_body(dice), footer]
     if dice.random() < 0.03:
         dice.shuffle(parts)
     whole_message = b"".join(parts)
@@ -175,52 +153,19 @@ _RELAY = BEGUN + attach_frame(0, receiver=False, address=None)
 
 # --- RabbitMQ's /management -----------------------------------------------------------------------------------------
 
-_ARGUMENTS = (
-    "x-queue-type",
-    "x-message-ttl",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-exchange",
-    "x-delivery-limit",
-    "x-single-active-consumer",
-    "x-max-priority",
-    "x-max-age",
-    "x-overflow",
-    "x-expires",
-    "x",
+_ARGUMENTS = words(
+    "x-queue-type x-message-ttl x-max-length x-max-length-bytes x-dead-letter-routing-key x-dead-letter-exchange"
+    " x-delivery-limit x-single-active-consumer x-max-priority x-max-age x-overflow x-expires x"
 )
-_BODY_FIELDS = (
-    "durable",
-    "exclusive",
-    "auto_delete",
-    "arguments",
-    "type",
-    "internal",
-    "source",
-    "destination_queue",
-    "destination_exchange",
-    "binding_key",
-    "x",
+_BODY_FIELDS = words(
+    "durable exclusive auto_delete arguments type internal source destination_queue destination_exchange"
+    " binding_key x"
 )
 
 
 def _argument(dice: Random) -> Any:
-    return dice.choice(
-        (
-            "quorum",
-            "classic",
-            "stream",
-            True,
-            False,
-            ULong(whole(dice, 32)),
-            1,
-            "",
-            dice.choice(QUEUES),
-            "1h",
-            None,
-        )
-    )
+    whole_or_name = (ULong(whole(dice, 32)), 1, dice.choice(QUEUES))
+    return dice.choice(("quorum", "classic", "stream", True, False, *whole_or_name, "", "1h", None))
 
 
 def _declaration(dice: Random) -> dict[str, Any]:
@@ -245,64 +190,35 @@ def _binding(dice: Random) -> dict[str, Any]:
 def _rabbitmq(dice: Random, place: int) -> bytes:
     name = quote(dice.choice(QUEUES) if dice.random() < 0.9 else word(dice)[:40], safe="")
     method = dice.choice(("PUT", "PUT", "GET", "DELETE", "POST", word(dice)[:8]))
-    path = dice.choice(
-        (
-            f"/queues/{name}",
-            f"/queues/{name}",
-            f"/queues/{name}/messages",
-            f"/exchanges/{name}",
-            "/bindings",
-            f"/bindings?src={name}&dstq={quote(dice.choice(QUEUES))}&key={quote(topic(dice))}",
-            f"/bindings/src={name};dstq={quote(dice.choice(QUEUES))};key={quote(topic(dice))};args=",
-            "/auth/tokens",
-            "/",
-            f"/{name}",
-            "%zz",
-        )
+    other, key = dice.choice(QUEUES), quote(topic(dice))
+    bindings = (
+        f"/bindings?src={name}&dstq={other}&key={key}",
+        f"/bindings/src={name};dstq={other};key={key};args=",
     )
+    named = (
+        f"/queues/{name}",
+        f"/queues/{name}",
+        f"/queues/{name}/messages",
+        f"/exchanges/{name}",
+        f"/{name}",
+    )
+    path = dice.choice((*named, *bindings, "/bindings", "/auth/tokens", "/", "%zz"))
     if path.startswith("/bindings") and method == "PUT":
         method = "POST"
-    body = dice.choice(
-        (
-            None,
-            _declaration(dice),
-            _declaration(dice),
-            _binding(dice),
-            {"type": dice.choice(("topic", "direct", "fanout", "headers"))},
-            value(dice),
-        )
-    )
-    properties = [
-        or_else(dice, f"{place}", 0.1),
-        None,
-        or_else(dice, path),
-        or_else(dice, method),
-        or_else(dice, "$me"),
-    ]
+    kind = {"type": dice.choice(("topic", "direct", "fanout", "headers"))}
+    declared = (_declaration(dice), _declaration(dice), _binding(dice))
+    body = dice.choice((None, *declared, kind, value(dice)))
+    asked = [or_else(dice, part) for part in (path, method, "$me")]
+    properties = [or_else(dice, f"{place}", 0.1), None, *asked]
     request = _section(0x73, properties) + _section(0x77, or_wrong(dice, body))
     return transfer_frame(0, place, changed(dice, request) if dice.random() < 0.05 else request)
 
 
 def _paired(place: int, *, receiver: bool) -> bytes:
     ends = [Described(ULong(SOURCE), ["/management"]), Described(ULong(TARGET), ["/management"])]
-    return frame(
-        ATTACH,
-        [
-            "pair",
-            UInt(place),
-            receiver,
-            UByte(1),
-            UByte(0),
-            *ends,
-            None,
-            None,
-            None if receiver else UInt(0),
-            None,
-            None,
-            None,
-            {Symbol("paired"): True},
-        ],
-    )
+    fields = ["pair", UInt(place), receiver, UByte(1), UByte(0), *ends, None, None]
+    fields += [None if receiver else UInt(0), None, None, None, {Symbol("paired"): True}]
+    return frame(ATTACH, fields)
 
 
 _TO_MANAGEMENT = BEGUN + _paired(0, receiver=False) + _paired(1, receiver=True) + flow_frame(1, 0, MANY)
@@ -325,28 +241,25 @@ def _put_token(text: Any) -> bytes:
 def _event_hubs(dice: Random, place: int) -> bytes:
     match dice.randrange(4):
         case 0:
-            text = token(
-                dice.choice(("sb://host/", f"sb://host/{dice.choice(QUEUES)}", word(dice)[:50])),
-                dice.choice((0, 9_999_999_999, whole(dice, 64))),
-                dice.choice((KEY, "other")),
-                dice.choice((KEY_NAME, "nobody", "%00")),
-            )
-            body: Any = or_else(
-                dice, changed(dice, text.encode()).decode("latin-1") if dice.random() < 0.3 else text, 0.1
-            )
-            request = _put_token(body)
+            resource = dice.choice(("sb://host/", f"sb://host/{dice.choice(QUEUES)}", word(dice)[:50]))
+            expires_s = dice.choice((0, 9_999_999_999, whole(dice, 64)))
+            key, name = dice.choice((KEY, "other")), dice.choice((KEY_NAME, "nobody", "%00"))
+            text = token(resource, expires_s, key, name)
+            if dice.random() < 0.3:
+                text = changed(dice, text.encode()).decode("latin-1")
+            request = _put_token(or_else(dice, text, 0.1))
         case 1:
-            said = {
-                "operation": or_else(dice, "READ"),
-                "type": or_else(dice, dice.choice(("com.microsoft:eventhub", "com.microsoft:partition"))),
-                "name": or_else(dice, dice.choice(QUEUES)),
-                "partition": or_else(dice, dice.choice(("0", "0", "1"))),
+            asked = {
+                "operation": "READ",
+                "type": dice.choice(("com.microsoft:eventhub", "com.microsoft:partition")),
+                "name": dice.choice(QUEUES),
+                "partition": dice.choice(("0", "0", "1")),
             }
             if dice.random() < 0.2:
-                said["security_token"] = or_else(dice, token("sb://host/"))
-            request = _section(0x73, [str(place), None, None, None, or_else(dice, "cbs")]) + _section(
-                0x74, said
-            )
+                asked["security_token"] = token("sb://host/")
+            said = {name: or_else(dice, part) for name, part in asked.items()}
+            properties = [str(place), None, None, None, or_else(dice, "cbs")]
+            request = _section(0x73, properties) + _section(0x74, said)
         case 2:
             request = message(dice)
         case _:
@@ -365,33 +278,17 @@ def _batch(place: int, content: bytes) -> bytes:
     )
 
 
+_CBS = [Described(ULong(SOURCE), ["$cbs"]), Described(ULong(TARGET), ["cbs"])]
+_TO_CBS = attach_frame(0, receiver=False, address="$cbs") + frame(
+    ATTACH, ["answers", UInt(3), True, UByte(1), UByte(0), *_CBS]
+)
+_TO_THE_REST = attach_frame(1, receiver=False, address="$management") + attach_frame(
+    2, receiver=False, address=QUEUES[0]
+)
 _TO_HUBS = (
-    Step(
-        BEGUN
-        + attach_frame(0, receiver=False, address="$cbs")
-        + frame(
-            ATTACH,
-            [
-                "answers",
-                UInt(3),
-                True,
-                UByte(1),
-                UByte(0),
-                Described(ULong(SOURCE), ["$cbs"]),
-                Described(ULong(TARGET), ["cbs"]),
-            ],
-        )
-        + flow_frame(3, 0, MANY),
-        FLOW,
-        1,
-    ),
+    Step(BEGUN + _TO_CBS + flow_frame(3, 0, MANY), FLOW, 1),
     Step(transfer_frame(0, 0, _put_token(token("sb://host/"))), TRANSFER, 1),
-    Step(
-        attach_frame(1, receiver=False, address="$management")
-        + attach_frame(2, receiver=False, address=QUEUES[0]),
-        FLOW,
-        3,
-    ),
+    Step(_TO_THE_REST, FLOW, 3),
 )
 """Nothing may be attached before the token is there."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,45 +30,19 @@ from amqp_ext.codec import (
 )
 
 EDGES = (
-    0,
-    1,
-    -1,
-    2,
-    7,
-    127,
-    128,
-    255,
-    256,
-    2**15,
-    2**16,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**32,
-    2**63 - 1,
-    2**63,
-    2**64,
+    *(0, 1, -1, 2, 7, 127, 128, 255, 256),
+    *(2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64),
 )
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A table of words that have no spaces in them."""
+    return tuple(text.split())
+
+
 WORDS = (
-    "",
-    "a",
-    "q",
-    "x-opt-topic",
-    "queue://q1",
-    "topic://a/b",
-    "beginning",
-    "live",
-    "size",
-    "é日本",
-    "\0",
-    "a" * 300,
-    "&p:x",
-    "&&",
-    "%2F",
-    "never",
-    "$cbs",
-    "'",
-    "x" * 5_000,
+    *words("a q x-opt-topic queue://q1 topic://a/b beginning live size é日本 &p:x && %2F never $cbs '"),
+    *("", "\0", "a" * 300, "x" * 5_000),
 )
 _DEEPEST = 4
 
@@ -143,28 +118,25 @@ def array_of(dice: Random) -> Array:
     return Array([kind(dice) for _ in range(dice.randrange(5))], 0xA3)
 
 
+def _number_of(kind: Callable[[int], Any], bits: int, signed: bool, dice: Random) -> Any:
+    return kind(whole(dice, bits, signed=signed))
+
+
+_NUMBERS = (
+    *((UByte, 8, False), (UShort, 16, False), (UInt, 32, False), (ULong, 64, False)),
+    *((Byte, 8, True), (Short, 16, True), (Int, 32, True), (Long, 64, True), (Timestamp, 64, True)),
+)
 _SIMPLE: tuple[Callable[[Random], Any], ...] = (
+    *(partial(_number_of, *number) for number in _NUMBERS),
     lambda dice: None,
     lambda dice: dice.random() < 0.5,
-    lambda dice: UByte(whole(dice, 8)),
-    lambda dice: UShort(whole(dice, 16)),
-    lambda dice: UInt(whole(dice, 32)),
-    lambda dice: ULong(whole(dice, 64)),
-    lambda dice: Byte(whole(dice, 8, signed=True)),
-    lambda dice: Short(whole(dice, 16, signed=True)),
-    lambda dice: Int(whole(dice, 32, signed=True)),
-    lambda dice: Long(whole(dice, 64, signed=True)),
-    lambda dice: Timestamp(whole(dice, 64, signed=True)),
     lambda dice: Float(dice.choice((0.0, -0.0, 1.5, float("inf"), float("nan")))),
     lambda dice: dice.choice((0.0, 1e308, -1e308, float("-inf"), float("nan"), dice.random())),
     lambda dice: Char(chr(dice.choice((0, 65, 0xE9, 0x1F600)))),
     lambda dice: Decimal128(dice.randbytes(16)),
     lambda dice: UUID(bytes=dice.randbytes(16)),
     octets,
-    word,
-    symbol,
-    word,
-    symbol,
+    *(word, symbol, word, symbol),
 )
 
 
