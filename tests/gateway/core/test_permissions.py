@@ -19,110 +19,61 @@ QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
 PUBLISH, CONSUME, BROWSE, REPLAY, ADMINISTER = Action
 
 
-def allowed(permissions: Permissions, action: Action, address: str) -> bool:
-    """Whether an action is permitted on an address written as `queue://orders`."""
+FLIGHTS = {CONSUME: ["log://flights/>", "log://a", "log://b", "!log://flights/*/secret"]}
+EITHER = {CONSUME: ["queue://a"], BROWSE: ["queue://b"]}
+BOTH = {CONSUME: ["queue://>"], REPLAY: ["queue://a", "queue://b", "!queue://b"]}
+
+
+@pytest.mark.parametrize(
+    ("lists", "action", "address", "is_allowed", "rule"),
+    [
+        # Who has no lists may use everything in the Message VPNs open to them; to administer has to be said.
+        ({}, CONSUME, "log://>", True, "the user has no rules"),
+        ({}, ADMINISTER, "log://>", False, "no administer list"),
+        # As soon as one thing is said of a user, what is not said is not permitted.
+        ({PUBLISH: ["queue://orders"]}, PUBLISH, "queue://orders", True, "publish queue://orders"),
+        ({PUBLISH: ["queue://orders"]}, PUBLISH, "queue://others", False, "no pattern of publish"),
+        ({PUBLISH: ["queue://orders"]}, CONSUME, "queue://orders", False, "no consume list"),
+        # The order of a list says nothing: what an exception matches is not permitted.
+        ({PUBLISH: ["!topic://a/b", "topic://a/>"]}, PUBLISH, "topic://a/b", False, "publish !topic://a/b"),
+        ({PUBLISH: ["topic://a/>", "!topic://a/b"]}, PUBLISH, "topic://a/b", False, "publish !topic://a/b"),
+        # Who asks for more than one pattern of the list covers, or for something excepted, is refused.
+        (FLIGHTS, CONSUME, "log://flights/*", True, "consume log://flights/>"),
+        (FLIGHTS, CONSUME, "log://*", False, "no pattern of consume"),
+        (FLIGHTS, CONSUME, "log://flights/>", False, "consume !log://flights/*/secret"),
+        # A log reader of an exception alone, which means all but that, needs a right to everything.
+        ({CONSUME: ["log://a/>"]}, CONSUME, "log://!a/b", False, "no pattern of consume"),
+        # In a topic that is published to `*` and `>` are plain characters, and need no wider right.
+        ({PUBLISH: ["topic://a/*"]}, PUBLISH, "topic://a/>", True, "publish topic://a/*"),
+        # Publishing to `#queue/NAME` is sending to the queue, and needs the right to do so, not one on topics.
+        ({PUBLISH: ["topic://#queue/>"]}, PUBLISH, "topic://#queue/orders", False, "no pattern of publish"),
+        ({PUBLISH: ["queue://orders"]}, PUBLISH, "topic://#queue/orders", True, "publish queue://orders"),
+        # `topic://>` does not reach what is sent to queues by name, as a subscription of it does not; `log://>` does.
+        ({CONSUME: ["topic://>"]}, CONSUME, "topic://#queue/>", False, "no pattern of consume"),
+        ({CONSUME: ["log://>"]}, CONSUME, "log://#queue/orders", True, "consume log://>"),
+        # To look at a queue needs less than to take from it: either list permits it.
+        (EITHER, BROWSE, "queue://a", True, "consume queue://a"),
+        (EITHER, BROWSE, "queue://b", True, "browse queue://b"),
+        (EITHER, CONSUME, "queue://b", False, "no pattern of consume"),
+        # Without a `replay` list who may consume may replay; with one, both have to permit it; alone it is nothing.
+        ({CONSUME: ["queue://a"]}, REPLAY, "queue://a", True, "consume queue://a"),
+        (BOTH, REPLAY, "queue://a", True, "replay queue://a"),
+        (BOTH, REPLAY, "queue://b", False, "replay !queue://b"),
+        ({REPLAY: ["queue://a"]}, REPLAY, "queue://a", False, "no consume list"),
+    ],
+)  # fmt: skip
+def test_what_is_permitted_and_by_which_rule(
+    lists: dict[Action, list[str]], action: Action, address: str, is_allowed: bool, rule: str
+) -> None:
     kind, _, name = address.partition("://")
-    return permissions.decide(action, AddressKind(kind), name).is_allowed
+    assert Permissions(lists).decide(action, AddressKind(kind), name)[:2] == (is_allowed, rule)
 
 
 @pytest.mark.parametrize("action", Action)
-def test_without_users_everything_is_open(action: Action) -> None:
-    """Where no users are configured, everything is permitted, administration too."""
+def test_without_users_everything_is_open_and_of_who_is_none_nothing(action: Action) -> None:
+    """Where no users are configured, administration is permitted, too; empty lists permit nothing."""
     assert OPEN.decide(action, LOG, ">")[:2] == (True, "no users are configured")
-
-
-def test_a_user_without_rules_may_do_all_but_administer() -> None:
-    """Who has no lists may use everything in the Message VPNs open to them; to administer has to be said."""
-    permissions = Permissions({})
-    assert [action for action in Action if allowed(permissions, action, "queue://orders")] == [
-        PUBLISH,
-        CONSUME,
-        BROWSE,
-        REPLAY,
-    ]
-    assert permissions.decide(CONSUME, LOG, ">").rule == "the user has no rules"
-    assert permissions.decide(ADMINISTER, LOG, ">")[:2] == (False, "no administer list")
-
-
-@pytest.mark.parametrize("action", Action)
-def test_nothing_is_nothing(action: Action) -> None:
-    """Lists that are there and empty permit nothing."""
     assert NOTHING.decide(action, QUEUE, "orders").is_allowed is False
-
-
-def test_one_list_closes_the_others() -> None:
-    """As soon as one thing is said of a user, what is not said is not permitted."""
-    permissions = Permissions({PUBLISH: ["queue://orders"]})
-    assert permissions.decide(PUBLISH, QUEUE, "orders")[:2] == (True, "publish queue://orders")
-    assert permissions.decide(PUBLISH, QUEUE, "others")[:2] == (False, "no pattern of publish")
-    assert permissions.decide(CONSUME, QUEUE, "orders")[:2] == (False, "no consume list")
-
-
-def test_an_exception_wins_wherever_it_stands() -> None:
-    """The order of a list says nothing: what an exception matches is not permitted."""
-    for texts in (["!topic://a/secret", "topic://a/>"], ["topic://a/>", "!topic://a/secret"]):
-        permissions = Permissions({PUBLISH: texts})
-        assert permissions.decide(PUBLISH, TOPIC, "a/b")[:2] == (True, "publish topic://a/>")
-        assert permissions.decide(PUBLISH, TOPIC, "a/secret")[:2] == (False, "publish !topic://a/secret")
-
-
-def test_a_pattern_is_permitted_whole_or_not_at_all() -> None:
-    """Who asks for more than one pattern of the list covers, or for something excepted, is refused."""
-    permissions = Permissions({CONSUME: ["log://flights/>", "log://a", "log://b", "!log://flights/*/secret"]})
-    assert allowed(permissions, CONSUME, "log://flights/JFK/AA")
-    assert permissions.decide(CONSUME, LOG, ">")[:2] == (False, "consume !log://flights/*/secret")
-    assert permissions.decide(CONSUME, LOG, "*")[:2] == (False, "no pattern of consume")
-    assert permissions.decide(CONSUME, LOG, "flights/>")[:2] == (False, "consume !log://flights/*/secret")
-    assert not allowed(permissions, CONSUME, "log://flights/*/*")
-    assert allowed(permissions, CONSUME, "log://flights/*")
-
-
-def test_all_but_something_is_asked_for_as_all() -> None:
-    """A log reader of an exception alone, which means all but that, needs a right to everything."""
-    assert not allowed(Permissions({CONSUME: ["log://a/>"]}), CONSUME, "log://!a/b")
-    assert allowed(Permissions({CONSUME: ["log://>"]}), CONSUME, "log://!a/b")
-
-
-def test_a_published_topic_has_no_wildcards() -> None:
-    """`*` and `>` in a topic that is published to are plain characters, and need no wider right."""
-    assert allowed(Permissions({PUBLISH: ["topic://a/*"]}), PUBLISH, "topic://a/>")
-
-
-def test_a_queue_s_topic_is_the_queue() -> None:
-    """Publishing to `#queue/NAME` is sending to the queue, and needs the right to do so, not one on topics."""
-    topics = Permissions({PUBLISH: ["topic://>", "topic://#queue/>"]})
-    assert topics.decide(PUBLISH, TOPIC, "#queue/orders")[:2] == (False, "no pattern of publish")
-    queue = Permissions({PUBLISH: ["queue://orders"]})
-    assert queue.decide(PUBLISH, TOPIC, "#queue/orders")[:2] == (True, "publish queue://orders")
-
-
-def test_all_topics_are_not_the_gateway_s_own() -> None:
-    """`topic://>` does not reach what is sent to queues by name, as a subscription of it does not; `log://>` does."""
-    permissions = Permissions({CONSUME: ["topic://>", "log://>"]})
-    assert allowed(permissions, CONSUME, "topic://>")
-    assert not allowed(permissions, CONSUME, "topic://#queue/>")
-    assert allowed(permissions, CONSUME, "log://#queue/orders")
-
-
-def test_who_may_consume_may_browse() -> None:
-    """To look at a queue needs less than to take from it: either list permits it."""
-    permissions = Permissions({CONSUME: ["queue://a", "!queue://c"], BROWSE: ["queue://b", "queue://c"]})
-    for name in "abc":
-        assert allowed(permissions, BROWSE, f"queue://{name}")
-    assert not allowed(permissions, CONSUME, "queue://b")
-    assert permissions.decide(BROWSE, QUEUE, "d")[:2] == (False, "no pattern of browse")
-    assert not allowed(Permissions({CONSUME: ["queue://a"]}), BROWSE, "queue://b")
-
-
-def test_a_replay_needs_consume_and_its_own_list_where_there_is_one() -> None:
-    """Without a `replay` list who may consume may replay; with one, both have to permit it; alone it is nothing."""
-    assert allowed(Permissions({CONSUME: ["queue://a"]}), REPLAY, "queue://a")
-    both = Permissions({CONSUME: ["queue://>"], REPLAY: ["queue://a", "queue://b", "!queue://b"]})
-    assert both.decide(REPLAY, QUEUE, "a")[:2] == (True, "replay queue://a")
-    assert both.decide(REPLAY, QUEUE, "b")[:2] == (False, "replay !queue://b")
-    assert both.decide(REPLAY, QUEUE, "c")[:2] == (False, "no pattern of replay")
-    assert Permissions({REPLAY: ["queue://a"]}).decide(REPLAY, QUEUE, "a")[:2] == (False, "no consume list")
-    assert not allowed(Permissions({CONSUME: ["queue://>"], REPLAY: []}), REPLAY, "queue://a")
 
 
 def test_a_text_that_is_no_pattern_is_refused() -> None:

@@ -32,43 +32,28 @@ def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.
     return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), **PLAIN_HTTP, timeout=30)
 
 
+SEND_MINE = {"publish": ["queue://mine"]}
+READ_OPEN = {**SEND_MINE, "consume": ["log://open/>"]}
+READ_ALL = {**SEND_MINE, "consume": ["log://>"]}
+SEND_TOPICS = {"publish": ["topic://>"], "consume": ["log://>"]}
+MINE = {"target": "queue://mine"}
+
+
 @pytest.mark.parametrize(
     ("rules", "body"),
     [
-        ({"publish": ["queue://mine"]}, {"target": "queue://mine"}),
-        ({"publish": ["queue://mine"], "consume": ["topic://>"]}, {"target": "queue://mine"}),
-        ({"consume": ["log://open/>"], "publish": ["queue://mine"]}, {"target": "queue://mine"}),
-        (
-            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "subscriptions": ["open/>", "secret/>"]},
-        ),
-        (
-            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "subscriptions": ["!open/a"]},
-        ),
-        (
-            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "subscriptions": []},
-        ),
-        (
-            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "subscriptions": {"0": "open/a"}},
-        ),
-        ({"consume": ["log://>"], "publish": ["topic://>"]}, {"target": "queue://theirs"}),
-        ({"consume": ["log://>"], "publish": ["topic://>"]}, {"target": "topic://#queue/theirs"}),
-        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": "amqp://h/theirs"}),
-        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": ["queue://mine"]}),
-        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {}),
-        (
-            {"consume": ["log://>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "replayTarget": "far"},
-        ),
-        (
-            {"consume": ["log://>"], "publish": ["queue://mine"]},
-            {"target": "queue://mine", "replayTarget": ["far"]},
-        ),
+        (SEND_MINE, MINE),
+        (SEND_MINE | {"consume": ["topic://>"]}, MINE),
+        *((READ_OPEN, MINE | more) for more in (
+            {}, {"subscriptions": ["open/>", "secret/>"]}, {"subscriptions": ["!open/a"]},
+            {"subscriptions": []}, {"subscriptions": {"0": "open/a"}},
+        )),
+        (SEND_TOPICS, {"target": "queue://theirs"}),
+        (SEND_TOPICS, {"target": "topic://#queue/theirs"}),
+        *((READ_ALL, body) for body in ({"target": "amqp://h/theirs"}, {"target": ["queue://mine"]}, {})),
+        *((READ_ALL, MINE | {"replayTarget": peer}) for peer in ("far", ["far"])),
     ],
-)
+)  # fmt: skip
 def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(
     start: Start, rules: dict[str, list[str]], body: dict[str, object]
 ) -> None:
@@ -80,8 +65,8 @@ def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(
 def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
     """With these two rights and no other; his job is his to end, and nobody's without rights over the log."""
     gateway = start(
-        least={"consume": ["log://open/>"], "publish": ["queue://mine"]},
-        other={"consume": ["log://>"], "publish": ["queue://mine"]},
+        least=READ_OPEN,
+        other=READ_ALL,
         root={"administer": ["log://>"]},
         all={},
     )
