@@ -56,3 +56,15 @@ def start(database: SharedDatabase, tmp_path: Path, _ending: ExitStack) -> Start
 def connect(_ending: ExitStack) -> Connect:
     """Connects clients that end before the gateway does: `connect(gateway)`."""
     return lambda gateway, **more: _ending.enter_context(Client(gateway.url, **more))
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """One on the shared store."""
+    return start()
+
+
+@pytest.fixture
+def client(gateway: RunningGateway, connect: Connect) -> Client:
+    """A client of it."""
+    return connect(gateway)

@@ -28,9 +28,10 @@ def alarms(gateway: RunningGateway) -> list[str]:
     return [alarm["alarm"] for alarm in found]
 
 
-def test_it_is_known_at_the_start_and_while_it_runs(database: SharedDatabase, start: Start) -> None:
+def test_it_is_known_at_the_start_and_while_it_runs(
+    database: SharedDatabase, gateway: RunningGateway
+) -> None:
     """Status, metric and alarm follow the engine's answer."""
-    gateway = start()
     metric = 'rewind_store_on_two_machines{vpn="default"} '
     assert state(gateway)["storeDurability"] == "two-machines"
     assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == []

@@ -41,11 +41,9 @@ def holds(gateway: RunningGateway) -> bool:
 
 
 def test_nothing_is_delivered_when_the_lease_has_run_out(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
     """Consumers, browsers and log readers get nothing then, whatever their credit; with a commit all goes on."""
-    gateway = start()
-    client = connect(gateway)
     client.sender("orders").send_all(data(number) for number in range(30))
     consumer = client.receiver("orders", credit=2)
     reader = client.receiver("log://>", credit=2, filters={"rewind:replay-start": "beginning"})
@@ -75,11 +73,9 @@ def test_nothing_is_delivered_when_the_lease_has_run_out(
 
 
 def test_what_the_engine_has_does_not_leave_either(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
     """Messages that wait for the session's window go out when a commit has succeeded, not when the window opens."""
-    gateway = start()
-    client = connect(gateway)
     client.sender("orders").send_all(data("x" * 50_000) for _ in range(40))
     session = client.connection.session()
     session.incoming_capacity = 100_000
@@ -114,10 +110,8 @@ def test_what_the_engine_has_does_not_leave_either(
     assert len(receiver.take(40)) == 40
 
 
-def test_publishers_wait(database: SharedDatabase, start: Start, connect: Connect) -> None:
+def test_publishers_wait(database: SharedDatabase, gateway: RunningGateway, client: Client) -> None:
     """Where nothing can be confirmed, nothing is refused: messages are accepted when the store answers again."""
-    gateway = start()
-    client = connect(gateway)
     sender = client.sender("orders")
     with database.cut():
         deliveries = [sender.send(data(number)) for number in range(5)]
@@ -128,11 +122,9 @@ def test_publishers_wait(database: SharedDatabase, start: Start, connect: Connec
 
 
 def test_a_stop_does_not_wait_for_a_store_out_of_reach(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
     """A gateway whose store does not answer can be stopped; what it was given is given up, and nobody was told."""
-    gateway = start()
-    client = connect(gateway)
     sender = client.sender("orders")
     with database.cut():
         delivery = sender.send(data(1))
@@ -149,10 +141,9 @@ def test_a_stop_does_not_wait_for_a_store_out_of_reach(
 
 
 def test_its_clients_are_closed_and_it_waits(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
     """Publishers, consumers and readers alike get `forced`; whoever comes back is told of the active gateway."""
-    gateway = start()
     publisher, consumer, reader = (connect(gateway) for _ in range(3))
     publisher.sender("orders").send_all([data(0)])
     consumer.receiver("orders", credit=10).take(1)
@@ -169,10 +160,9 @@ def test_its_clients_are_closed_and_it_waits(
 
 
 def test_nothing_is_told_of_batches_that_met_another(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
     """A message on its way when the store is taken is neither accepted nor refused: its publisher asks the other."""
-    gateway = start()
     client = connect(gateway)
     sender = client.sender("orders")
     with database.cut():
@@ -189,9 +179,10 @@ def test_nothing_is_told_of_batches_that_met_another(
     assert connect(gateway).receiver("orders").drain() == []
 
 
-def test_nothing_that_it_knew_is_kept(database: SharedDatabase, start: Start, connect: Connect) -> None:
+def test_nothing_that_it_knew_is_kept(
+    database: SharedDatabase, gateway: RunningGateway, connect: Connect
+) -> None:
     """Active again, it goes by the store alone: what was there is there once, and ids go on."""
-    gateway = start()
     client = connect(gateway)
     client.sender("orders").send_all(data(number) for number in range(20))
     client.receiver("orders", credit=5).take(5)
@@ -211,9 +202,8 @@ def test_nothing_that_it_knew_is_kept(database: SharedDatabase, start: Start, co
     assert [message.id for message in received] == sorted({message.id for message in received})
 
 
-def test_an_administrator_who_waited_is_told(database: SharedDatabase, start: Start) -> None:
+def test_an_administrator_who_waited_is_told(database: SharedDatabase, gateway: RunningGateway) -> None:
     """A command under way ends with an error: nobody knows here what became of it."""
-    gateway = start()
 
     def order(running: Gateway) -> Future[None]:
         assert gateway._loop is not None
@@ -228,11 +218,9 @@ def test_an_administrator_who_waited_is_told(database: SharedDatabase, start: St
 
 
 def test_one_that_is_told_late_delivers_nothing(
-    database: SharedDatabase, start: Start, connect: Connect
+    database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
     """One that learns it by its own commit has closed everybody before anything else is delivered."""
-    gateway = start()
-    client = connect(gateway)
     client.sender("orders").send_all(data(number) for number in range(10))
     receiver = client.receiver("orders", credit=2)
     taken = receiver.take(2)
@@ -387,7 +375,10 @@ def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost"
 
 
 def test_it_starts_and_says_who_is_active(database: SharedDatabase, start: Start) -> None:
-    """Another's store stops no gateway: it is alive, not ready, and names the active one."""
+    """
+    Another's store stops no gateway: it is alive, not ready, and names the active one; whatever needs what is stored is
+    answered with 503 and a sentence.
+    """
     database.hold("other.example.com:5672")
     gateway = start()
     assert not is_active(gateway)
@@ -398,31 +389,44 @@ def test_it_starts_and_says_who_is_active(database: SharedDatabase, start: Start
     assert (told["state"], told["active"]) == ("waiting", "other.example.com:5672")
     assert ask(gateway, "/readyz?vpn=default").status_code == 503
     assert ask(gateway, "/readyz?vpn=another").status_code == 404
+    for path in ("/SEMP/v2/monitor/msgVpns", "/SEMP/v2/monitor/msgVpns/default"):
+        data = ask(gateway, path).json()["data"]
+        shown = data[0] if isinstance(data, list) else data
+        assert (shown["state"], shown["activeGateway"]) == ("standby", "other.example.com:5672")
+    assert ask(gateway, "/SEMP/v2/config/msgVpns").json()["data"][0]["msgVpnName"] == "default"
+    answer = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/queues")
+    assert answer.status_code == 503
+    assert "other.example.com:5672" in answer.json()["meta"]["error"]["description"]
+    assert 'rewind_vpn_active{vpn="default"} 0.0' in ask(gateway, "/metrics").text
 
 
-def test_a_client_that_follows_is_redirected(database: SharedDatabase, start: Start) -> None:
-    """Qpid JMS gets open, and then close with the address of the active gateway (AMQP 1.0 section 2.8.18)."""
-    database.hold("other.example.com:5673")
-    refused = closed(start(), product="QpidJMS")
-    assert refused.name == "amqp:connection:redirect"
-    assert refused.info == {"network-host": "other.example.com", "port": 5673}
-    assert isinstance(refused.info["network-host"], str)
+OTHER = {"network-host": "other.example.com", "port": 5673}
+SIX = {"network-host": "::1", "port": 5673, "hostname": "vhost:default"}
 
 
-def test_the_hostname_that_chose_the_message_vpn_goes_along(database: SharedDatabase, start: Start) -> None:
-    """A client that named the Message VPN by its hostname is to say the same over there."""
-    database.hold("[::1]:5673")
-    refused = closed(start(), product="QpidJMS", hostname="vhost:default")
-    assert refused.info == {"network-host": "::1", "port": 5673, "hostname": "vhost:default"}
-
-
-def test_any_other_client_is_told_where_it_is(database: SharedDatabase, start: Start) -> None:
-    """Clients that reconnect by themselves do so for `forced` alone: that is what they get, with the address."""
-    database.hold("other.example.com:5673")
-    refused = closed(start(), product="another")
-    assert refused.name == "amqp:connection:forced"
-    assert refused.info == {"network-host": "other.example.com", "port": 5673}
-    assert "other.example.com:5673" in refused.text
+@pytest.mark.parametrize(
+    ("active", "product", "hostname", "name", "info"),
+    [
+        # Qpid JMS gets open, and then close with the address of the active gateway (AMQP 1.0 section 2.8.18).
+        ("other.example.com:5673", "QpidJMS", "localhost", "amqp:connection:redirect", OTHER),
+        # A client that named the Message VPN by its hostname is to say the same over there.
+        ("[::1]:5673", "QpidJMS", "vhost:default", "amqp:connection:redirect", SIX),
+        # Clients that reconnect by themselves do so for `forced` alone: that is what others get, with the address.
+        ("other.example.com:5673", "another", "localhost", "amqp:connection:forced", OTHER),
+        # There is no redirect without an address.
+        ("", "another", "localhost", "amqp:connection:forced", {}),
+        ("", "QpidJMS", "localhost", "amqp:connection:forced", {}),
+    ],
+)
+def test_clients_are_told_where_to_go(
+    database: SharedDatabase, start: Start, active: str, product: str, hostname: str, name: str, info: Any
+) -> None:
+    """In a way that each of them follows."""
+    database.hold(active)
+    refused = closed(start(), product=product, hostname=hostname)
+    assert (refused.name, refused.info) == (name, info)
+    assert all(isinstance(host, str) for key, host in refused.info.items() if key == "network-host")
+    assert active in refused.text or active.startswith("[")
 
 
 def test_a_client_of_proton_goes_on_with_its_next_address(start: Start) -> None:
@@ -451,29 +455,6 @@ def test_a_client_of_proton_goes_on_with_its_next_address(start: Start) -> None:
 
     Container(Sending()).run()
     assert told == ["sent", "accepted"]
-
-
-@pytest.mark.parametrize("product", ["another", "QpidJMS"])
-def test_nobody_knows_who_is_active(database: SharedDatabase, start: Start, product: str) -> None:
-    """There is no redirect without an address."""
-    database.hold("")
-    refused = closed(start(), product=product)
-    assert refused.name == "amqp:connection:forced" and not refused.info
-
-
-def test_administration_says_that_it_waits(database: SharedDatabase, start: Start) -> None:
-    """Its state is shown; whatever needs what is stored is answered with 503 and a sentence."""
-    database.hold("other.example.com:5672")
-    gateway = start()
-    for path in ("/SEMP/v2/monitor/msgVpns", "/SEMP/v2/monitor/msgVpns/default"):
-        data = ask(gateway, path).json()["data"]
-        shown = data[0] if isinstance(data, list) else data
-        assert (shown["state"], shown["activeGateway"]) == ("standby", "other.example.com:5672")
-    assert ask(gateway, "/SEMP/v2/config/msgVpns").json()["data"][0]["msgVpnName"] == "default"
-    answer = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/queues")
-    assert answer.status_code == 503
-    assert "other.example.com:5672" in answer.json()["meta"]["error"]["description"]
-    assert 'rewind_vpn_active{vpn="default"} 0.0' in ask(gateway, "/metrics").text
 
 
 def test_it_takes_over(database: SharedDatabase, start: Start, connect: Connect) -> None:

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
-from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow, expiries
+from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow
 from gateway.core.endpoint.flow import Unsettled
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log import LogPolicy
@@ -21,24 +21,22 @@ from tests.support.core import new_endpoint
 
 ARRIVED_MS = 1_000
 ID = 5
+REPLAYS = st.sampled_from(
+    [
+        # A replay, and from which id on messages are live then: what it has put was asked for, however old.
+        (None, 0),
+        (Replay(ID, state=ReplayState.ACTIVE), NEVER_MS),
+        (Replay(ID, state=ReplayState.PENDING_COMPLETE, live_from=ID + 1), ID + 1),
+        (Replay(ID, state=ReplayState.COMPLETE, live_from=ID), ID),
+        (Replay(ID, state=ReplayState.FAILED), 0),
+    ]
+)
 
 
-def endpoint(max_ttl_ms: int = 0, replay: Replay | None = None) -> Endpoint:
-    settings = EndpointSettings(max_ttl_ms=max_ttl_ms)
-    return new_endpoint(settings, replay=replay)
-
-
-def message(ttl_ms: int | None) -> Row:
+def message(message_id: int, ttl_ms: int | None) -> Row:
     """A message whose content is its ttl; without one it has no header."""
-    return (
-        ID,
-        ARRIVED_MS,
-        "t",
-        0 if ttl_ms is None else 1,
-        0,
-        None,
-        b"" if ttl_ms is None else b"%d" % ttl_ms,
-    )
+    content = b"" if ttl_ms is None else b"%d" % ttl_ms
+    return (message_id, ARRIVED_MS, "t", len(content), 0, None, content)
 
 
 def ttl_of(content: bytes) -> int:
@@ -46,77 +44,30 @@ def ttl_of(content: bytes) -> int:
 
 
 @given(
-    ttls=st.lists(st.none() | st.integers(1, 3), min_size=1, max_size=5),
-    fresh_from=st.integers(1, 6),
-    longest_ms=st.integers(0, 2),
+    ttls=st.lists(st.none() | st.integers(0, 5), min_size=1, max_size=5),
+    max_ttl_ms=st.integers(0, 5),
+    after_ms=st.integers(0, 6),
+    replay=REPLAYS,
 )
-@example(ttls=[None, 2], fresh_from=1, longest_ms=0)
-@example(ttls=[2, 2], fresh_from=1, longest_ms=0)
-@example(ttls=[1, 3], fresh_from=1, longest_ms=0)
-def test_each_of_many_messages_expires_by_its_own_header(
-    ttls: list[int | None], fresh_from: int, longest_ms: int
+@example(ttls=[None, 2], max_ttl_ms=0, after_ms=3, replay=(None, 0))
+@example(ttls=[2, 2], max_ttl_ms=0, after_ms=2, replay=(None, 0))
+@example(ttls=[1, 3], max_ttl_ms=0, after_ms=2, replay=(None, 0))
+@example(ttls=[None], max_ttl_ms=2, after_ms=3, replay=(None, 0))
+def test_a_live_message_is_dead_once_the_shorter_of_its_lives_is_over(
+    ttls: list[int | None], max_ttl_ms: int, after_ms: int, replay: tuple[Replay | None, int]
 ) -> None:
-    """However alike their headers are."""
-    rows = [(i, ARRIVED_MS, "t", *message(ttl)[3:]) for i, ttl in enumerate(ttls, 1)]
-    found = expiries(rows, fresh_from, longest_ms, ttl_of)
+    """By its header or by the endpoint; each of many by its own header, however alike they are."""
+    lying = new_endpoint(EndpointSettings(max_ttl_ms=max_ttl_ms), replay=replay[0])
+    rows = [message(i, ttl_ms) for i, ttl_ms in enumerate(ttls, ID - 2)]
     expected = {}
-    for i, ttl in enumerate(ttls, 1):
-        lives = [ms for ms in (ttl, longest_ms or None) if ms is not None]
-        if lives and i >= fresh_from:
-            expected[i] = ARRIVED_MS + min(lives)
-    assert found == expected
-
-
-TTL = st.none() | st.integers(0, 1_000)
-REPLAYS = st.sampled_from(
-    [
-        None,
-        Replay(ID, state=ReplayState.ACTIVE),
-        Replay(ID, state=ReplayState.PENDING_COMPLETE, live_from=ID + 1),
-        Replay(ID, state=ReplayState.COMPLETE, live_from=ID),
-        Replay(ID, state=ReplayState.FAILED),
-    ]
-)
-
-
-@given(ttl_ms=TTL, max_ttl_ms=st.integers(0, 1_000), after_ms=st.integers(0, 2_000), replay=REPLAYS)
-@example(ttl_ms=None, max_ttl_ms=10, after_ms=11, replay=None)
-@example(ttl_ms=10, max_ttl_ms=0, after_ms=10, replay=None)
-def test_what_is_dead_has_expired(
-    ttl_ms: int | None, max_ttl_ms: int, after_ms: int, replay: Replay | None
-) -> None:
-    """A message is dead for a delivery exactly when its time is over, whoever of header and endpoint says so."""
-    lying = endpoint(max_ttl_ms, replay)
-    row = message(ttl_ms)
+    for row, ttl_ms in zip(rows, ttls, strict=True):
+        lives_ms = [ms for ms in (ttl_ms, max_ttl_ms or None) if ms is not None]
+        is_live = row[0] >= replay[1]
+        expected[row[0]] = ARRIVED_MS + min(lives_ms) if lives_ms and is_live else NEVER_MS
+    assert {row[0]: lying.expires_ms(row, ttl_of) for row in rows} == expected
     now_ms = ARRIVED_MS + after_ms
-    is_over = lying.expires_ms(row, ttl_of) < now_ms
-    assert lying.dead([row], now_ms, ttl_of) == ({ID: "expired"} if is_over else {})
-
-
-@given(ttl_ms=TTL, max_ttl_ms=st.integers(1, 1_000))
-def test_the_shorter_of_two_lives_counts(ttl_ms: int | None, max_ttl_ms: int) -> None:
-    """No message outlives its endpoint's max_ttl_ms, with a header or without, and an earlier end stays one."""
-    lives_ms = endpoint(max_ttl_ms).expires_ms(message(ttl_ms), ttl_of) - ARRIVED_MS
-    assert lives_ms == min(max_ttl_ms, max_ttl_ms if ttl_ms is None else ttl_ms)
-
-
-@given(ttl_ms=TTL)
-def test_without_a_limit_the_header_decides(ttl_ms: int | None) -> None:
-    """An endpoint without max_ttl_ms leaves it to the header; a message without ttl lives for ever."""
-    expected = NEVER_MS if ttl_ms is None else ARRIVED_MS + ttl_ms
-    assert endpoint().expires_ms(message(ttl_ms), ttl_of) == expected
-
-
-@given(ttl_ms=TTL, max_ttl_ms=st.integers(0, 1_000))
-def test_replayed_history_lives_for_ever(ttl_ms: int | None, max_ttl_ms: int) -> None:
-    """What a replay has put was asked for, however old; the first live message after it expires again."""
-    for replay in (
-        Replay(ID, state=ReplayState.ACTIVE),
-        Replay(ID, state=ReplayState.COMPLETE, live_from=ID + 1),
-    ):
-        assert endpoint(max_ttl_ms, replay).expires_ms(message(ttl_ms), ttl_of) == NEVER_MS
-    live = Replay(ID, state=ReplayState.COMPLETE, live_from=ID)
-    assert endpoint(50, live).expires_ms(message(None), ttl_of) == ARRIVED_MS + 50
+    dead = dict.fromkeys((i for i, last_ms in expected.items() if last_ms < now_ms), "expired")
+    assert lying.dead(rows, now_ms, ttl_of) == dead
 
 
 # --- Consumers of an endpoint ---------------------------------------------------------------------------------------
@@ -287,17 +238,6 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
     assert [broker.endpoints[name].depth for name in ("limited", "free")] == [len(taken)] * 2
     assert broker.log.size_bytes == (stored_bytes("t", list(map(len, taken))) if taken else 0)
     assert broker.log.unused_id == len(taken) + 1, "a refused message has no id"
-
-
-@given(sizes=st.lists(st.integers(1, 5), min_size=1))
-def test_a_limit_that_nothing_reaches_changes_nothing(sizes: list[int]) -> None:
-    """Messages of at most the limit are taken together, as without one."""
-    broker = broker_with(5, 0)
-    publication, count, refused = broker.publications.publish(
-        1, "t", [b"x" * size for size in sizes], [0] * len(sizes), None
-    )
-    assert publication is not None
-    assert (count, refused) == (len(sizes), None)
 
 
 # --- What a consumer has unsettled, against a dictionary ------------------------------------------------------------
