@@ -211,8 +211,7 @@ class Administration:
                     vpn.committer.commit(left)
                 vpn.feeds.deliver(endpoint)
 
-            vpn.committer.commit([effect], committed)
-            await vpn.committer.committed()
+            await vpn.committer.committed([effect], committed)
 
     # --- replay -----------------------------------------------------------------------------------------------
 

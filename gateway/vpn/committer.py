@@ -127,21 +127,32 @@ class Committer:
         self.pending_bytes += publication.size_bytes
         self._schedule()
 
-    async def committed(self, effects: Iterable[Effect] = ()) -> None:
+    async def tried(self, effects: Iterable[Effect] = (), then: Then | None = None) -> WriteFailed | None:
         """
-        Make effects durable and wait until they are, and all that was ordered before them.
+        Make effects durable and wait until they are, and all that was ordered before them; why that failed, if it did.
+
+        Args:
+            then: Called with that before anybody else is told, even where whoever waits has gone.
+        """
+        done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
+
+        def told(error: WriteFailed | None) -> None:
+            if not done.done():
+                done.set_result(error)
+            if then is not None:
+                then(error)
+
+        self.commit(effects, told)
+        return await done
+
+    async def committed(self, effects: Iterable[Effect] = (), then: Then | None = None) -> None:
+        """
+        The same for whoever goes on only if that succeeds.
 
         Raises:
             Refused: INTERNAL, the store could not write.
         """
-        done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
-
-        def then(error: WriteFailed | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        self.commit(effects, then)
-        error = await done
+        error = await self.tried(effects, then)
         if error is not None:
             raise Refused(ErrorCode.INTERNAL, f"the store could not write: {error}")
 

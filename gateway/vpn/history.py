@@ -135,22 +135,17 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        store, processor_seconds = self._store, self.runtime.clock.processor_seconds
+        store, archive, processor_seconds = self._store, self.archive, self.runtime.clock.processor_seconds
 
-        def stored() -> TimedPage:
+        def timed(read: Callable[[int, int, Sequence[str]], LogPage]) -> TimedPage:
             started = processor_seconds()
-            page = store.log_page(position, end, patterns, held=held is not None)
+            page = read(position, end, patterns)
             return page, processor_seconds() - started
 
-        archive = self.archive
+        stored = partial(timed, partial(store.log_page, held=held is not None))
         if archive is None:
             return store.submit(stored)
-
-        def archived() -> TimedPage:
-            started = processor_seconds()
-            page = archive.log_page(position, end, patterns)
-            return page, processor_seconds() - started
-
+        archived = partial(timed, archive.log_page)
         return self._begun(partial(self._page, stored, archived, position, user, held))
 
     async def _page(

@@ -128,8 +128,7 @@ class MessageLog:
             if error is not None:
                 broker.points.deleted(point)
 
-        self._committer.commit(effects, written)
-        await self._committer.committed()
+        await self._committer.committed(effects, written)
         return point
 
     async def delete_point(self, name: str) -> None:
@@ -146,8 +145,7 @@ class MessageLog:
             if error is None:
                 points.deleted(point)
 
-        self._committer.commit(effects, written)
-        await self._committer.committed()
+        await self._committer.committed(effects, written)
 
     def points(self) -> list[ListedPoint]:
         """All points, in the order of the log."""

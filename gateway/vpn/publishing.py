@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -173,12 +173,8 @@ class Publishing:
     def _take(
         self, arrived: ArrivedMessages, now_ms: int, due_ms: Sequence[int] = (), *, is_new: bool = True
     ) -> tuple[int, LogFull | None]:
-        client, contents, bares, deliveries = (
-            arrived.client,
-            arrived.contents,
-            arrived.bares,
-            arrived.deliveries,
-        )
+        client, contents, bares = arrived.client, arrived.contents, arrived.bares
+        deliveries = arrived.deliveries
         while contents:
             publication, taken, refused = self._broker.publications.publish(
                 now_ms,
@@ -363,15 +359,11 @@ class ArrivedMessages:
 
     def part(self, start: int, stop: int | None = None) -> ArrivedMessages:
         """Some of them, from one place up to another."""
-        return ArrivedMessages(
-            self.client,
-            self.topic,
-            self.contents[start:stop],
-            self.bares[start:stop],
-            self.deliveries[start:stop],
-            self.is_direct,
-            self.origin,
-            self.since,
+        return replace(
+            self,
+            contents=self.contents[start:stop],
+            bares=self.bares[start:stop],
+            deliveries=self.deliveries[start:stop],
         )
 
 

@@ -99,12 +99,12 @@ async def preview(
     """
     brought = await count_brought(state, endpoint, resolved)
     loss, kept = Amount(), Amount()
+    is_stream = endpoint.kind is EndpointKind.STREAM
     if not keep_unlogged:
         loss = await count_loss(state, endpoint)
-    elif endpoint.kind is not EndpointKind.STREAM:
+    elif not is_stream:
         found = await unlogged_on(state, endpoint)
         kept = Amount(len(found), sum(one.size_bytes for one in found))
-    is_stream = endpoint.kind is EndpointKind.STREAM
     flows = [] if is_stream else list(endpoint.flows)
     return Preview(
         resolved,
@@ -262,8 +262,7 @@ async def unlogged_on(state: VpnState, endpoint: Endpoint) -> list[KeptMessage]:
             if found is not None:
                 return found
     except ReadFailed as error:
-        state.runtime.report("endpoint_read_failed", error)
-        raise Refused(ErrorCode.INTERNAL, "the store could not be read; the gateway's log says why") from None
+        raise _unreadable(state, error) from None
     raise Refused(
         ErrorCode.PRECONDITION_FAILED,
         f"what lies on {endpoint.name!r} changed each time it was read, as its messages are trimmed, erased or in "

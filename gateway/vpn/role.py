@@ -14,15 +14,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from amqp_ext.codec import Int
 from gateway.config import Vpn, masked
-from gateway.core.alarms import Alarm, AlarmKind, Alarms
+from gateway.core.alarms import AlarmKind, Alarms
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
-from gateway.vpn.runtime import Runtime, ThreadedService
+from gateway.vpn.runtime import Runtime, ThreadedService, log_alarm
 from store.errors import StoreError, StoreHeld
 from store.ports import Archive, Durability, Store
 
@@ -191,7 +192,7 @@ class WaitingVpn(ThreadedService):
         self.active = active
         self.problem = problem
         """Why the store cannot be opened, where that is not because another gateway has it."""
-        self.alarms = Alarms(self._tell_alarm)
+        self.alarms = Alarms(partial(log_alarm, runtime.log))
         self._open_store = open_store
         self._opened = opened
         self._log = runtime.log
@@ -273,10 +274,3 @@ class WaitingVpn(ThreadedService):
         """The store was opened, and is closed again: it cannot be used as it is. Ask for it again after a while."""
         self._note(problem)
         self._after(TRY_SECONDS, super().start)
-
-    def _tell_alarm(self, alarm: Alarm, is_raised: bool) -> None:
-        keys = {log_keys.ALARM: alarm.kind.value, log_keys.REASON: alarm.text}
-        if is_raised:
-            self._log.warning("alarm_raised", **keys)
-        else:
-            self._log.info("alarm_cleared", **keys)

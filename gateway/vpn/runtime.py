@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import Limits, ReplayLog, Vpn
+from gateway.core.alarms import Alarm
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM
 from gateway.core.log import LogPolicy, RetentionRule
 from gateway.core.message_cache import CacheBudget
@@ -265,6 +266,20 @@ class Runtime:
     def report(self, event: str, error: BaseException) -> None:
         """One line about something that should not happen."""
         self.log.error(event, **{log_keys.REASON: f"{type(error).__name__}: {error}"})
+
+
+def log_alarm(log: Any, alarm: Alarm, is_raised: bool) -> None:
+    """One line about an alarm that was raised, or cleared."""
+    keys = {
+        log_keys.ALARM: alarm.kind.value,
+        log_keys.ENDPOINT: alarm.subject,
+        log_keys.THRESHOLD_PERCENT: alarm.threshold_percent,
+        log_keys.REASON: alarm.text,
+    }
+    if is_raised:
+        log.warning("alarm_raised", **keys)
+    else:
+        log.info("alarm_cleared", **keys)
 
 
 class Service:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from gateway.config import masked
@@ -166,7 +167,7 @@ class StandbyReads(ThreadedService):
             for _ in range(PAGES_AT_ONCE):
                 page = followed.reader.log_page(position, end, ())
                 position = page.position
-                so_far = _up_to(log, position)
+                so_far = replace(log, first_id=min(log.first_id, position), next_id=position)
                 self._on_loop(follower.told, so_far, page.rows, time.monotonic())
                 if position == end:
                     return end
@@ -206,18 +207,6 @@ class StandbyReads(ThreadedService):
         if problem != self._problem and not self._has_ended.is_set():
             self._problem = problem
             self._log.warning("standby_reads_end", **{log_keys.REASON: problem})
-
-
-def _up_to(log: LogState, position: int) -> LogState:
-    return LogState(
-        generation=log.generation,
-        first_id=min(log.first_id, position),
-        next_id=position,
-        last_time_ms=log.last_time_ms,
-        floor_ms=log.floor_ms,
-        size_bytes=log.size_bytes,
-        archived_id=log.archived_id,
-    )
 
 
 class Following:

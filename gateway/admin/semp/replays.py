@@ -28,10 +28,9 @@ from gateway.admin.semp.resources import (
     vpn_of,
     while_waiting,
 )
-from gateway.core.model import ReplayRecord
+from gateway.core.model import COPY, DEAD_RETURN, ReplayRecord
 from gateway.vpn.jobs.dead_return import count_dead
 from gateway.vpn.jobs.job import Job, Progress
-from gateway.vpn.jobs.jobs import CopyRequest, ReturnRequest
 from gateway.vpn.replay_preview import Preview
 
 _MONITOR = Tree("monitor")
@@ -393,21 +392,22 @@ async def start_copy(
     place = replace(parse_text(body.start), missing=Missing(body.missing))
     if body.until is not None:
         place = with_modifiers(place, {"until": body.until}, OPTION)
-    wanted = CopyRequest(
-        place,
-        body.target,
+    wanted = ReplayRecord(
+        0,
+        body.name,
+        COPY,
         administrator.name,
         body.start,
         body.until or "",
         tuple(body.subscriptions),
         body.selector,
+        body.target,
         body.rate,
         body.speed,
-        body.name,
-        body.replayTarget,
+        remote=body.replayTarget,
     )
     # A start that is searched for may be far away.
-    record = await while_waiting(request, administration.vpn.jobs.copy(wanted))
+    record = await while_waiting(request, administration.vpn.jobs.copy(wanted, place))
     return answer(
         request,
         {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1},
@@ -433,9 +433,18 @@ async def return_dead(
 ) -> Answer:
     """Ours: send dead letters back to where they died, or elsewhere, as a job."""
     administration = vpn_of(request, vpn)
-    record = await administration.vpn.jobs.return_dead(
-        ReturnRequest(name, body.target, administrator.name, body.selector, body.rate, body.limit, body.name)
+    wanted = ReplayRecord(
+        0,
+        body.name,
+        DEAD_RETURN,
+        administrator.name,
+        selector=body.selector,
+        target=body.target,
+        rate=body.rate,
+        source=name,
+        limit=body.limit,
     )
+    record = await administration.vpn.jobs.return_dead(wanted)
     return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
 
 

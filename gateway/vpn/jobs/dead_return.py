@@ -148,11 +148,7 @@ class DeadReturn(Job):
         endpoint = self._broker.endpoints.get(record.source)
         if endpoint is None:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {record.source!r} any more")
-        if endpoint.flows and endpoint.settings.exclusive is not Exclusivity.NONE:
-            raise Refused(
-                ErrorCode.RESOURCE_LOCKED,
-                f"{endpoint.name!r} is for one consumer at a time and has one; detach it first",
-            )
+        check_is_free(endpoint)
         self._held, self._refused, self._is_drained = [], None, False
         self._stay.clear()
         self._flow = consumers.bind(endpoint, self, selects=self._wants)
@@ -317,6 +313,20 @@ class DeadReturn(Job):
         said = f"{self.record.sent} messages returned{self._unknown_said}"
         stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
         return "; ".join([said, *stay])
+
+
+def check_is_free(queue: Endpoint) -> None:
+    """
+    That one consumer more may be bound to a queue.
+
+    Raises:
+        Refused: RESOURCE_LOCKED.
+    """
+    if queue.flows and queue.settings.exclusive is not Exclusivity.NONE:
+        raise Refused(
+            ErrorCode.RESOURCE_LOCKED,
+            f"{queue.name!r} is for one consumer at a time and has one; detach it first",
+        )
 
 
 @dataclass(slots=True)

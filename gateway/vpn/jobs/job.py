@@ -347,7 +347,6 @@ class Job(ABC):
         Args:
             effects: What is to be durable with it, beside publications.
         """
-        done: asyncio.Future[WriteFailed | None] = self._runtime.loop.create_future()
 
         def then(error: WriteFailed | None) -> None:
             if error is None:
@@ -357,11 +356,8 @@ class Job(ABC):
                 self._hindrance_seconds = FIRST_WAIT_SECONDS
                 self._note_progress()
             self._written(error)
-            if not done.done():
-                done.set_result(error)
 
-        self._committer.commit([*effects, SaveReplayRecord(record)], then)
-        return await done
+        return await self._committer.tried([*effects, SaveReplayRecord(record)], then)
 
     @abstractmethod
     def _written(self, error: WriteFailed | None) -> None:

@@ -17,7 +17,7 @@ from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import COPY, DEAD_RETURN, FAILED, ReplayRecord, Row
 from gateway.core.permissions import OPEN, Action, Permissions
@@ -25,7 +25,7 @@ from gateway.logging import log_keys
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copies import CopyJob, OpenRemote, RemoteCopyJob, checked, positive
-from gateway.vpn.jobs.dead_return import DeadReturn
+from gateway.vpn.jobs.dead_return import DeadReturn, check_is_free
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress, check_no_host, selector_of, topic_of
 from gateway.vpn.log import MessageLog
 from gateway.vpn.publishing import Publishing
@@ -34,50 +34,6 @@ from gateway.vpn.state import VpnState
 
 PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
 """Called with the name of a user and of a Message VPN: what the user may do there, as the directory has it now."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRequest:
-    """
-    Attributes:
-        place: Where it starts, and where it ends if not at the end of the log as it is then.
-        subscriptions: Topic patterns; none for all. A ``!`` in front leaves out what the others match.
-        target: An address.
-        rate: Messages a second, at most.
-        speed: A factor of the original pace.
-        name: Empty for one that is made of who asks and when.
-        remote: The label of the peer that ``target`` is an address of; empty for this Message VPN.
-    """
-
-    place: ReplayStart
-    target: str
-    requester: str = ""
-    start: str = "beginning"
-    until: str = ""
-    subscriptions: tuple[str, ...] = ()
-    selector: str = ""
-    rate: float | None = None
-    speed: float | None = None
-    name: str = ""
-    remote: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnRequest:
-    """
-    Attributes:
-        queue: Where the dead letters lie.
-        target: An address; empty for where each message died.
-        limit: At most so many messages; 0 for all.
-    """
-
-    queue: str
-    target: str = ""
-    requester: str = ""
-    selector: str = ""
-    rate: float | None = None
-    limit: int = 0
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +128,14 @@ class Jobs(Service):
 
     # --- begun ----------------------------------------------------------------------------------------------------
 
-    async def copy(self, request: CopyRequest) -> ReplayRecord:
+    async def copy(self, wanted: ReplayRecord, place: ReplayStart) -> ReplayRecord:
         """
         Publish a part of the log to an address; returns when it is durable that this is to be done.
+
+        Args:
+            wanted: As it was asked for: what its record says of how far it is, is not looked at. Without subscriptions
+                it is of all topics.
+            place: Where it starts, and where it ends if not at the end of the log as it is then.
 
         Raises:
             Refused: INVALID_FIELD, NOT_FOUND, NOT_ALLOWED: something is wrong with what was asked; a start that cannot
@@ -183,80 +144,53 @@ class Jobs(Service):
         """
         self._check_room()
         self._broker.policy.check_reads("there is nothing to copy from")
-        if request.place.kind is StartKind.LIVE:
+        if place.kind is StartKind.LIVE:
             raise Refused(ErrorCode.INVALID_FIELD, "a copy is of what the log has; `live` is behind that")
-        subscriptions = checked(request.subscriptions)
-        selector_of(request.selector)
+        subscriptions = checked(wanted.subscriptions)
+        selector_of(wanted.selector)
         end = self._broker.log.next_id
-        place = replace(request.place, rate=None, speed=None)
-        resolved = await self._log.resolve_start(place, positive(subscriptions), request.requester)
+        place = replace(place, rate=None, speed=None)
+        resolved = await self._log.resolve_start(place, positive(subscriptions), wanted.requester)
         if resolved.last is not None:
             end = min(end, resolved.last + 1)
-        if request.remote:
-            self._check_remote(request.remote, request.target)
+        if wanted.remote:
+            self._check_remote(wanted.remote, wanted.target)
         else:
-            topic_of(request.target, self._endpoints, self._publishing)
+            topic_of(wanted.target, self._endpoints, self._publishing)
         return await self._begin_job(
-            ReplayRecord(
-                0,
-                request.name,
-                COPY,
-                request.requester,
-                start=request.start,
-                until=request.until,
+            replace(
+                wanted,
                 subscriptions=subscriptions,
-                selector=request.selector,
-                target=request.target,
-                rate=request.rate,
-                speed=request.speed,
-                state=RUNNING,
                 position=resolved.first,
                 end=max(end, resolved.first),
                 without_below=self._broker.retention.taken_from(subscriptions).below,
-                remote=request.remote,
-                started_ms=self._now_ms(),
             )
         )
 
-    async def return_dead(self, request: ReturnRequest) -> ReplayRecord:
+    async def return_dead(self, wanted: ReplayRecord) -> ReplayRecord:
         """
         Send dead letters back; returns when it is durable that this is to be done.
+
+        Args:
+            wanted: As ``copy`` has it; without a target each message goes to where it died.
 
         Raises:
             Refused: NOT_FOUND, there is no such queue; RESOURCE_LOCKED, it is for one consumer, and has it; and as
                 ``copy`` has it.
         """
         self._check_room()
-        queue = self._endpoints.by_name.get(request.queue)
+        queue = self._endpoints.by_name.get(wanted.source)
         if queue is None or queue.kind is not EndpointKind.QUEUE:
-            raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {request.queue!r}")
-        if queue.flows and queue.settings.exclusive is not Exclusivity.NONE:
-            raise Refused(
-                ErrorCode.RESOURCE_LOCKED,
-                f"{queue.name!r} is for one consumer at a time and has one; detach it first",
-            )
-        selector_of(request.selector)
-        if request.target:
-            topic_of(request.target, self._endpoints, self._publishing)
-        return await self._begin_job(
-            ReplayRecord(
-                0,
-                request.name,
-                DEAD_RETURN,
-                request.requester,
-                selector=request.selector,
-                target=request.target,
-                rate=request.rate,
-                state=RUNNING,
-                end=self._broker.log.unused_id,
-                source=request.queue,
-                limit=request.limit,
-                started_ms=self._now_ms(),
-            )
-        )
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {wanted.source!r}")
+        check_is_free(queue)
+        selector_of(wanted.selector)
+        if wanted.target:
+            topic_of(wanted.target, self._endpoints, self._publishing)
+        return await self._begin_job(replace(wanted, end=self._broker.log.unused_id))
 
     async def _begin_job(self, record: ReplayRecord) -> ReplayRecord:
         self._check_room()
+        record = replace(record, state=RUNNING, started_ms=self._now_ms())
         record, effects = self._broker.replay_records.begin(record)
         try:
             job = self._jobs[record.name] = self._job(record)

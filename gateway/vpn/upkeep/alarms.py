@@ -18,8 +18,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.sizing import LogPlan
-from gateway.logging import log_keys
-from gateway.vpn.runtime import Service, ThreadedService
+from gateway.vpn.runtime import Service, ThreadedService, log_alarm
 from gateway.vpn.state import VpnState
 from gateway.vpn.upkeep.dead_letters import Discarded
 from store.errors import ReadFailed
@@ -59,12 +58,12 @@ class AlarmWatch(Service):
         self._discarded = discarded
         self._clock = state.runtime.clock
         self._now_ms = state.runtime.clock.now_ms
-        self._alarms = Alarms(self._log_change)
+        self._log = state.runtime.log
+        self._alarms = Alarms(lambda alarm, is_raised: log_alarm(self._log, alarm, is_raised))
         self.active = self._alarms.active
         """The alarms of this Message VPN that hold now, the oldest first."""
         self._left: list[Endpoint] = []
         """Endpoints still to be looked at."""
-        self._log = state.runtime.log
 
     def start(self) -> None:
         """Look, again and again."""
@@ -181,18 +180,6 @@ class AlarmWatch(Service):
             and quota_use(endpoint) > 0
             and alarm.threshold_percent in self.thresholds.queue_percent
         )
-
-    def _log_change(self, alarm: Alarm, is_raised: bool) -> None:
-        keys = {
-            log_keys.ALARM: alarm.kind.value,
-            log_keys.ENDPOINT: alarm.subject,
-            log_keys.THRESHOLD_PERCENT: alarm.threshold_percent,
-            log_keys.REASON: alarm.text,
-        }
-        if is_raised:
-            self._log.warning("alarm_raised", **keys)
-        else:
-            self._log.info("alarm_cleared", **keys)
 
 
 def quota_use(endpoint: Endpoint) -> float:

@@ -12,7 +12,6 @@ before its time, and late by as long as a read and a commit take.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -198,7 +197,6 @@ class DelayedDelivery(Service):
             raise Refused(
                 ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
             )
-        done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
 
         def then(error: WriteFailed | None) -> None:
             coming.discard(message_id)
@@ -206,11 +204,6 @@ class DelayedDelivery(Service):
                 endpoint.backlog.delayed.remove(1, message.counted_bytes)
                 if endpoint in self._busy:
                     self._cancelled.setdefault(endpoint, set()).add(message_id)
-            if not done.done():
-                done.set_result(error)
 
         coming.add(message_id)
-        self._committer.commit([CancelDelayed(cursor, [(message.due_ms, message_id)])], then)
-        error = await done
-        if error is not None:
-            raise Refused(ErrorCode.INTERNAL, f"the store could not write: {error}")
+        await self._committer.committed([CancelDelayed(cursor, [(message.due_ms, message_id)])], then)

@@ -379,7 +379,6 @@ class TopicRetention(Service):
         """Commit a piece; whether that could be done."""
         trimming = self._broker.trimming
         await self._trimmer.take_turn()
-        done: asyncio.Future[WriteFailed | None] = self._runtime.loop.create_future()
         try:
             ids = trimming.settled_part([message_id for message_id, _ in chosen])
             if not ids or version != self._retention.version:
@@ -400,11 +399,8 @@ class TopicRetention(Service):
                 self._runtime.report("trim_failed", error)
                 trimming.topics_not_trimmed(kept, effect)
             self._trimmer.end_turn()
-            if not done.done():
-                done.set_result(error)
 
-        self._committer.commit([*trimming.replay_positions(), effect], committed)
-        return await done is None
+        return await self._committer.tried([*trimming.replay_positions(), effect], committed) is None
 
 
 def _counted(reader: Reader, position: int, end: int) -> tuple[LengthPage, list[tuple[str, int, int]]]:
