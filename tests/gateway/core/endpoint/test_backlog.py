@@ -367,7 +367,20 @@ def test_it_has_all_that_follow_each_other_among_the_open_ones(
     assert cursor.has_all(wanted) == (between == wanted)
 
 
+def test_what_nobody_else_needs_in_between_makes_one_range() -> None:
+    """What a transaction writes of messages that follow each other among the open ones, whatever their ids."""
+    cursor = Cursor(0)
+    cursor.load([1, 3, 5, 6, 9])
+    assert cursor.ranges_of([1, 3]) == [(1, 3)]
+    assert cursor.ranges_of([1, 5, 6]) == [(1, 1), (5, 6)]
+    assert cursor.ranges_of([3, 6, 9]) == [(3, 3), (6, 9)]
+
+
 # --- what is written ------------------------------------------------------------------------------------------------
+def test_ranges_that_a_transaction_left_touching_are_one_after_a_start_and_are_written_so() -> None:
+    cursor = Cursor(4, [(5, 5), (7, 8), (9, 9), (12, 12)])
+    assert (cursor.floor, cursor.ranges) == (5, [(7, 9), (12, 12)])
+    assert cursor.change() == CursorChange(5, {5: None, 7: 9, 9: None})
 
 
 def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_settled() -> None:
