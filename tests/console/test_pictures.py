@@ -41,7 +41,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         api = Api(found.gateway)
         for name, hour in (("before-release", 34), ("import-done", 58)):
             place = f"#{next(m.id for m in found.messages if m.time_ms >= BEGAN_MS + hour * HOUR_MS)}"
-            api.done("POST", "config", "/replayPoints", {"replayPointName": name, "start": place})
+            api.make("/replayPoints", {"replayPointName": name, "start": place})
         api.http.close()
         yield found
 
@@ -98,9 +98,7 @@ def replay(console: Console, history: History) -> None:
     """Half way."""
     with Client(history.gateway.url) as client:
         api = Api(history.gateway)
-        api.done(
-            "PUT", "action", f"/queues/{QUEUE}/startReplay", {"start": "beginning", "replayName": "again"}
-        )
+        api.act(f"/queues/{QUEUE}/startReplay", {"start": "beginning", "replayName": "again"})
         api.http.close()
         receiver = client.receiver(QUEUE, credit=200)
         receiver.take_and_accept(110)

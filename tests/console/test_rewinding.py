@@ -118,7 +118,7 @@ def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: His
 def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: Console) -> None:
     """Messages that lie on the queue, and that the log does not have any more: they may stay."""
     client.sender("q").send_all([data(i) for i in range(5)])
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
     page = console.open("rewind", query="?target=q&start=%234")
     preview = page.locator(".preview")
     expect(preview.get_by_text("2 messages", exact=True)).to_be_visible()
@@ -190,7 +190,7 @@ def test_dead_letters_are_sent_back(
     gateway: RunningGateway, api: Api, client: Client, console: Console
 ) -> None:
     """One, to try; then all, after the name was typed. Each is counted by why and where it died."""
-    api.done("POST", "config", "/queues", {"queueName": "q", "deadMsgQueue": "dead"})
+    api.make("/queues", {"queueName": "q", "deadMsgQueue": "dead"})
     client.sender("q").send_all([data(f"bill {i}") for i in range(12)])
     receiver = client.receiver("q", credit=12)
     receiver.settle(receiver.take(12), Delivery.REJECTED)

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
+import structlog
+import trustme
 
+from amqp_ext.sasl import hash_password
 from gateway.admin.administered_gateway import AdministeredGateway
-from gateway.config import Settings, Vpn
+from gateway.config import Settings, Tls, Vpn
 from gateway.users import Users
 from gateway.vpn.clients import ClientConnection
 from store.sqlite.check import check
 from tests.support.client import Client
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+OTHER_HASH = hash_password("other", salt=b"0123456789abcdef", iterations=4096)
+QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
+LOG = "/replayLogs/default"
+
+
+def connect(http: httpx.Client) -> socket.socket:
+    """A connection to the same address of which nothing is said yet."""
+    return socket.create_connection((http.base_url.host, http.base_url.port or 0), 20)
+
 
 class Api:
     """The administration of a gateway's VPN `default`."""
 
     def __init__(self, gateway: RunningGateway) -> None:
+        self.gateway = gateway
         url = gateway.call(lambda running: running.admin[0])
         # Not over TLS: the certificates of the world take longer to load than most tests.
         self.http = httpx.Client(base_url=url, **PLAIN_HTTP, timeout=30)
+
+    def restart(self) -> None:
+        """Start the gateway again; its administration has another address then."""
+        self.gateway.restart()
+        self.http.base_url = self.gateway.call(lambda running: running.admin[0])
 
     def ask(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> httpx.Response:
         """A request to `/SEMP/v2/{tree}/msgVpns/default{path}`."""
@@ -50,18 +70,47 @@ class Api:
         error: dict[str, Any] = answer.json()["meta"]["error"]
         return error
 
+    def seen(self, path: str = "", **query: Any) -> Any:
+        """What the monitor shows."""
+        return self.done("GET", "monitor", path, **query)
+
+    def make(self, path: str, body: Any) -> Any:
+        """Something new in the configuration, as it is shown."""
+        return self.done("POST", "config", path, body)
+
+    def act(self, path: str, body: Any) -> Any:
+        """What came of an action."""
+        return self.done("PUT", "action", path, body)
+
     def queue(self, name: str) -> Any:
         """A queue as the monitor shows it."""
-        return self.done("GET", "monitor", f"/queues/{name}")
+        return self.seen(f"/queues/{name}")
+
+    def pages(self, tree: str, path: str, **query: Any) -> list[list[dict[str, Any]]]:
+        """A list, page by page; each but the last one is full."""
+        found: list[list[dict[str, Any]]] = []
+        while True:
+            answer = self.ask("GET", tree, path, **query).json()
+            found.append(answer["data"])
+            paging = answer["meta"].get("paging")
+            if paging is None:
+                assert len(found[-1]) <= query["count"]
+                return found
+            assert len(found[-1]) == query["count"]
+            query["cursor"] = paging["cursorQuery"]
+
+    def all_of(self, tree: str, path: str, name: str, **query: Any) -> list[Any]:
+        """An attribute of everything in a list, asked for page by page."""
+        return [one[name] for page in self.pages(tree, path, **query) for one in page]
 
 
-def stop_and_check(gateway: RunningGateway, api: Api, client: Client) -> None:
+def stop_and_check(api: Api, client: Client) -> None:
     """The gateway is well, and once it has stopped, its file is, too."""
     assert api.http.get("/readyz").status_code == 200
     assert api.done("GET", "monitor", "")["storeProblem"] is None
     client.cut()
-    file = Path(gateway.call(lambda running: running.vpns["default"].place))
-    gateway.stop()
+    file = Path(api.gateway.call(lambda running: running.vpns["default"].place))
+    api.gateway.stop()
     assert check(file) == []
 
 
@@ -116,6 +165,15 @@ def administer(_ending: ExitStack) -> Administer:
     return administer
 
 
+Serve = Callable[..., Api]
+
+
+@pytest.fixture
+def serve(start: Start, administer: Administer) -> Serve:
+    """The administration of a gateway with settings of the test's own."""
+    return lambda *vpn, **more: administer(start(*vpn, **more))
+
+
 @pytest.fixture
 def api(gateway: RunningGateway, administer: Administer) -> Api:
     """The administration of `gateway`."""
@@ -126,3 +184,30 @@ def api(gateway: RunningGateway, administer: Administer) -> Api:
 def client(gateway: RunningGateway, _ending: ExitStack) -> Client:
     """An AMQP client of `gateway`."""
     return _ending.enter_context(Client(gateway.url))
+
+
+Line = MutableMapping[str, Any]
+
+
+@pytest.fixture
+def logged() -> Iterator[list[Line]]:
+    """The lines about administration."""
+    lines: list[Line] = []
+
+    def keep(logger: Any, method: str, line: Line) -> Line:
+        if line["event"] in ("administered", "administration_refused"):
+            lines.append({**line, "level": method})
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    yield lines
+    structlog.reset_defaults()
+
+
+def tls_of(authority: trustme.CA, folder: Path) -> Tls:
+    """Files for 127.0.0.1 that this authority vouches for; certificates of its clients are taken, and not asked for."""
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    issued.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    issued.private_key_pem.write_to_path(folder / "server.key")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return Tls(certificate=folder / "server.pem", key=folder / "server.key", client_ca=folder / "ca.pem")

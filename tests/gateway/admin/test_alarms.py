@@ -7,7 +7,7 @@ from structlog.testing import CapturingLogger
 from gateway.app import Gateway
 from gateway.config import AlarmThresholds, ReplayLog, Vpn
 from store.errors import WriteFailed
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Api, Serve
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -16,10 +16,7 @@ from tests.support.waiting import wait_until
 
 def shown(api: Api) -> list[tuple[str, str, int]]:
     """The alarms that hold: what about, of which endpoint, at what threshold."""
-    return [
-        (one["alarm"], one["endpointName"], one["thresholdPercent"])
-        for one in api.done("GET", "monitor", "/alarms")
-    ]
+    return [(one["alarm"], one["endpointName"], one["thresholdPercent"]) for one in api.seen("/alarms")]
 
 
 Lines = list[tuple[str, str, str, int]]
@@ -44,7 +41,7 @@ def test_a_filling_queue_is_told_of_once_at_each_threshold(
     api: Api, gateway: RunningGateway, client: Client
 ) -> None:
     """Raised at 80 and at 90 percent, cleared once it is consumed, with one log line each."""
-    api.done("POST", "config", "/queues", {"queueName": "q", "maxMsgCount": 10})
+    api.make("/queues", {"queueName": "q", "maxMsgCount": 10})
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(7)])
     wait_until(lambda: gateway.depth("q") == 7, "they are there")
@@ -54,23 +51,22 @@ def test_a_filling_queue_is_told_of_once_at_each_threshold(
     assert shown(api) == [("endpoint-use", "q", 80), ("endpoint-use", "q", 90)]
     assert "'q' uses 90% of its quota" in api.http.get("/SEMP/v2/monitor/msgVpns/default/alarms").text
     assert look(gateway) == []
-    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    api.act("/queues/q/deleteMsgs", {})
     wait_until(lambda: shown(api) == [], "they are over by themselves")
 
 
-def test_the_log_s_use_is_told_of(start: Start, administer: Administer) -> None:
+def test_the_log_s_use_is_told_of(serve: Serve) -> None:
     """The replay log raises an alarm at its threshold, in a line with all that a search needs, and clears it."""
-    gateway = start(Vpn(replay_log=ReplayLog(quota_mb=1)), alarms=AlarmThresholds(log_percent=(50,)))
-    api = administer(gateway)
-    gateway.call(lambda g: g.vpns["default"].alarms.close())  # so that this test alone looks
-    with Client(gateway.url) as client:
+    api = serve(Vpn(replay_log=ReplayLog(quota_mb=1)), alarms=AlarmThresholds(log_percent=(50,)))
+    api.gateway.call(lambda g: g.vpns["default"].alarms.close())  # so that this test alone looks
+    with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data("x" * 60_000) for _ in range(10)])
-    raised = look(gateway)
+    raised = look(api.gateway)
     assert raised == [("warning", "alarm_raised", "replay-log-use", 50)]
     assert shown(api) == [("replay-log-use", "", 50)]
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "live"})
-    assert look(gateway) == [("info", "alarm_cleared", "replay-log-use", 50)]
-    assert (shown(api), look(gateway)) == ([], [])
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "live"})
+    assert look(api.gateway) == [("info", "alarm_cleared", "replay-log-use", 50)]
+    assert (shown(api), look(api.gateway)) == ([], [])
 
 
 def test_a_store_that_cannot_be_written_is_an_alarm(
@@ -94,7 +90,7 @@ def test_a_store_that_cannot_be_written_is_an_alarm(
 def test_deleting_a_queue_ends_its_alarms(api: Api, gateway: RunningGateway, client: Client) -> None:
     """What is gone is over its quota no longer; neither is what has none any more."""
     for name in ("gone", "free"):
-        api.done("POST", "config", "/queues", {"queueName": name, "maxMsgCount": 1})
+        api.make("/queues", {"queueName": name, "maxMsgCount": 1})
         client.sender(name).send_all([data(1)])
     look(gateway)
     assert {name for _, name, _ in shown(api)} == {"gone", "free"}

@@ -37,9 +37,9 @@ def administration(gateway: RunningGateway) -> Iterator[Api]:
 
 def archived(api: Api, message_id: int) -> dict[str, int]:
     """What an archiver says once its manifest has everything up to a message."""
-    generation = api.done("GET", "monitor", LOG)["generation"]
+    generation = api.seen(LOG)["generation"]
     body = {"msgId": message_id, "generation": generation}
-    found: dict[str, int] = api.done("PUT", "action", f"{LOG}/archivedUpTo", body)
+    found: dict[str, int] = api.act(f"{LOG}/archivedUpTo", body)
     return found
 
 
@@ -56,9 +56,9 @@ def test_an_administrator_cannot_trim_what_is_not_archived(kept: RunningGateway)
         assert "up to message 4" in str(
             api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#6"})["description"]
         )
-        assert api.done("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#5"}) == {"firstMsgId": 5}
+        assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#5"}) == {"firstMsgId": 5}
         api.done("PATCH", "config", LOG, {"keepUntilArchivedEnabled": False})
-        assert api.done("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#9"}) == {"firstMsgId": 9}
+        assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#9"}) == {"firstMsgId": 9}
 
 
 def test_a_full_log_rejects_until_it_is_archived(kept: RunningGateway) -> None:
@@ -69,14 +69,12 @@ def test_a_full_log_rejects_until_it_is_archived(kept: RunningGateway) -> None:
         told = sender.rejection(sender.send(data(KILOBYTE * 100)))
         assert told.info["rewind:reason"] == "replay-log-quota"
         assert "keeps what is not archived: archive it" in told.text
-        log = api.done("GET", "monitor", LOG)
+        log = api.seen(LOG)
         assert (log["firstMsgId"], log["archivedMsgId"]) == (1, 0)
         assert archived(api, log["lastMsgId"] - 10) == {"archivedMsgId": log["lastMsgId"] - 10}
-        client.wait(
-            lambda: api.done("GET", "monitor", LOG)["usagePercent"] <= 90, "what is archived makes room"
-        )
+        client.wait(lambda: api.seen(LOG)["usagePercent"] <= 90, "what is archived makes room")
         sender.send_all([data(KILOBYTE * 100)])
-        assert 1 < api.done("GET", "monitor", LOG)["firstMsgId"] <= log["lastMsgId"] - 9
+        assert 1 < api.seen(LOG)["firstMsgId"] <= log["lastMsgId"] - 9
 
 
 def test_what_is_archived_is_known_after_a_restart(kept: RunningGateway) -> None:
@@ -88,9 +86,9 @@ def test_what_is_archived_is_known_after_a_restart(kept: RunningGateway) -> None
             assert archived(api, 7) == {"archivedMsgId": 7}
         gateway.restart()
         with administration(gateway) as api:
-            assert api.done("GET", "monitor", LOG)["archivedMsgId"] == 7
+            assert api.seen(LOG)["archivedMsgId"] == 7
             assert archived(api, 3) == {"archivedMsgId": 7}
-            assert api.done("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#8"}) == {"firstMsgId": 8}
+            assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#8"}) == {"firstMsgId": 8}
 
 
 def test_an_archive_of_another_log_is_refused(kept: RunningGateway) -> None:
@@ -100,7 +98,7 @@ def test_an_archive_of_another_log_is_refused(kept: RunningGateway) -> None:
         path = f"{LOG}/archivedUpTo"
         wrong = api.refused("PUT", "action", path, {"msgId": 2, "generation": 1})
         assert "the archive is of generation 1 of the log" in wrong["description"]
-        generation = api.done("GET", "monitor", LOG)["generation"]
+        generation = api.seen(LOG)["generation"]
         beyond = api.refused("PUT", "action", path, {"msgId": 4, "generation": generation})
         assert beyond["description"] == "the log ends at message 3: nobody can have archived it up to 4"
-        assert api.done("GET", "monitor", LOG)["archivedMsgId"] == 0
+        assert api.seen(LOG)["archivedMsgId"] == 0

@@ -80,7 +80,10 @@ def schema_of(document: dict[str, Any], operation: dict[str, Any]) -> dict[str, 
     return found
 
 
-def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gateway: RunningGateway) -> None:
+def test_random_requests_leave_the_gateway_healthy(
+    api: Api,
+    client: Client,
+) -> None:
     """Requests with values that may be right: none is answered with 5xx, and the store is sound after them."""
     dice = random.Random(4)
     client.sender("q").send_all([data(i) for i in range(20)])
@@ -115,7 +118,7 @@ def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gat
         if answer.status_code in (200, 400) and answer.headers["content-type"] == "application/json":
             assert answer.json()["meta"]["responseCode"] == answer.status_code
     assert {200, 400} <= seen
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 # --- Requests that a client of HTTP makes by mistake or to see what happens -----------------------------------------
@@ -203,9 +206,9 @@ def test_health_can_be_asked_without_a_body(api: Api, path: str) -> None:
 @pytest.mark.parametrize("name", ["a/b", "#q", "é日本", "a b", "a%b", '"q"', "ü" * 100, "%2F", "+"])
 def test_any_name_can_be_made_shown_and_deleted(api: Api, name: str) -> None:
     """Whatever has to be percent-encoded in a path is the name that it was made with."""
-    assert api.done("POST", "config", "/queues", {"queueName": name})["queueName"] == name
+    assert api.make("/queues", {"queueName": name})["queueName"] == name
     path = f"/queues/{quote(name, safe='')}"
-    assert api.done("GET", "monitor", path)["queueName"] == name
+    assert api.seen(path)["queueName"] == name
     api.done("DELETE", "config", path)
     assert api.done("GET", "config", "/queues") == []
 
@@ -214,7 +217,7 @@ def test_a_topic_endpoint_has_no_exception_for_its_topic(api: Api) -> None:
     """It would attract nothing: neither is it made with one, nor is its topic changed to one."""
     made = {"topicEndpointName": "te", "topic": "!a"}
     assert "is an exception" in api.refused("POST", "config", "/topicEndpoints", made)["description"]
-    api.done("POST", "config", "/topicEndpoints", {**made, "topic": "a/>"})
+    api.make("/topicEndpoints", {**made, "topic": "a/>"})
     refused = api.refused("PATCH", "config", "/topicEndpoints/te", {"topic": "!a"})
     assert "is an exception" in refused["description"]
 
@@ -232,7 +235,7 @@ def test_one_of_many_who_make_the_same_queue_at_once_makes_it(api: Api) -> None:
 def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
     """A cursor at a queue that is gone leads to the next one that is there."""
     for number in range(6):
-        api.done("POST", "config", "/queues", {"queueName": f"q{number}"})
+        api.make("/queues", {"queueName": f"q{number}"})
     first = api.ask("GET", "config", "/queues", count=2, select="queueName").json()
     for name in ("q2", "q3"):
         api.done("DELETE", "config", f"/queues/{name}")
@@ -462,15 +465,15 @@ def test_a_queue_is_made_and_replayed_while_publishing_runs(
     """Made, subscribed, purged and replayed in mid-traffic, the queue gets every message once, and in order."""
     with Publishing(gateway.url, "topic://a/1", limit=8_000) as publishing:
         publishing.wait_for(500)
-        api.done("POST", "config", "/queues", {"queueName": "q"})
-        api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "a/>"})
+        api.make("/queues", {"queueName": "q"})
+        api.make("/queues/q/subscriptions", {"subscriptionTopic": "a/>"})
         publishing.wait_for(1_000)
-        assert api.done("PUT", "action", "/queues/q/previewReplay", {})["msgCount"] >= 1_000
-        api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+        assert api.act("/queues/q/previewReplay", {})["msgCount"] >= 1_000
+        api.act("/queues/q/deleteMsgs", {})
         for i in range(200):
-            api.done("POST", "config", "/queues", {"queueName": f"other{i}"})
-        assert len(api.done("GET", "monitor", "/queues", count=500)) == 201
-        api.done("PUT", "action", "/queues/q/startReplay", {})
+            api.make("/queues", {"queueName": f"other{i}"})
+        assert len(api.seen("/queues", count=500)) == 201
+        api.act("/queues/q/startReplay", {})
         assert api.http.get("/metrics").status_code == 200
     ids = [received.id for received in client.receiver("q").drain(9_000)]
     assert ids == list(range(1, publishing.next + 1))

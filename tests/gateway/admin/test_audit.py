@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from amqp_ext.sasl import hash_password
 from gateway.config import User
 from gateway.logging.lines import BURST
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import HASH, Api, Serve
 from tests.support.waiting import wait_until
 
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 Line = MutableMapping[str, Any]
 CONFIG = "/SEMP/v2/config/msgVpns/default"
 
@@ -35,13 +33,13 @@ def logged() -> Iterator[list[Line]]:
 
 
 @pytest.fixture
-def api(start: Start, administer: Administer) -> Api:
+def api(serve: Serve) -> Api:
     """The administration of a gateway with users."""
     users = {
         "root": User(password=HASH, administer=("queue://*", "log://>")),
         "clerk": User(password=HASH, administer=("queue://mine",)),
     }
-    return administer(start(users=users))
+    return serve(users=users)
 
 
 def the_line(lines: list[Line]) -> Line:
@@ -78,7 +76,7 @@ def test_looking_leaves_none(api: Api, logged: list[Line]) -> None:
     """Probes, scrapers and lists would fill the log; the change after them has the one line."""
     api.http.auth = ("root", "secret")
     assert api.http.get("/healthz").status_code == api.ask("GET", "monitor", "/queues").status_code == 200
-    api.done("POST", "config", "/queues", {"queueName": "q"})
+    api.make("/queues", {"queueName": "q"})
     assert the_line(logged)["operation"].startswith("POST")
 
 
@@ -134,5 +132,5 @@ def test_who_is_not_known_cannot_fill_the_log(api: Api, logged: list[Line]) -> N
     assert BURST <= len(logged) < tried
     logged.clear()
     api.http.auth = ("root", "secret")
-    api.done("POST", "config", "/queues", {"queueName": "q"})
+    api.make("/queues", {"queueName": "q"})
     assert the_line(logged)["event"] == "administered"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import AdminListener
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Api, Serve
 
 QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
 
 
 @pytest.fixture
-def api(start: Start, administer: Administer) -> Api:
+def api(serve: Serve) -> Api:
     """The administration of a gateway that has a name."""
-    return administer(start(admin=AdminListener(port=0, hosts=("gateway.example.com",))))
+    return serve(admin=AdminListener(port=0, hosts=("gateway.example.com",)))
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/metrics", "/openapi.json", QUEUES, "/nothing"])

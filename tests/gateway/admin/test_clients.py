@@ -16,7 +16,7 @@ NAMED = ("in", "out", "log")
 
 def links(api: Api, client: str) -> dict[str, dict[str, Any]]:
     """By name."""
-    found = api.done("GET", "monitor", f"/clients/{client}/links", count=100)
+    found = api.seen(f"/clients/{client}/links", count=100)
     return {one["linkName"]: one for one in found}
 
 
@@ -28,7 +28,7 @@ def test_links_say_what_they_are_for_and_what_came_over_them(api: Api, client: C
     receiver = client.receiver("q", credit=9, name="in")
     receiver.settle(receiver.take(5)[:2])
     client.receiver("log://a?replay-start=beginning", credit=10, name="log").take(3)
-    (there,) = api.done("GET", "monitor", "/clients")
+    (there,) = api.seen("/clients")
     assert there["linkCount"] == 4
     client.wait(lambda: links(api, there["clientName"])["in"]["unackedMsgCount"] == 3, "two are settled")
     found = links(api, there["clientName"])
@@ -48,7 +48,7 @@ def test_links_say_what_they_are_for_and_what_came_over_them(api: Api, client: C
     assert found["in"]["credit"] == 4
     assert found["log"]["credit"] == 7
     assert found["out"]["credit"] > 0
-    (flow,) = api.done("GET", "monitor", "/queues/q/txFlows")
+    (flow,) = api.seen("/queues/q/txFlows")
     assert (flow["credit"], flow["unackedMsgCount"]) == (4, 3)
 
 
@@ -58,9 +58,7 @@ def test_a_request_over_http_stands_for_a_link(api: Api, client: Client) -> None
     with api.http.stream(
         "GET", "/v1/log", params={"subscribe": "a", "from": "beginning"}, headers={"Accept": TYPE}
     ):
-        (there,) = [
-            one for one in api.done("GET", "monitor", "/clients") if one["clientName"].startswith("http-")
-        ]
+        (there,) = [one for one in api.seen("/clients") if one["clientName"].startswith("http-")]
         client.wait(
             lambda: [one["sentMsgCount"] for one in links(api, there["clientName"]).values()] == [1],
             "it is sent",

@@ -10,7 +10,7 @@ import pytest
 from amqp_ext.codec import Symbol, UByte
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Administer, Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
@@ -23,9 +23,9 @@ def test_a_queue_with_subscriptions_attracts_what_they_say(
     api: Api, client: Client, gateway: RunningGateway, administer: Administer
 ) -> None:
     """A queue made over HTTP, with a subscription and an exception, is there for clients, over a restart too."""
-    api.done("POST", "config", "/queues", {"queueName": "o/r", "accessType": "exclusive", "maxMsgCount": 5})
+    api.make("/queues", {"queueName": "o/r", "accessType": "exclusive", "maxMsgCount": 5})
     for topic in ("a/>", "!a/secret"):
-        api.done("POST", "config", "/queues/o%2Fr/subscriptions", {"subscriptionTopic": topic})
+        api.make("/queues/o%2Fr/subscriptions", {"subscriptionTopic": topic})
     client.sender("topic://a/open").send_all([data("seen")])
     client.sender("topic://a/secret").send_all([data("unseen")])
     assert texts(client.receiver("queue://o/r").drain()) == ["seen"]
@@ -44,7 +44,7 @@ def test_a_queue_with_subscriptions_attracts_what_they_say(
 
 def test_a_limit_changed_live_holds_for_the_next_message(api: Api, client: Client) -> None:
     """A quota said with PATCH rejects what goes over it, and nothing else of the queue has changed."""
-    api.done("POST", "config", "/queues", {"queueName": "q", "maxBindCount": 3})
+    api.make("/queues", {"queueName": "q", "maxBindCount": 3})
     client.sender("q").send_all([data(1)])
     changed = api.done("PATCH", "config", "/queues/q", {"maxMsgCount": 1})
     assert (changed["maxMsgCount"], changed["maxBindCount"]) == (1, 3)
@@ -79,8 +79,8 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert [one["msgId"] for one in second["data"]] == [2]
     assert second["meta"]["paging"] is None
     body = {"replicationGroupMsgId": first["data"][0]["replicationGroupMsgId"]}
-    api.done("PUT", "action", "/queues/q/cancelDelayedMsg", body)
-    assert [one["msgId"] for one in api.done("GET", "monitor", path)] == [4, 2]
+    api.act("/queues/q/cancelDelayedMsg", body)
+    assert [one["msgId"] for one in api.seen(path)] == [4, 2]
     assert api.queue("q")["delayedMsgCount"] == 2
     again = api.refused("PUT", "action", "/queues/q/cancelDelayedMsg", body)
     assert again["status"] == "NOT_FOUND"
@@ -92,9 +92,9 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
 def test_a_purge_drops_what_waits_for_its_time(api: Api, client: Client) -> None:
     """The answer counts it."""
     client.sender("q").send_all([data("now"), _delayed("later", HOUR_MS)])
-    assert api.done("PUT", "action", "/queues/q/deleteMsgs", {})["deletedMsgCount"] == 2
+    assert api.act("/queues/q/deleteMsgs", {})["deletedMsgCount"] == 2
     assert api.queue("q")["delayedMsgCount"] == 0
-    assert api.done("GET", "monitor", "/queues/q/delayedMsgs") == []
+    assert api.seen("/queues/q/delayedMsgs") == []
 
 
 def test_what_waits_is_not_searched(api: Api, client: Client) -> None:
@@ -104,15 +104,16 @@ def test_what_waits_is_not_searched(api: Api, client: Client) -> None:
 
 
 def test_purging_drops_what_lies_there_and_the_log_keeps_it(
-    api: Api, client: Client, gateway: RunningGateway
+    api: Api,
+    client: Client,
 ) -> None:
     """After deleteMsgs the queue is empty and takes new messages; its old ones can be replayed."""
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(5)])
-    assert api.done("PUT", "action", "/queues/q/deleteMsgs", {}) == {"deletedMsgCount": 5}
+    assert api.act("/queues/q/deleteMsgs", {}) == {"deletedMsgCount": 5}
     sender.send_all([data("new")])
     assert texts(client.receiver("q").drain()) == ["new"]
-    api.done("PUT", "action", "/queues/q/startReplay", {})
+    api.act("/queues/q/startReplay", {})
     assert len(client.receiver("q").drain()) == 6
 
 
@@ -126,24 +127,24 @@ def test_a_message_is_copied_into_its_place(api: Api, client: Client) -> None:
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "acknowledged")
     client.sender("q").send_all([data(1)])
     wanted = {"replicationGroupMsgId": received.annotations["x-opt-replay-id"]}
-    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
+    api.act("/queues/q/copyMsgFromReplayLog", wanted)
     assert "lies on" in api.refused("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)["description"]
     assert texts(client.receiver("q").drain()) == ["0", "1"]
 
 
 def test_a_topic_endpoint_is_taken_by_its_link(api: Api, client: Client) -> None:
     """A topic endpoint made over HTTP keeps messages, and is listed apart from queues."""
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.sender("topic://a/1").send_all([data("kept")])
-    shown = api.done("GET", "monitor", "/topicEndpoints/te")
+    shown = api.seen("/topicEndpoints/te")
     assert (shown["topicEndpointName"], shown["spooledMsgCount"]) == ("te", 1)
-    assert api.done("GET", "monitor", "/queues") == []
+    assert api.seen("/queues") == []
 
 
 def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api, client: Client) -> None:
     """What came by the old topic stays, what comes by the new one is attracted; a consumer's topic is not changed."""
     te = "/topicEndpoints/te"
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.sender("topic://a/1").send_all([data("old")])
     assert api.done("PATCH", "config", te, {"topic": "b/>", "maxBindCount": 1})["topic"] == "b/>"
     client.sender("topic://a/1").send_all([data("unseen")])
@@ -158,7 +159,7 @@ def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api
 
 def test_errors_have_the_codes_of_solace(api: Api) -> None:
     """Each kind of mistake has Solace's number for it; a path or a method that is none is told in the same shape."""
-    api.done("POST", "config", "/queues", {"queueName": "q"})
+    api.make("/queues", {"queueName": "q"})
     for method, path, body, code in (
         ("GET", "/queues/none", None, 6),
         ("POST", "/queues", {"queueName": "q"}, 10),
@@ -180,7 +181,7 @@ def test_errors_have_the_codes_of_solace(api: Api) -> None:
 def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
     """Pages by cursor hold every queue once; `where` and `select` do what they say; the total is told."""
     for i in range(23):
-        api.done("POST", "config", "/queues", {"queueName": f"q{i:02}", "maxBindCount": i})
+        api.make("/queues", {"queueName": f"q{i:02}", "maxBindCount": i})
     names: list[str] = []
     query = {"count": 10, "select": "queueName"}
     while True:
@@ -195,9 +196,9 @@ def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
     assert chosen == [{"queueName": "q17"}, {"queueName": "q18"}, {"queueName": "q19"}]
 
 
-def test_what_the_configuration_declares_is_changed_there(start: Start, administer: Administer) -> None:
+def test_what_the_configuration_declares_is_changed_there(serve: Serve) -> None:
     """A declared queue is neither changed nor deleted over HTTP: the next start would undo it."""
-    api = administer(start(Vpn(queues={"d": Queue()})))
+    api = serve(Vpn(queues={"d": Queue()}))
     for method, path, body in (
         ("PATCH", "/queues/d", {"maxBindCount": 1}),
         ("DELETE", "/queues/d", None),
@@ -231,7 +232,7 @@ def test_what_is_wrong_is_named(
     api: Api, method: str, path: str, body: object, status: str | None, says: str
 ) -> None:
     """A wrong name, type, range or state is status 400 with a sentence that names the attribute and what is right."""
-    api.done("POST", "config", "/queues", {"queueName": "q"})
+    api.make("/queues", {"queueName": "q"})
     if status is None:
         api.done(method, "config", path, body)
         return
@@ -243,11 +244,11 @@ def test_what_is_wrong_is_named(
 def test_a_client_is_shown_and_disconnected(api: Api, client: Client) -> None:
     """A consumer is seen as a flow and a client; disconnecting it closes its connection with the reason."""
     client.receiver("q")
-    (flow,) = api.done("GET", "monitor", "/queues/q/txFlows")
-    (shown,) = api.done("GET", "monitor", "/clients")
+    (flow,) = api.seen("/queues/q/txFlows")
+    (shown,) = api.seen("/clients")
     assert flow["clientId"] == shown["clientId"]
     assert shown["linkCount"] == 1
-    api.done("PUT", "action", f"/clients/{shown['clientId'].replace('#', '%23')}/disconnect", {})
+    api.act(f"/clients/{shown['clientId'].replace('#', '%23')}/disconnect", {})
     client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
     assert client.connection.remote_condition.name == "amqp:connection:forced"
     assert "administrator" in client.connection.remote_condition.description
@@ -260,7 +261,7 @@ CIRCLE = "'a' to 'b' to 'a'"
 
 def made(api: Api, name: str, **said: str) -> None:
     """A queue."""
-    api.done("POST", "config", "/queues", {"queueName": name, **said})
+    api.make("/queues", {"queueName": name, **said})
 
 
 def test_over_http(api: Api) -> None:
@@ -364,11 +365,10 @@ def ids(api: Api, *more: Any, **query: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_it_is_all_that_lies_there(start: Start, administer: Administer, *, writes: bool) -> None:
+def test_it_is_all_that_lies_there(serve: Serve, *, writes: bool) -> None:
     """Not what was settled in between, but what a consumer has; nothing is gone after it. With and without a log."""
-    gateway = start(Vpn(replay_log=ReplayLog(write=writes)))
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    api = serve(Vpn(replay_log=ReplayLog(write=writes)))
+    with Client(api.gateway.url) as client:
         client.sender("q").send_all(data(i) for i in range(10))
         receiver = client.receiver("q")
         messages = receiver.drain()
@@ -401,7 +401,7 @@ def test_how_often_delivery_failed_is_told(api: Api, client: Client) -> None:
 
 def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
     """Each once, the oldest first; also those of which a higher one was settled."""
-    api.done("POST", "config", "/queues", {"queueName": "q", "respectMsgPriorityEnabled": True})
+    api.make("/queues", {"queueName": "q", "respectMsgPriorityEnabled": True})
     client.sender("q").send_all(section(HEADER, [True, UByte(i % 10)]) + data(i) for i in range(30))
     receiver = client.receiver("q", credit=6)
     receiver.settle(receiver.take(6))
@@ -415,11 +415,11 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
     """Between what came by routes."""
     client.sender("topic://a").send_all(data(i) for i in range(5))
     client.sender("q").send_all([data("q")])
-    third = api.done("GET", "monitor", "/replayLogs/default/msgs/3")["replicationGroupMsgId"]
-    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", {"replicationGroupMsgId": third})
+    third = api.seen("/replayLogs/default/msgs/3")["replicationGroupMsgId"]
+    api.act("/queues/q/copyMsgFromReplayLog", {"replicationGroupMsgId": third})
     assert ids(api) == [3, 6]
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
-    api.done("PUT", "action", "/topicEndpoints/te/startReplay", {})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
+    api.act("/topicEndpoints/te/startReplay", {})
     client.sender("topic://a").send_all([data("live")])
     client.wait(lambda: len(on_endpoint(api, "te", 10, "topicEndpoints")) == 6, "it was replayed")
     assert ids(api, "te", 2, "topicEndpoints") == [1, 2, 3, 4, 5, 7]
@@ -428,7 +428,7 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
 def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
     """Of what lies there still: by routes, by priority, or put there by a copy; None where nothing does."""
     client.sender("topic://a").send_all([data("old")])
-    api.done("POST", "config", "/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    api.make("/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
     times = {}
     for name in ("q", "p"):
         client.sender(name).send_all(section(HEADER, [True, UByte(9 - i)]) + data(i) for i in range(3))
@@ -439,33 +439,32 @@ def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
         client.wait(lambda name=name: api.queue(name)["spooledMsgCount"] == 2, "it is settled")  # type: ignore[misc]
         assert api.queue(name)["oldestMsgTimeMs"] == times[name][1]
         receiver.close()
-    old = api.done("GET", "monitor", "/replayLogs/default/msgs/1")
+    old = api.seen("/replayLogs/default/msgs/1")
     body = {"replicationGroupMsgId": old["replicationGroupMsgId"]}
-    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", body)
+    api.act("/queues/q/copyMsgFromReplayLog", body)
     assert api.queue("q")["oldestMsgTimeMs"] == old["spooledTimeMs"]
-    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    api.act("/queues/q/deleteMsgs", {})
     assert api.queue("q")["oldestMsgTimeMs"] is None
 
 
 def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) -> None:
     """After a purge, too; a stream has none of its own. What is no endpoint has no list."""
     client.sender("q").send_all([data(0)])
-    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    api.act("/queues/q/deleteMsgs", {})
     assert on_endpoint(api) == []
-    api.done("POST", "config", "/queues", {"queueName": "s", "kind": "stream"})
+    api.make("/queues", {"queueName": "s", "kind": "stream"})
     assert on_endpoint(api, "s") == []
     assert api.refused("GET", "monitor", "/queues/none/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/topicEndpoints/q/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/queues/q/msgs", where="msgId>1")["status"] == "INVALID_PARAMETER"
 
 
-def test_one_message_says_all(start: Start, administer: Administer) -> None:
+def test_one_message_says_all(serve: Serve) -> None:
     """Whether the log has it or not; one that lies elsewhere is not told of."""
-    gateway = start(Vpn(replay_log=ReplayLog(write=False)))
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    api = serve(Vpn(replay_log=ReplayLog(write=False)))
+    with Client(api.gateway.url) as client:
         client.sender("q").send_all([data("mine")])
         client.sender("other").send_all([data("theirs")])
-        assert api.done("GET", "monitor", "/queues/q/msgs/1")["body"]["text"] == "mine"
+        assert api.seen("/queues/q/msgs/1")["body"]["text"] == "mine"
         for message in (2, 3):
             assert api.refused("GET", "monitor", f"/queues/q/msgs/{message}")["status"] == "NOT_FOUND"

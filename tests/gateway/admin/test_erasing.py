@@ -14,7 +14,7 @@ from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
 from store.postgresql.database import schema_name
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.gateway.admin.conftest import Administer, Api, Serve, Start, stop_and_check
 from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received
 from tests.support.messages import data, section
@@ -28,7 +28,7 @@ SECRET = "a-secret-of-one-person-"
 
 def erase(api: Api, **body: Any) -> dict[str, Any]:
     """Erase, and what came of it."""
-    found: dict[str, Any] = api.done("PUT", "action", ERASE, body)
+    found: dict[str, Any] = api.act(ERASE, body)
     return found
 
 
@@ -52,13 +52,11 @@ def browsing(link: Link) -> None:
 
 
 def queue_of(api: Api, name: str = "q") -> None:
-    api.done("POST", "config", "/queues", {"queueName": name})
-    api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
+    api.make("/queues", {"queueName": name})
+    api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
 
 
-def test_an_erased_message_is_a_marker_for_everybody(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -> None:
     """On the queue, in the log, by a replay and after a restart; id, time and topic stay, and the file is sound."""
     queue_of(api)
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(5)])
@@ -76,21 +74,20 @@ def test_an_erased_message_is_a_marker_for_everybody(
             {str(key): value for key, value in decoded(one).annotations.items()} for one in (old, new)
         ]
         assert [annotations[0][key] for key in kept] == [annotations[1][key] for key in kept]
-    api.done("PUT", "action", "/queues/q/startReplay", {})
+    api.act("/queues/q/startReplay", {})
     replaying = client.receiver("q")
     replaying.flow(5)
     replayed = replaying.take_and_accept(5)
     assert [is_marker(one, "asked to") for one in replayed] == [False, True, False, True, False]
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 @pytest.mark.parametrize("size", [10, 300, 20_000])
-def test_no_file_has_the_bytes(start: Start, administer: Administer, tmp_path: Path, size: int) -> None:
+def test_no_file_has_the_bytes(serve: Serve, tmp_path: Path, size: int) -> None:
     """Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not."""
-    gateway = start(Vpn(replay_log=ReplayLog(index=("who",))))
-    api = administer(gateway)
+    api = serve(Vpn(replay_log=ReplayLog(index=("who",))))
     queue_of(api)
-    with Client(gateway.url) as client:
+    with Client(api.gateway.url) as client:
         secret = f"{SECRET}in-the-body"
         message = Message(body=secret + "x" * size, properties={"who": f"{SECRET}in-a-property"})
         sender = client.sender("topic://a")
@@ -100,7 +97,7 @@ def test_no_file_has_the_bytes(start: Start, administer: Administer, tmp_path: P
         assert erase(api, msgId=[2, 4])["scrubbed"] is True
         assert not [name for name in files(tmp_path) if SECRET.encode() in name]
         assert is_marker(client.receiver("q").drain()[1])
-        stop_and_check(gateway, api, client)
+        stop_and_check(api, client)
     assert not [name for name in files(tmp_path) if SECRET.encode() in name]
 
 
@@ -110,21 +107,18 @@ def files(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("has_priorities", [False, True])
-def test_what_queues_count_stays_exact(start: Start, administer: Administer, has_priorities: bool) -> None:
+def test_what_queues_count_stays_exact(serve: Serve, has_priorities: bool) -> None:
     """Ready, handed out, and settled only then; by routes, replays and copies: down to nothing, also after a stop."""
-    gateway = start(limits=Limits(endpoint_window=20, read_page_rows=10))
-    api = administer(gateway)
+    api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
     for name in ("q", "r", "s"):
-        api.done(
-            "POST", "config", "/queues", {"queueName": name, "respectMsgPriorityEnabled": has_priorities}
-        )
-        api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
-    with Client(gateway.url) as client:
+        api.make("/queues", {"queueName": name, "respectMsgPriorityEnabled": has_priorities})
+        api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
+    with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all(
             [Message(body="x" * 400, priority=i % 10, durable=True).encode() for i in range(100)]
         )
         size = api.queue("q")["msgSpoolUsage"] // 100
-        api.done("PUT", "action", "/queues/r/startReplay", {"start": "#50"})
+        api.act("/queues/r/startReplay", {"start": "#50"})
         receiver, replayed = client.receiver("q"), client.receiver("r")
         receiver.flow(30)
         taken = receiver.take(30)
@@ -140,10 +134,10 @@ def test_what_queues_count_stays_exact(start: Start, administer: Administer, has
         replayed.close()
         for name in ("q", "r", "s"):
             client.receiver(name).settle(client.receiver(name).drain())
-        stop_and_check(gateway, api, client)
+        stop_and_check(api, client)
 
 
-def test_an_erased_message_that_a_reader_waits_for(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_an_erased_message_that_a_reader_waits_for(api: Api, client: Client) -> None:
     """Links whose next messages are in memory already, waiting for credit or their pace, are given the marker."""
     queue_of(api)
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(50)])
@@ -207,11 +201,10 @@ def test_on_postgresql_everybody_is_given_markers(
     assert not any(text.endswith("person 6") for text in indexed)
 
 
-def test_copies_of_dead_messages_are_erased_with_them(start: Start, administer: Administer) -> None:
+def test_copies_of_dead_messages_are_erased_with_them(serve: Serve) -> None:
     """Rejected, it lies on the dead message queue under another id, which the preview names."""
-    gateway = start(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    api = serve(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
+    with Client(api.gateway.url) as client:
         client.sender("q").send_all([data(f"{SECRET}{i}") for i in range(3)])
         receiver = client.receiver("q")
         receiver.flow(3)
@@ -230,7 +223,7 @@ def test_copies_of_dead_messages_are_erased_with_them(start: Start, administer: 
 def copied(gateway: RunningGateway, api: Api, target: str, subscriptions: list[str]) -> str:
     """A copy of the log so far, once it is over; its name."""
     body = {"target": target, "subscriptions": subscriptions}
-    name = str(api.done("PUT", "action", "/replayLogs/default/startCopy", body)["replayName"])
+    name = str(api.act("/replayLogs/default/startCopy", body)["replayName"])
 
     def has_ended() -> bool:
         return gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name).is_ended)
@@ -239,13 +232,10 @@ def copied(gateway: RunningGateway, api: Api, target: str, subscriptions: list[s
     return name
 
 
-def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(
-    start: Start, administer: Administer
-) -> None:
+def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serve: Serve) -> None:
     """A copy, a copy of that, and its dead letter; not what another publisher has marked so, or of another topic."""
-    gateway = start(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    api = serve(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
+    with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(3)])
         client.sender("topic://b").send_all(
             [
@@ -258,8 +248,8 @@ def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(
             ]
         )
         assert erase(api, msgId=[2], preview=True)["copyMsgIds"] == []
-        copied(gateway, api, "topic://c", ["a"])
-        copied(gateway, api, "queue://q", ["c"])
+        copied(api.gateway, api, "topic://c", ["a"])
+        copied(api.gateway, api, "queue://q", ["c"])
         receiver = client.receiver("q")
         receiver.flow(3)
         found = receiver.take(3)
@@ -280,14 +270,13 @@ def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(
         assert [one.id for one in logged if is_marker(one, "r")] == done["msgIds"]
 
 
-def test_copies_of_a_replay_that_is_off_the_record_are_found(start: Start, administer: Administer) -> None:
+def test_copies_of_a_replay_that_is_off_the_record_are_found(serve: Serve) -> None:
     """The dead letter that was returned, too: where records are missing, all of the log is looked through."""
-    gateway = start(
+    api = serve(
         Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}),
         limits=Limits(replay_records=1),
     )
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    with Client(api.gateway.url) as client:
         client.sender("q").send_all([data(SECRET)])
         receiver = client.receiver("q")
         receiver.flow(1)
@@ -295,16 +284,16 @@ def test_copies_of_a_replay_that_is_off_the_record_are_found(start: Start, admin
         dead = client.receiver("dead", credit=1)
         assert [one.id for one in dead.take(1)] == [2]
         dead.close()
-        api.done("PUT", "action", "/queues/dead/returnDead", {})
+        api.act("/queues/dead/returnDead", {})
         receiver.flow(1)
         assert [one.id for one in receiver.take(1)] == [3]
         for _ in range(2):
-            copied(gateway, api, "topic://c", ["#queue/q"])
+            copied(api.gateway, api, "topic://c", ["#queue/q"])
         found = erase(api, msgId=[1], preview=True)
         assert (found["deadMsgIds"], found["copyMsgIds"]) == ([2], [3, 4, 5, 6, 7])
 
 
-def test_a_selector_is_previewed_first(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_a_selector_is_previewed_first(api: Api, client: Client) -> None:
     """Without a count that was expected nothing is erased, nor with another than there are."""
     client.sender("topic://a").send_all(
         [Message(body=f"{SECRET}{i}", properties={"who": f"person {i % 3}"}).encode() for i in range(9)]

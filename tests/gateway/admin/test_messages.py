@@ -23,7 +23,7 @@ from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.model import Row
 from gateway.vpn.log import summary
 from tests.amqp_ext.message.test_json import contents
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Api, Serve
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, PROPERTIES, data, section
@@ -46,14 +46,14 @@ SAID = (
 def test_a_list_says_what_lists_want(api: Api, client: Client) -> None:
     """Content-type and correlation-id, and whether the content is no more."""
     client.sender("topic://a/b").send_all([SAID, data("x")])
-    first, second = api.done("GET", "monitor", MSGS)
+    first, second = api.seen(MSGS)
     assert (first["contentType"], first["correlationId"], first["isErased"]) == ("text/html", "c-1", False)
     assert (second["contentType"], second["correlationId"], second["isErased"]) == (None, None, False)
-    api.done("PUT", "action", "/replayLogs/default/redactMsg", {"msgId": [1], "reason": "gone"})
-    first, second = api.done("GET", "monitor", MSGS, order="oldest")
+    api.act("/replayLogs/default/redactMsg", {"msgId": [1], "reason": "gone"})
+    first, second = api.seen(MSGS, order="oldest")
     assert (first["contentType"], first["isErased"]) == (None, True)
     assert second["isErased"] is False
-    found = api.done("GET", "monitor", f"{MSGS}/1")
+    found = api.seen(f"{MSGS}/1")
     assert found["isErased"]
     assert found["messageAnnotations"]["x-opt-erased-reason"] == "gone"
 
@@ -61,8 +61,8 @@ def test_a_list_says_what_lists_want(api: Api, client: Client) -> None:
 def test_one_message_says_all(api: Api, client: Client) -> None:
     """Beside what a list says of it: its sections, and its body as text."""
     client.sender("topic://a/b").send_all([SAID])
-    (listed,) = api.done("GET", "monitor", MSGS)
-    found = api.done("GET", "monitor", f"{MSGS}/1")
+    (listed,) = api.seen(MSGS)
+    found = api.seen(f"{MSGS}/1")
     assert {name: found[name] for name in listed} == listed
     assert found["header"]["priority"] == 6
     assert found["properties"] == {
@@ -98,13 +98,13 @@ def test_a_message_can_be_kept_as_a_file_and_is_not_shown(api: Api, client: Clie
 def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
     """An id that the log never had, that it trimmed, that no message has; and another log."""
     client.sender("topic://a").send_all([data(i) for i in range(3)])
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
     for path in (f"{MSGS}/4", f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/x/msgs/3"):
         assert api.refused("GET", "monitor", path)["status"] == "NOT_FOUND"
     assert "holds ids 3 to 3" in api.refused("GET", "monitor", f"{MSGS}/1")["description"]
     for name in ("0", "x", str(2**70)):
         assert api.refused("GET", "monitor", f"{MSGS}/{name}")["status"] == "INVALID_PARAMETER"
-    assert api.done("GET", "monitor", f"{MSGS}/3")["body"]["text"] == "2"
+    assert api.seen(f"{MSGS}/3")["body"]["text"] == "2"
 
 
 def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None:
@@ -113,14 +113,13 @@ def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None
     api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
     for path in (MSGS, f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/default/live"):
         assert api.refused("GET", "monitor", path)["status"] == "NOT_ALLOWED", path
-    assert api.done("GET", "monitor", "/replayLogs/default/histogram")["lastMsgId"] == 1
+    assert api.seen("/replayLogs/default/histogram")["lastMsgId"] == 1
 
 
-def test_what_a_queue_alone_holds_is_not_in_the_log(start: Start, administer: Administer) -> None:
+def test_what_a_queue_alone_holds_is_not_in_the_log(serve: Serve) -> None:
     """A log that takes nothing has no message, whatever lies on queues."""
-    gateway = start(Vpn(replay_log=ReplayLog(write=False)))
-    api = administer(gateway)
-    with Client(gateway.url) as client:
+    api = serve(Vpn(replay_log=ReplayLog(write=False)))
+    with Client(api.gateway.url) as client:
         client.sender("q").send_all([data("x")])
         assert api.refused("GET", "monitor", f"{MSGS}/1")["status"] == "NOT_FOUND"
 
@@ -129,26 +128,23 @@ def test_what_a_queue_alone_holds_is_not_in_the_log(start: Start, administer: Ad
 
 
 @pytest.mark.parametrize("has_priorities", [False, True])
-def test_copies_take_their_places_in_a_deep_queue(
-    start: Start, administer: Administer, has_priorities: bool
-) -> None:
+def test_copies_take_their_places_in_a_deep_queue(serve: Serve, has_priorities: bool) -> None:
     """Copied to the front, to what only the store knows, to the newest and behind: each comes once, in its place."""
-    gateway = start(limits=Limits(endpoint_window=20, read_page_rows=10))
-    api = administer(gateway)
-    api.done("POST", "config", "/queues", {"queueName": "q", "respectMsgPriorityEnabled": has_priorities})
-    api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "a"})
-    with Client(gateway.url) as client:
+    api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
+    api.make("/queues", {"queueName": "q", "respectMsgPriorityEnabled": has_priorities})
+    api.make("/queues/q/subscriptions", {"subscriptionTopic": "a"})
+    with Client(api.gateway.url) as client:
         for _ in range(100):
             client.sender("topic://a").send_all([data("lies there")])
             client.sender("topic://b").send_all([data("copied")])
         first = client.receiver("q")
         first.flow(2)
         taken = [received.id for received in first.take(2)]
-        logged = api.done("GET", "monitor", "/replayLogs/default/msgs", topic="b", count=1000)
+        logged = api.seen("/replayLogs/default/msgs", topic="b", count=1000)
         copied = [one for one in logged if one["msgId"] in (2, 4, 40, 100, 180, 198, 200)]
         for one in reversed(copied):
             wanted = {"replicationGroupMsgId": one["replicationGroupMsgId"]}
-            api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
+            api.act("/queues/q/copyMsgFromReplayLog", wanted)
         assert api.queue("q")["spooledMsgCount"] == 107
         first.close()
         found = [received.id for received in client.receiver("q").drain()]
@@ -213,7 +209,7 @@ def test_what_is_published_comes_as_a_list_has_it(api: Api, client: Client) -> N
         sender.send_all(section(APPLICATION_PROPERTIES, {"n": n}) + data("x") for n in range(4))
         client.sender("topic://a/2").send_all([section(APPLICATION_PROPERTIES, {"n": 9}) + data("x")])
         source.wait(lambda: len(rows(source)) >= 2, "both have come")
-        assert rows(source) == api.done("GET", "monitor", MSGS, start="#4", until="#5")
+        assert rows(source) == api.seen(MSGS, start="#4", until="#5")
 
 
 def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
@@ -242,7 +238,7 @@ def test_beside_many_publishers_events_are_few_and_nothing_is_lost(api: Api, gat
             publishing.wait_for(9_000)
             source.cut()
             publishing.stop()
-        last = api.done("GET", "monitor", "/replayLogs/default")["lastMsgId"]
+        last = api.seen("/replayLogs/default")["lastMsgId"]
         source.wait(lambda: source.events and int(source.last_event_id) >= last, "all has come")
         assert ids(source) == list(range(1, last + 1))
         # More, where a busy machine is silent for longer than a source waits; each begins with an event at once.
@@ -293,9 +289,7 @@ def test_it_counts_as_a_client_and_is_ended_as_one(api: Api, client: Client) -> 
     """It is in the list of clients, and an administrator can disconnect it."""
     with api.http.stream("GET", LIVE, headers={"Accept": TYPE}) as answer:
         assert answer.headers["content-type"] == TYPE
-        (there,) = [
-            one for one in api.done("GET", "monitor", "/clients") if one["clientName"].startswith("http-")
-        ]
+        (there,) = [one for one in api.seen("/clients") if one["clientName"].startswith("http-")]
         client_id = there["clientId"].replace("#", "%23")
-        api.done("PUT", "action", f"/clients/{client_id}/disconnect", {})
+        api.act(f"/clients/{client_id}/disconnect", {})
         assert "event: error" in "".join(answer.iter_text())

@@ -60,7 +60,7 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     assert found["rewind_endpoint_flows", "default", "q"] == 1
     assert found["rewind_log_last_id", "default"] == 5
     assert 0 < found["rewind_commits_total", "default"] <= found["rewind_commit_batches_total", "default"]
-    api.done("PUT", "action", "/queues/q/startReplay", {})
+    api.act("/queues/q/startReplay", {})
     found = scrape(api)
     assert found["rewind_replay_starts_total", "default", "q"] == 1
     assert sum(value for name, value in found.items() if name[0] == "rewind_replays") == 1
@@ -76,7 +76,7 @@ def test_the_store_s_engine_is_a_label(api: Api) -> None:
 def test_what_runs_once_a_message_is_a_label(api: Api) -> None:
     """Whether it is C or Python, and why: the same in the metrics and in what a Message VPN says of itself."""
     assert scrape(api)["rewind_wire_loops_info", str(CHOSEN)] == 1
-    assert api.done("GET", "monitor", "")["wireLoops"] == str(CHOSEN)
+    assert api.seen()["wireLoops"] == str(CHOSEN)
 
 
 def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -> None:
@@ -100,7 +100,7 @@ def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -
 def test_the_documentation_names_what_there_is(api: Api, client: Client) -> None:
     """Every metric of ours is in the documentation's table, and every one in the table is there."""
     client.sender("q").send_all([data(0)])
-    api.done("PUT", "action", "/queues/q/startReplay", {})
+    api.act("/queues/q/startReplay", {})
     with pytest.raises(Refused):
         client.receiver("elsewhere://q/")
     families = text_string_to_metric_families(api.http.get("/metrics").text)
@@ -172,36 +172,32 @@ def quick(tmp_path: Path) -> Iterator[RunningGateway]:
 def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) -> None:
     """Published, settled and refused: in some interval each, none twice."""
     api = administer(quick)
-    before = sum(one["count"] for one in api.done("GET", "monitor", "/refusals", count=100))
+    before = sum(one["count"] for one in api.seen("/refusals", count=100))
     with Client(quick.url) as client:
         client.sender("q").send_all(data(i) for i in range(7))
-        client.wait(
-            lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 7, "it is deep"
-        )
+        client.wait(lambda: api.seen("/queues/q/depths")["msgCounts"][-1] == 7, "it is deep")
         receiver = client.receiver("q")
         receiver.settle(receiver.drain()[:3])
         with pytest.raises(Refused):
             client.receiver("log://>?replay-start=%2399")
 
         def sums() -> tuple[int, ...]:
-            found = api.done("GET", "monitor", "/rates")
+            found = api.seen("/rates")
             assert found["intervalMs"] == 50
             assert len({len(found[name]) for name in ("publishedMsgs", "publishedBytes", "refusals")}) == 1
             return sum(found["publishedMsgs"]), sum(found["settledMsgs"])
 
         client.wait(lambda: sums() == (7, 3), "all is counted")
-        client.wait(
-            lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 4, "it is less deep"
-        )
-    found = api.done("GET", "monitor", "/refusals", count=100)
+        client.wait(lambda: api.seen("/queues/q/depths")["msgCounts"][-1] == 4, "it is less deep")
+    found = api.seen("/refusals", count=100)
     assert sum(one["count"] for one in found) > before
     assert "amqp:" in found[0]["reason"]
 
 
 def test_depths_are_those_of_endpoints_that_are_there(api: Api) -> None:
     """Of a queue, of a topic endpoint, and of neither by the other's name."""
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
-    assert set(api.done("GET", "monitor", "/topicEndpoints/te/depths")["msgCounts"]) <= {0}
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    assert set(api.seen("/topicEndpoints/te/depths")["msgCounts"]) <= {0}
     assert api.refused("GET", "monitor", "/queues/te/depths")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/queues/q/depths")["status"] == "NOT_FOUND"
 
@@ -214,9 +210,9 @@ HISTOGRAM = "/replayLogs/default/histogram"
 def test_it_says_when_messages_came(api: Api, client: Client) -> None:
     """All that was published is in its buckets, which are as many as were asked for; the ends are those of the log."""
     client.sender("topic://a").send_all([data(i) for i in range(40)])
-    oldest, *_ = api.done("GET", "monitor", "/replayLogs/default/msgs", count=1)
-    (newest,) = api.done("GET", "monitor", "/replayLogs/default/msgs", count=1, order="newest")
-    found = api.done("GET", "monitor", HISTOGRAM, buckets=3)
+    oldest, *_ = api.seen("/replayLogs/default/msgs", count=1)
+    (newest,) = api.seen("/replayLogs/default/msgs", count=1, order="newest")
+    found = api.seen(HISTOGRAM, buckets=3)
     assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
     assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)
     assert found["fromTimeMs"] == found["buckets"][0]["timeMs"] == oldest["spooledTimeMs"]
@@ -230,14 +226,14 @@ def test_it_says_when_messages_came(api: Api, client: Client) -> None:
     assert found["archive"] is None
 
     later = newest["spooledTimeMs"] + 1
-    empty = api.done("GET", "monitor", HISTOGRAM, **{"from": later, "until": later + 1_000, "buckets": 4})
+    empty = api.seen(HISTOGRAM, **{"from": later, "until": later + 1_000, "buckets": 4})
     assert [bucket["msgCount"] for bucket in empty["buckets"]] == [0, 0, 0, 0]
     assert [bucket["timeMs"] - later for bucket in empty["buckets"]] == [0, 250, 500, 750]
 
 
 def test_of_an_empty_log_there_is_an_empty_one(api: Api) -> None:
     """A picture can be drawn of it all the same."""
-    found = api.done("GET", "monitor", HISTOGRAM)
+    found = api.seen(HISTOGRAM)
     assert [bucket["msgCount"] for bucket in found["buckets"]] == [0]
     assert found["log"] is None
 

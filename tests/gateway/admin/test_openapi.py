@@ -18,7 +18,6 @@ from schemathesis.specs.openapi.checks import (
 from tests.gateway.admin.conftest import Api, stop_and_check
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.running import RunningGateway
 
 
 @schemathesis.serializer("application/x-ndjson")
@@ -39,14 +38,15 @@ CHECKS: Any = [
 
 
 def test_a_thousand_requests_of_schemathesis_find_no_mistake(
-    api: Api, client: Client, gateway: RunningGateway
+    api: Api,
+    client: Client,
 ) -> None:
     """
     None is answered with 5xx, or with what the document does not say; the gateway is healthy after them and its store
     sound.
     """
     client.sender("q").send_all([data(i) for i in range(20)])
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     schema = schemathesis.openapi.from_dict(api.http.get("/openapi.json").json())
     schema.config.update(base_url=str(api.http.base_url))
     named = {"vpn": "default", "name": "q", "log": "default", "topic": "a", "client": "nobody", "message": 1}
@@ -83,7 +83,7 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
     # 404 is what becomes of a name such as `.`, which no client sends as it is.
     assert set(seen) <= {200, 400, 404}, seen
     assert seen[200] > 100, seen
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 def documented(document: dict[str, Any], path: str, method: str = "get") -> dict[str, Any]:
@@ -110,14 +110,14 @@ def test_every_attribute_that_is_shown_is_documented_with_its_type_and_no_other(
     """What each resource shows is exactly what the document says, and no attribute is just anything."""
     client.sender("q").send_all([data(0), data(1)])
     client.receiver("q")
-    api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "q/>"})
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    api.make("/queues/q/subscriptions", {"subscriptionTopic": "q/>"})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.sender("topic://a/1").send_all([data(2)])
     client.receiver("topic://a/>", name="te", durable=True)
-    api.done("POST", "config", "/replayPoints", {"replayPointName": "p"})
-    api.done("PUT", "action", "/topicEndpoints/te/startReplay", {"replayName": "q"})
+    api.make("/replayPoints", {"replayPointName": "p"})
+    api.act("/topicEndpoints/te/startReplay", {"replayName": "q"})
     topics = "/replayLogs/default/topicFilterSubscriptions"
-    api.done("POST", "config", topics, {"topicFilterSubscription": "a/>"})
+    api.make(topics, {"topicFilterSubscription": "a/>"})
     document = api.http.get("/openapi.json").json()
     seen = 0
     for path, operations in document["paths"].items():
@@ -150,4 +150,4 @@ def test_every_attribute_that_is_shown_is_documented_with_its_type_and_no_other(
         "type": "integer",
     }
     started = documented(document, "/SEMP/v2/action/msgVpns/{vpn}/queues/{name}/startReplay", "put")
-    assert set(api.done("PUT", "action", "/queues/q/startReplay", {})) == set(started)
+    assert set(api.act("/queues/q/startReplay", {})) == set(started)

@@ -12,16 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from amqp_ext.sasl import hash_password
 from gateway.cli import main
 from gateway.config import Settings, parse, read, reconcile
-from tests.gateway.admin.conftest import Administer, Api
+from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Api
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
-
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
-OTHER_HASH = hash_password("other", salt=b"0123456789abcdef", iterations=4096)
 
 
 class File:
@@ -153,7 +149,7 @@ def test_what_administrators_did_outlives_a_reload(
     assert api.done("GET", "config", "/replayLogs/default")["maxSpoolUsage"] == 7
 
 
-def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, gateway: RunningGateway, api: Api) -> None:
+def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, api: Api) -> None:
     """Without it the configuration would be wrong, and the next start fail."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading", "enabled": False})
     user = f"[user.ann]\npassword = '{HASH}'\nglobal_access = 'read-write'\n"
@@ -210,7 +206,7 @@ def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
         of_bob.sender("q").send_all([data(2)])
 
 
-def test_a_live_tail_ends_with_the_right_to_it(file: File, gateway: RunningGateway, api: Api) -> None:
+def test_a_live_tail_ends_with_the_right_to_it(file: File, api: Api) -> None:
     """Whoever may no longer administer the log is told so, and cannot come again; whoever is as before goes on."""
     rights = 'administer = ["log://>"]'
     root = f'[user.root]\npassword = "{HASH}"\nglobal_access = "read-write"\n{rights}\n'
@@ -224,14 +220,14 @@ def test_a_live_tail_ends_with_the_right_to_it(file: File, gateway: RunningGatew
         file.write(f'{root}[user.ann]\npassword = "{HASH}"\nadminister = []')
         reload(api)
         assert "what is configured of this user has changed" in "".join(ended.iter_text())
-        names = [one["clientUsername"] for one in api.done("GET", "monitor", "/clients")]
+        names = [one["clientUsername"] for one in api.seen("/clients")]
         assert names == ["root"]
     assert api.http.get(live, auth=ann).status_code == 403
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, b"200"), (False, b"401")])
 def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
-    file: File, gateway: RunningGateway, api: Api, stays: bool, status: bytes
+    file: File, api: Api, stays: bool, status: bytes
 ) -> None:
     """A reload while a request's body comes: its sender is signed in anew, and refused if it is nobody now."""
     rights = f"password = '{HASH}'\nadminister = ['queue://*']\nglobal_access = 'read-write'\n"
@@ -253,9 +249,7 @@ def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
         assert sock.recv(65_536).split()[1] == status
 
 
-def test_a_vpn_of_the_file_is_disabled_by_it(
-    file: File, gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_a_vpn_of_the_file_is_disabled_by_it(file: File, api: Api, client: Client) -> None:
     """`enabled = false` in the file closes the clients as an administrator does, who cannot undo it."""
     file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
     reload(api)

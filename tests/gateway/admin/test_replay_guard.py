@@ -16,7 +16,7 @@ def fill(api: Api, client: Client) -> None:
     """Three messages that the log has, and two that it did not take, on a queue."""
     client.sender("q").send_all([data(i) for i in range(3)])
     topics = "/replayLogs/default/topicFilterSubscriptions"
-    api.done("POST", "config", topics, {"topicFilterSubscription": "elsewhere/>"})
+    api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
     api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True})
     client.sender("q").send_all([data(i) for i in range(3, 5)])
 
@@ -30,16 +30,16 @@ def test_a_preview_says_what_is_lost_for_good(api: Api, client: Client) -> None:
     """What the log did not take, and what was trimmed of it while it lay there; consumed, it is no loss any more."""
     fill(api, client)
     size = len(data(0))
-    assert counts(api.done("PUT", "action", PREVIEW, {})) == [3, 5, 2, 2 * size, 0]
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
-    shown = api.done("PUT", "action", PREVIEW, {})
+    assert counts(api.act(PREVIEW, {})) == [3, 5, 2, 2 * size, 0]
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
+    shown = api.act(PREVIEW, {})
     assert counts(shown) == [1, 5, 4, 4 * size, 0]
     assert shown["topics"] == [{"topic": "#queue/q", "msgCount": 1, "msgSpoolUsage": size}]
     assert shown["firstMsgTimeMs"] <= shown["lastMsgTimeMs"]
     receiver = client.receiver("q", credit=5)
     receiver.take_and_accept(4)
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 1, "settlements arrive")
-    shown = api.done("PUT", "action", PREVIEW, {})
+    shown = api.act(PREVIEW, {})
     assert counts(shown) == [1, 1, 1, size, 1]
     assert shown["detachedClients"] == [client.connection.container]
 
@@ -56,10 +56,10 @@ def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: C
         f"{2 * len(data(0))} bytes", "10 bytes"
     )
     assert (api.queue("q")["replayState"], api.queue("q")["spooledMsgCount"]) == ("n/a", 5)
-    assert api.done("GET", "monitor", "/replays") == []
+    assert api.seen("/replays") == []
     receiver.settle([first])
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 4, "the consumer goes on")
-    api.done("PUT", "action", START, {"expectedMsgCount": 3, "ifLossAtMost": 2})
+    api.act(START, {"expectedMsgCount": 3, "ifLossAtMost": 2})
     assert receiver.detached_by_peer().subcode == 141
     assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
 
@@ -67,8 +67,8 @@ def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: C
 def test_what_is_lost_is_counted_beside_a_replay(api: Api, client: Client) -> None:
     """What a replay has put is in the log, and no loss; what was trimmed under it is one."""
     client.sender("q").send_all([data(i) for i in range(6)])
-    api.done("PUT", "action", START, {})
+    api.act(START, {})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    assert counts(api.done("PUT", "action", PREVIEW, {}))[:3] == [6, 6, 0]
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#5"})
-    assert counts(api.done("PUT", "action", PREVIEW, {}))[:3] == [2, 6, 4]
+    assert counts(api.act(PREVIEW, {}))[:3] == [6, 6, 0]
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#5"})
+    assert counts(api.act(PREVIEW, {}))[:3] == [2, 6, 4]

@@ -8,7 +8,6 @@ from proton import Message
 from tests.gateway.admin.conftest import Api, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway
 
 START = "/queues/q/startReplay"
 PREVIEW = "/queues/q/previewReplay"
@@ -19,7 +18,7 @@ def unlogged(api: Api, *, is_on: bool = True) -> None:
     """From now on the log takes nothing that is sent to the queue; or all again."""
     topics = "/replayLogs/default/topicFilterSubscriptions"
     if is_on and not api.done("GET", "config", topics):
-        api.done("POST", "config", topics, {"topicFilterSubscription": "elsewhere/>"})
+        api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
     api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": is_on})
 
 
@@ -47,10 +46,10 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
     receiver = client.receiver("q", credit=4)
     receiver.take_and_accept(1)
     receiver.take(3)
-    shown = api.done("PUT", "action", PREVIEW, KEEP)
+    shown = api.act(PREVIEW, KEEP)
     assert (shown["msgCount"], shown["lossMsgCount"], shown["droppedMsgCount"]) == (3, 0, 2)
     assert (shown["keptMsgCount"], shown["keptMsgSpoolUsage"]) == (2, 2 * len(data(2)))
-    api.done("PUT", "action", START, {**KEEP, "expectedMsgCount": 3, "ifLossAtMost": 0})
+    api.act(START, {**KEEP, "expectedMsgCount": 3, "ifLossAtMost": 0})
     assert receiver.detached_by_peer().subcode == 141
     send(client, 5)
     receiver = client.receiver("q", credit=9)
@@ -65,7 +64,7 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
         True,
         False,
     ]
-    assert api.done("PUT", "action", PREVIEW, {})["lossMsgCount"] == 2
+    assert api.act(PREVIEW, {})["lossMsgCount"] == 2
     receiver.settle(found)
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
     complete(api)
@@ -75,7 +74,7 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
 def test_what_is_older_than_the_start_comes_first(api: Api, client: Client, place: str) -> None:
     """The replay brings what comes after its start alone, and what it was told to keep besides."""
     fill(api, client)
-    api.done("PUT", "action", START, {**KEEP, "start": place})
+    api.act(START, {**KEEP, "start": place})
     send(client, 5)
     receiver = client.receiver("q", credit=9)
     found = receiver.take(3 if place == "live" else 4)
@@ -95,7 +94,7 @@ def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
     receiver.modify([found[3]], failed=True)
     client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "it comes back")
     receiver.detach()
-    api.done("PUT", "action", START, KEEP)
+    api.act(START, KEEP)
     again = client.receiver("q", credit=9).take(4)
     assert texts(again) == ["0", "1", "3", "4"]
     assert [one.delivery_count for one in again] == [0, 0, 1, 0]
@@ -105,9 +104,9 @@ def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
 def test_what_was_kept_stays_when_the_replay_is_cancelled(api: Api, client: Client, place: str) -> None:
     """Cancelled, a replay takes with it what it had put, and nothing else."""
     fill(api, client)
-    api.done("PUT", "action", START, {**KEEP, "start": place})
+    api.act(START, {**KEEP, "start": place})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    api.act("/queues/q/cancelReplay", {})
     assert texts(client.receiver("q").drain()) == ["2", "3"]
 
 
@@ -115,7 +114,7 @@ def test_a_kept_message_can_be_kept_again(api: Api, client: Client) -> None:
     """One replay after the other: each keeps what the one before it kept."""
     fill(api, client)
     for place in ("beginning", "#4", "beginning"):
-        api.done("PUT", "action", START, {**KEEP, "start": place})
+        api.act(START, {**KEEP, "start": place})
         client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
     assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
 
@@ -123,17 +122,17 @@ def test_a_kept_message_can_be_kept_again(api: Api, client: Client) -> None:
 def test_what_was_trimmed_while_it_lay_there_is_kept(api: Api, client: Client) -> None:
     """The log has dropped it, and the queue has it still."""
     fill(api, client)
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
-    api.done("PUT", "action", START, KEEP)
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.act(START, KEEP)
     assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
 
 
 def test_what_is_there_by_a_reference_is_refused(api: Api, client: Client) -> None:
     """What an earlier replay has put, and the log has dropped, is not kept: nothing is done."""
     send(client, 0, 1, 2)
-    api.done("PUT", "action", START, {})
+    api.act(START, {})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
     error = api.refused("PUT", "action", START, KEEP)
     assert "these are not kept" in error["description"]
     assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
@@ -141,12 +140,12 @@ def test_what_is_there_by_a_reference_is_refused(api: Api, client: Client) -> No
 
 def test_by_priority(api: Api, client: Client) -> None:
     """A queue that delivers by priority has what is kept in its place by that, after a restart, too."""
-    api.done("POST", "config", "/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    api.make("/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
     sender = client.sender("p")
     sender.send_all([data(0), data(1)])
     unlogged(api)
     sender.send_all([Message(body=b"2", priority=9).encode(), data(3)])
-    api.done("PUT", "action", "/queues/p/startReplay", KEEP)
+    api.act("/queues/p/startReplay", KEEP)
     client.wait(lambda: api.queue("p")["replayState"] == "pending-complete", "all was read")
     found = client.receiver("p").drain()
     assert len(found) == 4
@@ -162,12 +161,12 @@ def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pyt
     assert api.queue("q")["spooledMsgCount"] == 5
 
 
-def test_the_file_is_well(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_the_file_is_well(api: Api, client: Client) -> None:
     """Nothing is held that nobody needs, nor is what somebody needs let go of."""
     fill(api, client)
-    api.done("PUT", "action", START, KEEP)
+    api.act(START, KEEP)
     receiver = client.receiver("q", credit=9)
     found = receiver.take(5)
     receiver.settle(found[:3])
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)

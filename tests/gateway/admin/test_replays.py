@@ -19,18 +19,18 @@ def test_a_queue_is_replayed_by_time_by_id_and_by_point(api: Api, client: Client
     """Each way of Solace's, and ours, starts where it says; the preview had said how many would come."""
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(3)])
-    api.done("POST", "config", "/replayPoints", {"replayPointName": "release"})
+    api.make("/replayPoints", {"replayPointName": "release"})
     sender.send_all([data(i) for i in range(3, 6)])
-    ids = [one["replicationGroupMsgId"] for one in api.done("GET", "monitor", "/replayLogs/default/msgs")]
+    ids = [one["replicationGroupMsgId"] for one in api.seen("/replayLogs/default/msgs")]
     for body, expected in (
         ({}, 6),
         ({"afterMsg": ids[1]}, 4),
         ({"start": "#6"}, 1),
         ({"start": "point:release"}, 3),
     ):
-        preview = api.done("PUT", "action", "/queues/q/previewReplay", body)
+        preview = api.act("/queues/q/previewReplay", body)
         assert preview["msgCount"] == expected
-        api.done("PUT", "action", "/queues/q/startReplay", body)
+        api.act("/queues/q/startReplay", body)
         receiver = client.receiver("q")
         assert texts(receiver.drain()) == [str(i) for i in range(6 - expected, 6)]
         receiver.close()
@@ -40,9 +40,9 @@ def test_a_replay_is_cancelled_and_counted(api: Api, client: Client) -> None:
     """States and counters are in the monitor; a cancel without a replay is refused with the state."""
     client.sender("q").send_all([data(i) for i in range(3)])
     assert api.queue("q")["replayState"] == "n/a"
-    api.done("PUT", "action", "/queues/q/startReplay", {})
+    api.act("/queues/q/startReplay", {})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "read")
-    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    api.act("/queues/q/cancelReplay", {})
     shown = api.queue("q")
     assert (shown["replayState"], shown["replayFailureCount"]) == ("failed", 1)
     assert shown["lastReplayFailureReason"] == "it was cancelled"
@@ -69,22 +69,22 @@ def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client, gatew
     """Trimming takes what is older and nothing else; what lies on a queue is delivered all the same."""
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(3)])
-    api.done("POST", "config", "/replayPoints", {"replayPointName": "p"})
+    api.make("/replayPoints", {"replayPointName": "p"})
     sender.send_all([data(i) for i in range(3, 6)])
     path = "/replayLogs/default/trimLoggedMsgs"
-    assert api.done("PUT", "action", path, {"before": "point:p"}) == {"firstMsgId": 4}
-    shown = api.done("GET", "monitor", "/replayLogs/default")
+    assert api.act(path, {"before": "point:p"}) == {"firstMsgId": 4}
+    shown = api.seen("/replayLogs/default")
     assert (shown["firstMsgId"], shown["lastMsgId"]) == (4, 6)
     assert shown["oldestMsgTimeMs"] <= shown["newestMsgTimeMs"]
-    assert api.done("PUT", "action", path, {"olderThanTime": 1})["firstMsgId"] == 4
+    assert api.act(path, {"olderThanTime": 1})["firstMsgId"] == 4
     assert (
         "future"
         in api.refused("PUT", "action", path, {"olderThanTime": int(time.time()) + 999})["description"]
     )
     assert api.refused("PUT", "action", path, {"before": "#99"})["subcode"] == 156
     assert "one of" in api.refused("PUT", "action", path, {})["description"]
-    api.done("PUT", "action", path, {"before": "live"})
-    assert api.done("GET", "monitor", "/replayLogs/default/msgs") == []
+    api.act(path, {"before": "live"})
+    assert api.seen("/replayLogs/default/msgs") == []
     assert len(client.receiver("q").drain()) == 6
     client.close()
     file = Path(gateway.call(lambda running: running.vpns["default"].place))
@@ -137,11 +137,11 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client,
 def test_messages_between_two_ids_are_what_is_left_of_them(api: Api, client: Client) -> None:
     """Nothing is refused for what the log has no more, or not yet; a start beside them is."""
     client.sender("topic://a").send_all([trade(n) for n in range(8)])
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
     for order, expected in (("oldest", [4, 5]), ("newest", [5, 4])):
-        found = api.done("GET", "monitor", "/replayLogs/default/msgs", firstMsgId=1, lastMsgId=5, order=order)
+        found = api.seen("/replayLogs/default/msgs", firstMsgId=1, lastMsgId=5, order=order)
         assert [one["msgId"] for one in found] == expected
-    assert api.done("GET", "monitor", "/replayLogs/default/msgs", firstMsgId=1, lastMsgId=2) == []
+    assert api.seen("/replayLogs/default/msgs", firstMsgId=1, lastMsgId=2) == []
     for beside in ({"start": "#4"}, {"until": "#5"}):
         error = api.refused("GET", "monitor", "/replayLogs/default/msgs", lastMsgId=5, **beside)
         assert error["description"] == "Give ids, or `start` and `until`, not both."
@@ -181,14 +181,14 @@ def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
     """A topic filter, and then no ingress at all, decide what is logged from then on."""
     sub = "/replayLogs/default/topicFilterSubscriptions"
     for topic in ("a/>", "!a/no"):
-        api.done("POST", "config", sub, {"topicFilterSubscription": topic})
+        api.make(sub, {"topicFilterSubscription": topic})
     api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True})
-    api.done("POST", "config", "/queues", {"queueName": "all"})
-    api.done("POST", "config", "/queues/all/subscriptions", {"subscriptionTopic": ">"})
+    api.make("/queues", {"queueName": "all"})
+    api.make("/queues/all/subscriptions", {"subscriptionTopic": ">"})
     for topic in ("a/yes", "a/no", "b"):
         client.sender(f"topic://{topic}").send_all([data(topic)])
     api.done("PATCH", "config", "/replayLogs/default", {"ingressEnabled": False})
     client.sender("topic://a/yes").send_all([data("late")])
-    logged = api.done("GET", "monitor", "/replayLogs/default/msgs")
+    logged = api.seen("/replayLogs/default/msgs")
     assert [one["topic"] for one in logged] == ["a/yes"]
     assert api.queue("all")["spooledMsgCount"] == 4

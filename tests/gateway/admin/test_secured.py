@@ -15,18 +15,16 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from amqp_ext.sasl import hash_password
 from gateway.admin import http as http_server
 from gateway.admin import middleware
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import HASH, Api, Serve, Start
 from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
 # --- The address of administration under TLS, and users known by tokens and certificates ----------------------------
 
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 EVERYTHING = ("queue://*", "topic://>", "log://>")
 
 
@@ -172,9 +170,9 @@ TIMEOUT = 20
 
 
 @pytest.fixture
-def api(start: Start, administer: Administer) -> Api:
+def api(serve: Serve) -> Api:
     """The administration of a gateway with users."""
-    return administer(start(users={"root": User(password=HASH, administer=("queue://*", "log://>"))}))
+    return serve(users={"root": User(password=HASH, administer=("queue://*", "log://>"))})
 
 
 def connect(api: Api) -> socket.socket:

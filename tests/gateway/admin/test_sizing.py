@@ -53,7 +53,7 @@ def published(gateway: RunningGateway, clock: MovedClock, hours: int) -> None:
 
 def logged_bytes(api: Api) -> int:
     """What the log takes."""
-    size: int = api.done("GET", "monitor", "/replayLogs/default")["msgSpoolUsage"]
+    size: int = api.seen("/replayLogs/default")["msgSpoolUsage"]
     return size
 
 
@@ -63,9 +63,9 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_pat
     vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
     with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
         api = Api(gateway)
-        assert api.done("GET", "monitor", PLAN)["bytesPerSecond"] is None
+        assert api.seen(PLAN)["bytesPerSecond"] is None
         published(gateway, clock, hours=10)
-        found = api.done("GET", "monitor", PLAN, keepHours=24 * 30)
+        found = api.seen(PLAN, keepHours=24 * 30)
         size = logged_bytes(api)
         assert size > 1_000_000
         assert found["ratePeriodMs"] == 10 * HOUR_MS
@@ -81,7 +81,7 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_pat
         api.http.close()
         gateway.restart()
         api = Api(gateway)
-        again = api.done("GET", "monitor", PLAN)
+        again = api.seen(PLAN)
         # The oldest message came when the first hour was over: what it is told by is the nine hours since.
         assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
         assert again["bytesPerSecond"] == pytest.approx(size / (9 * 3_600), rel=0.02)
@@ -102,7 +102,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
 
     def looked(gateway: RunningGateway) -> set[str]:
         gateway.run_coroutine(lambda running: running.vpns["default"].sizing.look())
-        return {one["alarm"] for one in api.done("GET", "monitor", "/alarms")}
+        return {one["alarm"] for one in api.seen("/alarms")}
 
     with RunningGateway(settings, clock=clock) as gateway:
         api = Api(gateway)
@@ -110,7 +110,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
         assert looked(gateway) == set()
         published(gateway, clock, hours=2)
         assert looked(gateway) == {"disk-time-left", "replay-log-time-kept"}
-        texts = [one["description"] for one in api.done("GET", "monitor", "/alarms")]
+        texts = [one["description"] for one in api.seen("/alarms")]
         assert any("the disk is full in" in text and "hours" in text for text in texts)
         free[0] = 10**12
         assert looked(gateway) == {"replay-log-time-kept"}
@@ -122,7 +122,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
 def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:
     """Of a disk somewhere else nothing is said but that; its numbers for Prometheus are none."""
     gateway.call(_elsewhere)
-    found = api.done("GET", "monitor", PLAN)
+    found = api.seen(PLAN)
     assert (found["diskFreeBytes"], found["diskFullTimeMs"], found["storeBytes"]) == (None, None, 12)
     text = api.http.get("/metrics").text
     samples = {
@@ -170,7 +170,7 @@ def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
     sender = client.sender("topic://a")
     sender.send_all([data("x" * 1_000) for _ in range(100)])
     wait_until(
-        lambda: (api.done("GET", "monitor", PLAN)["ratePeriodMs"] or 0) > 0,
+        lambda: (api.seen(PLAN)["ratePeriodMs"] or 0) > 0,
         "a moment has passed since the first",
     )
     admin = ["--admin", str(api.http.base_url)]
@@ -199,10 +199,10 @@ def test_the_monitor_says_what_each_rule_keeps(tmp_path: Path) -> None:
         client.sender("topic://orders/a").send_all(data(i) for i in range(3))
         client.sender("topic://debug/a").send_all(data(b"x" * 20_000) for _ in range(100))
         client.wait(
-            lambda: api.done("GET", "monitor", LOG)["retention"][1]["msgSpoolUsage"] <= 1 << 20,
+            lambda: api.seen(LOG)["retention"][1]["msgSpoolUsage"] <= 1 << 20,
             "it is trimmed",
         )
-        log = api.done("GET", "monitor", LOG)
+        log = api.seen(LOG)
         orders, debug = log["retention"]
         assert (orders["topics"], orders["maxAgeHours"], orders["msgCount"]) == (["orders/>"], 9, 3)
         assert orders["wholeFromMsgId"] == log["firstMsgId"] == 1
@@ -210,7 +210,7 @@ def test_the_monitor_says_what_each_rule_keeps(tmp_path: Path) -> None:
         assert debug["maxSpoolUsage"] == 1
         assert debug["wholeFromMsgId"] == 104 - debug["msgCount"]
         assert log["msgSpoolUsage"] == orders["msgSpoolUsage"] + debug["msgSpoolUsage"]
-        planned = api.done("GET", "monitor", f"{LOG}/plan")["retention"]
+        planned = api.seen(f"{LOG}/plan")["retention"]
         for said, found in zip(planned, (orders, debug), strict=True):
             for name in ("topics", "maxAgeHours", "maxSpoolUsage", "msgSpoolUsage", "wholeFromTimeMs"):
                 assert said[name] == found[name]
@@ -229,7 +229,7 @@ def test_a_rule_s_quota_has_alarms_like_the_log_s(tmp_path: Path) -> None:
     with RunningGateway(settings) as gateway, Client(gateway.url) as client, administration(gateway) as api:
         client.sender("topic://debug/a").send_all([data(b"x" * 1_000)] * 640)
         gateway.call(lambda g: g.vpns["default"].alarms.check())
-        (alarm,) = api.done("GET", "monitor", "/alarms")
+        (alarm,) = api.seen("/alarms")
         assert (alarm["alarm"], alarm["thresholdPercent"]) == ("replay-log-retention-use", 80)
         assert alarm["endpointName"] == ""
         assert alarm["description"].startswith("'debug/>, !debug/b' uses 8")
@@ -238,4 +238,4 @@ def test_a_rule_s_quota_has_alarms_like_the_log_s(tmp_path: Path) -> None:
         counted = lambda: gateway.call(lambda g: g.vpns["default"].broker.retention.is_counted)  # noqa: E731
         client.wait(counted, "it is counted")
         gateway.call(lambda g: g.vpns["default"].alarms.check())
-        assert api.done("GET", "monitor", "/alarms") == []
+        assert api.seen("/alarms") == []

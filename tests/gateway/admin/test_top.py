@@ -69,12 +69,12 @@ def test_what_is_replayed_is_shown_while_it_goes_on(api: Api, client: Client) ->
     client.sender("topic://a").send_all([data(i) for i in range(3)])
     looks = watch(str(api.http.base_url), [100.0])
     copy = {"target": "queue://copies", "rate": 0.01, "name": "slow"}
-    api.done("PUT", "action", "/replayLogs/default/startCopy", copy)
+    api.act("/replayLogs/default/startCopy", copy)
     (shown,) = looks.look().replays
     assert (shown["replayName"], shown["kind"], shown["target"]) == ("slow", "copy", "queue://copies")
     ran = top(str(api.http.base_url), "--count", "1")
     assert "queue://copies" in ran.stdout
-    api.done("PUT", "action", "/replayLogs/default/cancelReplay", {"replayName": "slow"})
+    api.act("/replayLogs/default/cancelReplay", {"replayName": "slow"})
     client.wait(lambda: looks.look().replays == [], "it has ended")
 
 

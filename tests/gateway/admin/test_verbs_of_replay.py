@@ -59,7 +59,7 @@ def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) 
     waiting = threading.Thread(target=lambda: ran.append(CliRunner().invoke(main, words)))
     waiting.start()
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
-    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    api.act("/queues/q/cancelReplay", {})
     client.wait(lambda: not waiting.is_alive(), "the verb returned")
     (done,) = ran
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (
@@ -80,23 +80,23 @@ def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> N
     assert run("list") == (0, "There is no replay on record.\n")
     assert run("start", "q", "--name", "monday", "--from", "#2")[0] == 0
     assert run("start", "q", "--name", "monday")[0] == 1
-    started = api.done("PUT", "action", "/queues/r/startReplay", {})
+    started = api.act("/queues/r/startReplay", {})
     client.wait(lambda: api.queue("r")["replayState"] == "pending-complete", "all was read")
-    api.done("PUT", "action", "/queues/r/cancelReplay", {})
+    api.act("/queues/r/cancelReplay", {})
     receiver = client.receiver("q", credit=4)
     assert [message.annotations["x-opt-replay-name"] for message in receiver.take_and_accept(4)] == [
         "monday"
     ] * 4
     client.wait(lambda: api.queue("q")["replayState"] == "complete", "it is complete")
-    found = api.done("GET", "monitor", "/replays")
+    found = api.seen("/replays")
     shown = ("replayNumber", "replayName", "kind", "target", "requester", "state", "sentMsgCount", "start")
     assert [tuple(one[name] for name in shown) for one in found] == [
         (1, "monday", "endpoint", "q", "anonymous", "complete", 4, "#2"),
         (2, started["replayName"], "endpoint", "r", "anonymous", "cancelled", 5, "beginning"),
     ]
-    of_r = api.done("GET", "monitor", "/replays", where="target==r", select="state")
+    of_r = api.seen("/replays", where="target==r", select="state")
     assert of_r == [{"state": "cancelled"}]
-    assert api.done("GET", "monitor", "/replays/monday") == found[0]
+    assert api.seen("/replays/monday") == found[0]
     assert "every message was acknowledged" in run("show", "monday")[1]
     assert "replays started" in run("show", "r")[1]
     assert run("show", "nothing")[0] == 1
@@ -124,7 +124,7 @@ def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
 def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Client) -> None:
     """The preview counts it, who is asked for the name is told, and the queue has it afterwards."""
     client.sender("q").send_all([data(i) for i in range(3)])
-    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
 
     def run(*words: str) -> str:
         options = ("q", "--keep-unlogged", "--admin", str(api.http.base_url))
@@ -179,9 +179,7 @@ def test_the_log_is_configured_by_verbs(api: Api) -> None:
 
 def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Client) -> None:
     """A dead message queue that is changed live gets the next dead message, with what is in it."""
-    api.done(
-        "POST", "config", "/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"}
-    )
+    api.make("/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"})
     for number, dead in enumerate(("dead1", "dead2")):
         api.done("PATCH", "config", "/queues/q", {"deadMsgQueue": dead})
         client.sender("q").send_all([data(number)])

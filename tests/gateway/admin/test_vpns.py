@@ -116,8 +116,8 @@ def test_changes_of_the_log_outlive_a_restart(
 ) -> None:
     """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
     topics = "/replayLogs/default/topicFilterSubscriptions"
-    api.done("POST", "config", topics, {"topicFilterSubscription": "a/>"})
-    api.done("POST", "config", topics, {"topicFilterSubscription": "!a/no"})
+    api.make(topics, {"topicFilterSubscription": "a/>"})
+    api.make(topics, {"topicFilterSubscription": "!a/no"})
     api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True, "maxSpoolUsage": 7})
     api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
     before = api.done("GET", "config", "/replayLogs/default")
@@ -270,8 +270,8 @@ def test_a_search_of_the_log_ends_with_its_connection(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert ended.wait(WAIT_SECONDS)
     monkeypatch.undo()
-    assert api.done("GET", "monitor", "/replayLogs/default/msgs", topic="a") == []
-    assert len(api.done("GET", "monitor", "/replayLogs/default/msgs")) == 1
+    assert api.seen("/replayLogs/default/msgs", topic="a") == []
+    assert len(api.seen("/replayLogs/default/msgs")) == 1
 
 
 def test_a_preview_ends_with_its_connection(

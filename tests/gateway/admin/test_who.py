@@ -9,23 +9,23 @@ import pytest
 
 from amqp_ext.sasl import hash_password
 from gateway.config import User
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Api, Serve
 
 SECRET_HASH = hash_password("secret", salt=b"1" * 16, iterations=4_096)
 
 
 def matches(api: Api, topic: str) -> set[tuple[str, str, str]]:
-    found = api.done("GET", "monitor", "/topicMatches", topic=topic, count=100)
+    found = api.seen("/topicMatches", topic=topic, count=100)
     return {(one["endpointName"], one["endpointType"], one["subscriptionTopic"]) for one in found}
 
 
 def test_who_would_get_a_topic(api: Api) -> None:
     """By which subscription; not whom an exception leaves out; a queue by its own name, too."""
     for name, kind in (("q", "queue"), ("other", "queue"), ("s", "stream")):
-        api.done("POST", "config", "/queues", {"queueName": name, "kind": kind})
+        api.make("/queues", {"queueName": name, "kind": kind})
     for name, topic in (("q", "b"), ("q", "a/*"), ("other", "a/>"), ("other", "!a/no"), ("s", ">")):
-        api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": topic})
-    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "*/b"})
+        api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": topic})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "*/b"})
     assert matches(api, "a/b") == {
         ("q", "queue", "a/*"),
         ("other", "queue", "a/>"),
@@ -49,9 +49,9 @@ def decision(api: Api, user: str, **query: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def users(start: Start, administer: Administer) -> Api:
+def users(serve: Serve) -> Api:
     """Of a gateway with users, who signs in as the administrator."""
-    gateway = start(
+    api = serve(
         users={
             "root": User(password=SECRET_HASH, global_access="read-only"),
             "ann": User(
@@ -62,7 +62,6 @@ def users(start: Start, administer: Administer) -> Api:
             "out": User(password=SECRET_HASH, vpns=()),
         }
     )
-    api = administer(gateway)
     api.http.auth = ("root", "secret")
     return api
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.admin.console.routes import STATIC
 from gateway.config import AdminListener, User
-from tests.gateway.admin.conftest import Administer, Api, Start
+from tests.gateway.admin.conftest import Api, Serve
 
 # --- The files of the console over HTTP -----------------------------------------------------------------------------
 
@@ -137,9 +137,9 @@ def test_nothing_else_is_there(http: httpx.Client, path: str) -> None:
     assert http.get(url).status_code == 404
 
 
-def test_anybody_may_load_the_page(start: Start, administer: Administer) -> None:
+def test_anybody_may_load_the_page(serve: Serve) -> None:
     """It shows nothing by itself: who wants to see more has to sign in, where users are configured."""
-    http = administer(start(users={"ann": User(vpns=("default",))})).http
+    http = serve(users={"ann": User(vpns=("default",))}).http
     assert http.get("/").status_code == 200
     assert http.get("/console/app.js").status_code == 200
     assert http.get("/console/nothing").status_code == 404
@@ -147,9 +147,9 @@ def test_anybody_may_load_the_page(start: Start, administer: Administer) -> None
     assert http.get("/SEMP/v2/monitor/msgVpns").status_code == 401
 
 
-def test_the_console_can_be_turned_off(start: Start, administer: Administer) -> None:
+def test_the_console_can_be_turned_off(serve: Serve) -> None:
     """There is nothing at `/` then, as before there was a console."""
-    http = administer(start(admin=AdminListener(port=0, console=False))).http
+    http = serve(admin=AdminListener(port=0, console=False)).http
     for path in ("/", "/console/app.js"):
         assert http.get(path).status_code == 404
     assert http.get("/healthz").status_code == 200

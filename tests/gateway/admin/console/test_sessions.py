@@ -19,7 +19,6 @@ import trustme
 from starlette.requests import HTTPConnection
 
 from amqp_ext import sasl
-from amqp_ext.sasl import hash_password
 from gateway.admin import middleware
 from gateway.admin.administrators import (
     COOKIE,
@@ -34,7 +33,7 @@ from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import AdminListener, Settings, Tls, User, Vpn, token_hash
 from gateway.logging.lines import BURST
 from gateway.users import Users
-from tests.gateway.admin.conftest import Administer, Start
+from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Serve, Start
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.waiting import wait_until
 
@@ -226,8 +225,6 @@ def test_a_cookie_that_is_there_twice_is_nobody_s(fields: list[str], token: str 
 
 # --- Signing in with a browser, over HTTP ---------------------------------------------------------------------------
 
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
-OTHER_HASH = hash_password("changed", salt=b"0123456789abcdef", iterations=4096)
 QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
 ANN = {"userName": "ann", "password": "secret"}
 USERS = {
@@ -404,9 +401,9 @@ def test_half_of_a_sign_in_is_none(http: httpx.Client, said: Any) -> None:
     assert "xxx" not in answer.text
 
 
-def test_nobody_signs_in_where_nobody_needs_to(start: Start, administer: Administer) -> None:
+def test_nobody_signs_in_where_nobody_needs_to(serve: Serve) -> None:
     """The page is told that it may ask for everything."""
-    http = administer(start()).http
+    http = serve().http
     data = http.get("/session").json()["data"]
     assert (data["isSignedIn"], data["isSignInNeeded"], data["userName"]) == (True, False, "")
     assert data["globalAccess"] == "read-write"
@@ -553,7 +550,7 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
         assert http.get("/session").json()["data"]["isSignedIn"] is False
         assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
     assert sign_in(http).status_code == 401
-    assert sign_in(http, userName="ann", password="changed").status_code == 200
+    assert sign_in(http, userName="ann", password="other").status_code == 200
 
 
 def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
@@ -566,9 +563,9 @@ def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
     assert known == [401, *[200] * MOST_SESSIONS_PER_USER]
 
 
-def test_the_console_turned_off_signs_nobody_in(start: Start, administer: Administer) -> None:
+def test_the_console_turned_off_signs_nobody_in(serve: Serve) -> None:
     """There is nothing at `/session`, as at `/`."""
-    http = administer(start(users=USERS, admin=AdminListener(port=0, console=False))).http
+    http = serve(users=USERS, admin=AdminListener(port=0, console=False)).http
     for answer in (http.get("/session"), sign_in(http), http.delete("/session")):
         assert answer.status_code == 404
         assert "set-cookie" not in answer.headers

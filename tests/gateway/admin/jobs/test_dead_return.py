@@ -10,7 +10,7 @@ from proton import Delivery
 
 from amqp_ext.addresses.address import queue_topic
 from gateway.config import Queue, Vpn
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.gateway.admin.conftest import Api, Start, stop_and_check
 from tests.gateway.admin.jobs.test_copy import ended, record
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data, section
@@ -43,20 +43,20 @@ def die(client: Client, queue: str, messages: list[bytes]) -> None:
 
 def give_back(api: Api, queue: str = "dead", **body: Any) -> str:
     """Begin to return dead letters; the job's name."""
-    return str(api.done("PUT", "action", f"/queues/{queue}/returnDead", body)["replayName"])
+    return str(api.act(f"/queues/{queue}/returnDead", body)["replayName"])
 
 
 def depth(api: Api, queue: str) -> int:
     return int(api.queue(queue)["spooledMsgCount"])
 
 
-def test_dead_letters_go_back_to_where_they_died(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> None:
     """All of them, with their bare messages and headers, and nothing that says that they were dead."""
     raw = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + data("0")
     die(client, "orders", [raw, *(data(n) for n in range(1, 600))])
     die(client, "bills", [data("bill")])
     wait_until(lambda: depth(api, "dead") == 601, "all are dead")
-    done = ended(gateway, give_back(api))
+    done = ended(api, give_back(api))
     assert (done.state, done.sent, done.outcome) == ("complete", 601, "601 messages returned")
     assert depth(api, "dead") == 0
     found = client.receiver("orders").drain()
@@ -67,10 +67,10 @@ def test_dead_letters_go_back_to_where_they_died(gateway: RunningGateway, api: A
         assert not [key for key in received.annotations if "dead" in key]
         assert received.delivery_count == 0
     assert texts(client.receiver("bills").drain()) == ["bill"]
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
-def test_a_returned_message_may_die_again(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
     """It is dead anew, with one set of annotations; the job that returned it does not do so twice."""
     die(client, "orders", [data("1")])
     wait_until(lambda: depth(api, "dead") == 1, "it is dead")
@@ -78,35 +78,33 @@ def test_a_returned_message_may_die_again(gateway: RunningGateway, api: Api, cli
     rejecting.flow(10)
     name = give_back(api)
     rejecting.settle(rejecting.take(1), Delivery.REJECTED)
-    assert ended(gateway, name).sent == 1
+    assert ended(api, name).sent == 1
     client.wait(lambda: depth(api, "dead") == 1, "it is dead again")
     (dead,) = client.receiver("dead").drain()
     assert dead.annotations["x-opt-dead-reason"] == "rejected"
     assert dead.bare == data("1")
 
 
-def test_a_selector_a_limit_and_a_target_choose(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_a_selector_a_limit_and_a_target_choose(api: Api, client: Client) -> None:
     """What does not match stays; so does what is beyond the limit; an address takes all that is returned."""
     die(client, "orders", [section(0x74, {"n": n}) + data(n) for n in range(10)])
     wait_until(lambda: depth(api, "dead") == 10, "all are dead")
-    assert ended(gateway, give_back(api, selector="n >= 4", limit=3, target="queue://other")).sent == 3
+    assert ended(api, give_back(api, selector="n >= 4", limit=3, target="queue://other")).sent == 3
     assert texts(client.receiver("other").drain()) == ["4", "5", "6"]
-    assert ended(gateway, give_back(api, selector="n >= 4", target="topic://nobody/logs/it")).sent == 3
+    assert ended(api, give_back(api, selector="n >= 4", target="topic://nobody/logs/it")).sent == 3
     assert texts(client.receiver("dead").drain()) == ["0", "1", "2", "3"]
 
 
-def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: Client) -> None:
     """Where the endpoint was deleted, or nobody says where the message died."""
-    api.done("POST", "config", "/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
+    api.make("/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
     die(client, "gone", [data("1"), data("2")])
     wait_until(lambda: depth(api, "dead") == 2, "they are dead")
     api.done("DELETE", "config", "/queues/gone")
     client.sender("dead").send_all([data("3")])
     die(client, "orders", [data("4")])
     wait_until(lambda: depth(api, "dead") == 4, "all are dead")
-    done = ended(gateway, give_back(api))
+    done = ended(api, give_back(api))
     assert done.outcome == (
         "1 messages returned; 1 stay: it is not said where they died; 2 stay: there is no 'gone' any more"
     )
@@ -114,17 +112,15 @@ def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(
     assert texts(client.receiver("orders").drain()) == ["4"]
 
 
-def test_what_died_on_a_topic_endpoint_goes_back_there_alone(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: Client) -> None:
     """Others that subscribe to the topic have had it. Nobody else can send there; a replay under way is waited for."""
     subscription = "topic://a/>"
     client.receiver(subscription, name="mine", durable=True).detach()
-    (te,) = [one["topicEndpointName"] for one in api.done("GET", "monitor", "/topicEndpoints")]
+    (te,) = [one["topicEndpointName"] for one in api.seen("/topicEndpoints")]
     changes = {"deadMsgQueue": "dead", "maxDeliveredUnackedMsgsPerFlow": 1}
     api.done("PATCH", "config", f"/topicEndpoints/{quote(te, safe='')}", changes)
-    api.done("POST", "config", "/queues", {"queueName": "other"})
-    api.done("POST", "config", "/queues/other/subscriptions", {"subscriptionTopic": "a/>"})
+    api.make("/queues", {"queueName": "other"})
+    api.make("/queues/other/subscriptions", {"subscriptionTopic": "a/>"})
     client.sender("topic://a/1").send_all([data("1"), data("2")])
     receiver = client.receiver(subscription, name="mine", durable=True, credit=2)
     for _ in range(2):
@@ -134,72 +130,67 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(
     again = f"{subscription}?replay-start=beginning"
     replaying = client.receiver(again, name="mine", durable=True)
     name = give_back(api)
-    wait_until(lambda: "is replayed just now" in record(gateway, name).outcome, "it waits for the replay")
+    wait_until(lambda: "is replayed just now" in record(api, name).outcome, "it waits for the replay")
     replaying.flow(4)
     for _ in range(2):
         replaying.take_and_accept(1)
-    assert ended(gateway, name).sent == 2
+    assert ended(api, name).sent == 2
     assert depth(api, "other") == 2
     with pytest.raises(Refused, match="for the gateway alone"):
         client.sender(f"topic://#topic-endpoint/{te}")
     assert [texts(replaying.take_and_accept(1)) for _ in range(2)] == [["1"], ["2"]]
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
-def test_what_a_consumer_has_in_delivery_is_left_alone(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client) -> None:
     """Its settlement counts; the rest goes back."""
     die(client, "orders", [data(n) for n in range(10)])
     wait_until(lambda: depth(api, "dead") == 10, "all are dead")
     receiver = client.receiver("dead")
     receiver.flow(3)
     held = receiver.take(3)
-    assert ended(gateway, give_back(api)).sent == 7
+    assert ended(api, give_back(api)).sent == 7
     assert depth(api, "dead") == 3
     receiver.settle(held)
     client.wait(lambda: depth(api, "dead") == 0, "it was settled")
     assert texts(client.receiver("orders").drain()) == [str(n) for n in range(3, 10)]
 
 
-def test_a_full_queue_is_waited_for(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_a_full_queue_is_waited_for(api: Api, client: Client) -> None:
     """What does not fit goes back to the dead message queue meanwhile, and follows when there is room."""
     die(client, "bills", [data(n) for n in range(20)])
     wait_until(lambda: depth(api, "dead") == 20, "all are dead")
     die(client, "bills", [data(n) for n in range(20, 40)])
     wait_until(lambda: depth(api, "dead") == 40, "all are dead")
     name = give_back(api)
-    wait_until(lambda: "quota" in record(gateway, name).outcome, "it says what it waits for")
+    wait_until(lambda: "quota" in record(api, name).outcome, "it says what it waits for")
     assert (depth(api, "bills"), depth(api, "dead")) == (30, 10)
     found: list[Received] = []
     client.receiver("bills").collect(found, 40)
     assert texts(found) == [str(n) for n in range(40)]
-    assert ended(gateway, name).sent == 40
+    assert ended(api, name).sent == 40
 
 
-def test_a_return_is_paused_and_goes_on_after_a_stop(
-    gateway: RunningGateway, api: Api, client: Client, administer: Administer
-) -> None:
+def test_a_return_is_paused_and_goes_on_after_a_stop(api: Api, client: Client) -> None:
     """Each message is in one of both queues at any time, and in one at the end."""
     die(client, "orders", [data(n) for n in range(400)])
     wait_until(lambda: depth(api, "dead") == 400, "all are dead")
     name = give_back(api, rate=500)
-    wait_until(lambda: record(gateway, name).sent, "it has begun")
+    wait_until(lambda: record(api, name).sent, "it has begun")
     path = "/replayLogs/default"
-    api.done("PUT", "action", f"{path}/pauseReplay", {"replayName": name})
-    sent = record(gateway, name).sent
+    api.act(f"{path}/pauseReplay", {"replayName": name})
+    sent = record(api, name).sent
     assert (depth(api, "orders"), depth(api, "dead")) == (sent, 400 - sent)
-    api.done("PUT", "action", f"{path}/resumeReplay", {"replayName": name})
+    api.act(f"{path}/resumeReplay", {"replayName": name})
     client.cut()
-    gateway.restart()
-    api = administer(gateway)
-    assert ended(gateway, name).sent == 400
-    with Client(gateway.url) as reader:
+    api.restart()
+    assert ended(api, name).sent == 400
+    with Client(api.gateway.url) as reader:
         assert texts(reader.receiver("orders").drain()) == [str(n) for n in range(400)]
-        stop_and_check(gateway, api, reader)
+        stop_and_check(api, reader)
 
 
-def test_dead_letters_are_counted_by_why_and_where(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_dead_letters_are_counted_by_why_and_where(api: Api, client: Client) -> None:
     """Groups, the largest first; what says nothing of it is a group, too."""
     die(client, "orders", [data(n) for n in range(300)])
     die(client, "bills", [data("1")])
@@ -207,7 +198,7 @@ def test_dead_letters_are_counted_by_why_and_where(gateway: RunningGateway, api:
     wait_until(lambda: depth(api, "dead") == 303, "all are there")
 
     def groups(by: str) -> list[tuple[str, str, int]]:
-        found = api.done("GET", "monitor", "/queues/dead/deadMsgs", by=by)
+        found = api.seen("/queues/dead/deadMsgs", by=by)
         return sorted((one["deadReason"], one["deadEndpointName"], one["msgCount"]) for one in found)
 
     assert groups("both") == [("", "", 2), ("rejected", "bills", 1), ("rejected", "orders", 300)]
@@ -215,11 +206,11 @@ def test_dead_letters_are_counted_by_why_and_where(gateway: RunningGateway, api:
     assert groups("endpoint") == [("", "", 2), ("", "bills", 1), ("", "orders", 300)]
 
 
-def test_a_forged_origin_leads_to_no_topic(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_a_forged_origin_leads_to_no_topic(api: Api, client: Client) -> None:
     """What a publisher writes into a message is the name of a queue, or nothing."""
     for forged in (queue_topic("orders"), "orders/x", "topic://orders", ""):
         client.sender("dead").send_all([section(0x72, {"x-opt-dead-endpoint": forged}) + data(forged)])
-    done = ended(gateway, give_back(api))
+    done = ended(api, give_back(api))
     assert (done.sent, depth(api, "dead"), depth(api, "orders")) == (0, 4, 0)
 
 
@@ -239,9 +230,9 @@ def test_what_cannot_be_returned_is_refused(api: Api, queue: str, body: dict[str
     assert said in error["description"]
 
 
-def test_an_exclusive_queue_in_use_is_left_alone(gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_an_exclusive_queue_in_use_is_left_alone(api: Api, client: Client) -> None:
     """Its consumer is not displaced."""
-    api.done("POST", "config", "/queues", {"queueName": "mine", "accessType": "exclusive"})
+    api.make("/queues", {"queueName": "mine", "accessType": "exclusive"})
     client.receiver("mine")
     error = api.refused("PUT", "action", "/queues/mine/returnDead", {})
     assert "one consumer" in error["description"]

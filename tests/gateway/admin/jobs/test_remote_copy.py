@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from gateway.config import Listener, Queue, ReplayTarget, Tls, User, Vpn
-from tests.gateway.admin.conftest import Administer, Start
+from tests.gateway.admin.conftest import Serve
 from tests.gateway.admin.jobs.test_copy import copy, ended, record
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Received, texts
@@ -68,32 +68,31 @@ def ids(found: list[Received]) -> list[Any]:
 
 
 def test_a_copy_at_another_gateway_has_the_bare_message_and_says_what_it_is(
-    start: Start, administer: Administer, other: Other
+    serve: Serve, other: Other
 ) -> None:
     """Bit for bit, with the annotations of a copy in front: by its source id a handler knows it again."""
     far = other()
-    gateway = start(sends_to(far.url))
-    api = administer(gateway)
+    api = serve(sends_to(far.url))
     bare = section(0x73, ["an id"]) + data("content")
-    with Client(gateway.url) as client:
+    with Client(api.gateway.url) as client:
         client.sender("topic://past").send_all(
             [bare, section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + bare]
         )
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], name="try")
-    assert ended(gateway, name).outcome == "2 copies of 2 messages looked at"
+    assert ended(api, name).outcome == "2 copies of 2 messages looked at"
     found = on(far, "new", 2)
     assert [one.bare for one in found] == [bare] * 2
     assert ids(found) == [1, 2]
     assert {one.annotations["x-opt-replay-name"] for one in found} == {"try"}
     assert found[1].annotations["x-opt-theirs"] == "kept"
-    shown = api.done("GET", "monitor", f"/replays/{name}")
+    shown = api.seen(f"/replays/{name}")
     assert (shown["target"], shown["replayTarget"]) == ("queue://new", "test")
-    erased = api.done("PUT", "action", f"{LOG}/redactMsg", {"msgId": [1], "preview": True})
+    erased = api.act(f"{LOG}/redactMsg", {"msgId": [1], "preview": True})
     assert (erased["copyMsgIds"], erased["copiedTo"]) == ([], ["try: test queue://new"])
 
 
 def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
-    start: Start, administer: Administer, other: Other, between: Callable[[RunningGateway], Proxy]
+    serve: Serve, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
     """What the cut left open is sent once more: a copy may come twice, with one source id, and none is missing."""
     far = other()
@@ -106,10 +105,10 @@ def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
         return Fate.PASS
 
     proxy.fate = fate
-    gateway = start(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
-    fill(gateway, 5_000)
-    name = copy(administer(gateway), target="queue://new", replayTarget="test", subscriptions=["past"])
-    assert ended(gateway, name).state == "complete"
+    api = serve(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
+    fill(api.gateway, 5_000)
+    name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"])
+    assert ended(api, name).state == "complete"
     assert proxy.connections > 3
     found = on(far, "new", 10_000)
     assert sorted({*ids(found)}) == [*range(1, 5_001)]
@@ -119,58 +118,55 @@ def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
     assert [once[place] for place in range(1, 5_001)] == [str(n) for n in range(5_000)]
 
 
-def test_a_full_target_there_is_waited_for(start: Start, administer: Administer, other: Other) -> None:
+def test_a_full_target_there_is_waited_for(serve: Serve, other: Other) -> None:
     """What was refused is sent again once there is room; the job says what it waits for."""
     far = other(Vpn(queues={"small": Queue(quota_messages=50)}))
-    gateway = start(sends_to(far.url))
-    fill(gateway, 300)
-    name = copy(administer(gateway), target="queue://small", replayTarget="test", subscriptions=["past"])
-    wait_until(lambda: "quota" in record(gateway, name).outcome, "it says what it waits for")
-    assert record(gateway, name).state == "running"
+    api = serve(sends_to(far.url))
+    fill(api.gateway, 300)
+    name = copy(api, target="queue://small", replayTarget="test", subscriptions=["past"])
+    wait_until(lambda: "quota" in record(api, name).outcome, "it says what it waits for")
+    assert record(api, name).state == "running"
     with Client(far.url) as client:
         found: list[Received] = []
         client.receiver("small").collect(found, 300)
     assert {*texts(found)} == {str(n) for n in range(300)}
-    assert ended(gateway, name).sent == 300
+    assert ended(api, name).sent == 300
 
 
-def test_pause_and_a_restart_keep_the_place(start: Start, administer: Administer, other: Other) -> None:
+def test_pause_and_a_restart_keep_the_place(serve: Serve, other: Other) -> None:
     """What the peer accepted before is not sent again after a pause that heard of it."""
     far = other()
-    gateway = start(sends_to(far.url))
-    fill(gateway, 1_000)
-    api = administer(gateway)
+    api = serve(sends_to(far.url))
+    fill(api.gateway, 1_000)
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], rate=1_000)
-    wait_until(lambda: record(gateway, name).sent, "it has begun")
-    api.done("PUT", "action", f"{LOG}/pauseReplay", {"replayName": name})
-    gateway.restart()
-    assert record(gateway, name).state == "paused"
-    api = administer(gateway)
-    api.done("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
-    assert ended(gateway, name).sent == 1_000
+    wait_until(lambda: record(api, name).sent, "it has begun")
+    api.act(f"{LOG}/pauseReplay", {"replayName": name})
+    api.restart()
+    assert record(api, name).state == "paused"
+    api.act(f"{LOG}/resumeReplay", {"replayName": name})
+    assert ended(api, name).sent == 1_000
     assert ids(on(far, "new", 1_000)) == [*range(1, 1_001)]
 
 
 def test_a_peer_that_is_away_is_waited_for_and_the_job_can_be_ended(
-    start: Start, administer: Administer, other: Other, between: Callable[[RunningGateway], Proxy]
+    serve: Serve, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
     """It says that there is no connection; where the peer comes back, it goes on."""
     far = other()
     proxy = between(far)
     proxy.refuses = True
-    gateway = start(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
-    fill(gateway, 10)
-    api = administer(gateway)
+    api = serve(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
+    fill(api.gateway, 10)
     for name in ("waits", "goes on"):
         copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], name=name)
-        wait_until(lambda name=name: "127.0.0.1" in record(gateway, name).outcome, "it says that it waits")
-    api.done("PUT", "action", f"{LOG}/cancelReplay", {"replayName": "waits"})
-    assert record(gateway, "waits").state == "cancelled"
+        wait_until(lambda name=name: "127.0.0.1" in record(api, name).outcome, "it says that it waits")
+    api.act(f"{LOG}/cancelReplay", {"replayName": "waits"})
+    assert record(api, "waits").state == "cancelled"
     proxy.refuses = False
-    assert ended(gateway, "goes on").sent == 10
+    assert ended(api, "goes on").sent == 10
 
 
-def test_user_password_and_tls(start: Start, administer: Administer, other: Other, tmp_path: Path) -> None:
+def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> None:
     """
     A wrong password, and a certificate of nobody known, are waited for and said, without the secret; a right one of the
     file is taken at the next connect.
@@ -192,19 +188,18 @@ def test_user_password_and_tls(start: Start, administer: Administer, other: Othe
     secret.write_text("a wrong one")
     trusting = ReplayTarget(url=far.url, user="copier", password_file=secret, tls_ca=tmp_path / "ca.pem")
     vpn = Vpn(replay_targets={"test": trusting, "stranger": replace(trusting, tls_ca=None)})
-    gateway = start(vpn)
-    fill(gateway, 10)
-    api = administer(gateway)
+    api = serve(vpn)
+    fill(api.gateway, 10)
     asked = {"target": "queue://new", "subscriptions": ["past"]}
     copy(api, replayTarget="stranger", name="stranger", **asked)
-    wait_until(lambda: "certificate" in record(gateway, "stranger").outcome, "it is not trusted")
+    wait_until(lambda: "certificate" in record(api, "stranger").outcome, "it is not trusted")
     copy(api, replayTarget="test", name="test", **asked)
-    wait_until(lambda: "not let in" in record(gateway, "test").outcome, "the password is wrong")
-    assert "a wrong one" not in record(gateway, "test").outcome
+    wait_until(lambda: "not let in" in record(api, "test").outcome, "the password is wrong")
+    assert "a wrong one" not in record(api, "test").outcome
     secret.write_text(PASSWORD)
-    assert ended(gateway, "test").sent == 10
+    assert ended(api, "test").sent == 10
     copy(api, replayTarget="test", name="elsewhere", **{**asked, "target": "queue://other"})
-    wait_until(lambda: "refused there" in record(gateway, "elsewhere").outcome, "it may not send there")
+    wait_until(lambda: "refused there" in record(api, "elsewhere").outcome, "it may not send there")
     assert api.http.get("/readyz").status_code == 200
 
 
@@ -218,29 +213,24 @@ def test_user_password_and_tls(start: Start, administer: Administer, other: Othe
     ],
 )
 def test_only_the_configuration_says_where_the_gateway_connects(
-    start: Start, administer: Administer, body: dict[str, Any], said: str
+    serve: Serve, body: dict[str, Any], said: str
 ) -> None:
     """A request names a label, and no address of a host."""
-    error = administer(start(sends_to("amqp://127.0.0.1:1"))).refused(
-        "PUT", "action", f"{LOG}/startCopy", body
-    )
+    error = serve(sends_to("amqp://127.0.0.1:1")).refused("PUT", "action", f"{LOG}/startCopy", body)
     assert said in error["description"]
 
 
-def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(
-    start: Start, administer: Administer, other: Other
-) -> None:
+def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Serve, other: Other) -> None:
     """The settings in effect are asked each time: one that comes back is used."""
     far = other()
-    gateway = start(sends_to(far.url))
-    fill(gateway, 500)
-    api = administer(gateway)
+    api = serve(sends_to(far.url))
+    fill(api.gateway, 500)
 
     def reconfigure(vpn: Vpn) -> None:
-        gateway.call(lambda running: running.vpns["default"].reconfigure(vpn))
+        api.gateway.call(lambda running: running.vpns["default"].reconfigure(vpn))
 
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], rate=500)
     reconfigure(Vpn())
-    wait_until(lambda: "any more" in record(gateway, name).outcome, "it says that it waits")
+    wait_until(lambda: "any more" in record(api, name).outcome, "it says that it waits")
     reconfigure(sends_to(far.url))
-    assert ended(gateway, name).sent == 500
+    assert ended(api, name).sent == 500

@@ -22,7 +22,7 @@ from gateway.app import Gateway
 from gateway.config import ReplayLog, Vpn
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.starts import Resolved
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.gateway.admin.conftest import Api, Serve, stop_and_check
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
@@ -96,7 +96,10 @@ def test_history_has_the_name_of_the_replay_that_reads_it(api: Api, client: Clie
     assert "name is a text" in refused(api, name=" ")["description"]
 
 
-def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gateway: RunningGateway) -> None:
+def test_history_is_what_a_reader_with_amqp_gets(
+    api: Api,
+    client: Client,
+) -> None:
     """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
     client.sender("topic://a/1").send_all(
         [data("one"), section(APPLICATION_PROPERTIES, {"n": 2}) + data(b"\xff")]
@@ -117,7 +120,7 @@ def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gatew
     assert [one["offset"] for one in lines(api, start="last:1", subscribe="a/>")] == [2]
     assert lines(api, start="live") == []
     client.close()
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +155,9 @@ def test_a_last_event_that_is_none_is_refused(api: Api, last: str) -> None:
     assert answer.status_code == 400, answer.text
 
 
-def test_a_log_that_is_off_is_refused(start: Start, administer: Administer) -> None:
+def test_a_log_that_is_off_is_refused(serve: Serve) -> None:
     """With the replay error that an AMQP client is told."""
-    api = administer(start(Vpn(replay_log=ReplayLog(enabled=False))))
+    api = serve(Vpn(replay_log=ReplayLog(enabled=False)))
     error = refused(api)
     assert (error["replayError"], error["subcode"]) == ("disabled", 134)
 
@@ -229,9 +232,9 @@ def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
             seen = [next(pieces)]
             before = len(seen[0])
             if headers:
-                again.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "live"})
+                again.act("/replayLogs/default/trimLoggedMsgs", {"before": "live"})
                 wait_until(
-                    lambda: again.done("GET", "monitor", "/replayLogs/default")["firstMsgId"] > 2_999,
+                    lambda: again.seen("/replayLogs/default")["firstMsgId"] > 2_999,
                     "trimmed",
                 )
             else:
@@ -270,11 +273,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(
         stood: list[int] = []
         wait_until(lambda: stood.append(position()) or stood[-20:].count(stood[-1]) == 20, "it stands")  # type: ignore[func-returns-value]
         assert position() < 1_500
-        (shown,) = [
-            one
-            for one in api.done("GET", "monitor", "/clients", count=100)
-            if one["clientName"].startswith("http-")
-        ]
+        (shown,) = [one for one in api.seen("/clients", count=100) if one["clientName"].startswith("http-")]
         assert shown["heldBytes"] <= 3 * log.PIECE_BYTES, "a piece that is written, and one that is ready"
         assert len(lines(api, limit=5)) == 5
         found = b""
@@ -285,26 +284,25 @@ def test_a_client_that_does_not_read_costs_bounded_memory(
 
 
 def test_readers_are_counted_and_ended_as_other_clients_are(
-    start: Start, administer: Administer, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are listed among the clients, disconnected by name, refused beyond the bound, and gone at the end."""
     monkeypatch.setattr(http_clients, "MOST_CLIENTS_PER_USER", 2)
-    gateway = start()
-    api = administer(gateway)
+    api = serve()
     with ExitStack() as stack:
         one, _ = (begun(stack, api) for _ in range(2))  # one after the other, so that the first is `one`
-        shown = api.done("GET", "monitor", "/clients")
+        shown = api.seen("/clients")
         assert [found["clientUsername"] for found in shown] == ["anonymous"] * 2
         third = api.http.get("/v1/log")
         assert third.status_code == 429
         assert third.json()["meta"]["error"]["status"] == "NOT_ALLOWED"
-        api.done("PUT", "action", f"/clients/{shown[0]['clientName']}/disconnect", {})
-        wait_until(lambda: len(api.done("GET", "monitor", "/clients")) == 1, "it is gone")
+        api.act(f"/clients/{shown[0]['clientName']}/disconnect", {})
+        wait_until(lambda: len(api.seen("/clients")) == 1, "it is gone")
         assert lines(api) == []
         ended = one.recv(4_096)
         assert b"event: error" in ended
-    wait_until(lambda: not api.done("GET", "monitor", "/clients"), "both are gone")
-    gateway.stop()
+    wait_until(lambda: not api.seen("/clients"), "both are gone")
+    api.gateway.stop()
 
 
 def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: RunningGateway) -> None:
@@ -360,7 +358,7 @@ def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> Non
     """Its place, its time and the reason are there, and nothing of what it said, whether it was read before or not."""
     client.sender("topic://a").send_all([data(f"secret {number}") for number in range(3)])
     assert "secret 1" in api.http.get("/v1/log").text
-    api.done("PUT", "action", "/replayLogs/default/redactMsg", {"msgId": [2], "reason": "asked to"})
+    api.act("/replayLogs/default/redactMsg", {"msgId": [2], "reason": "asked to"})
     first, second, third = lines(api)
     assert (first["body"], second["body"], third["body"]) == ("secret 0", None, "secret 2")
     assert second["annotations"]["x-opt-erased-reason"] == "asked to"

@@ -13,7 +13,7 @@ import pytest
 from gateway.admin.v1 import publish as publishing
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Queue
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.gateway.admin.conftest import Api, Serve, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.running import RunningGateway
 from tests.support.waiting import wait_until
@@ -27,7 +27,10 @@ def publish(
     return answer.json()
 
 
-def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client, gateway: RunningGateway) -> None:
+def test_lines_go_in_and_come_out_by_amqp(
+    api: Api,
+    client: Client,
+) -> None:
     """To a queue that is made by it, with what each line says; and what the log shows can be published again."""
     lines = [
         '{"body":"one","properties":{"n":1},"messageId":"m"}',
@@ -54,7 +57,7 @@ def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client, gateway: Run
     said = [{key: value for key, value in one.items() if key not in own} for one in both]
     assert said[:3] == said[3:]
     receiver.close()
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
@@ -93,13 +96,13 @@ def test_an_address_that_cannot_be_sent_to_is_a_sentence(api: Api, address: str,
     assert publish(api, '{"body":"x"}', address, 400)["meta"]["error"]["status"] == status
 
 
-def test_what_amqp_is_refused_is_refused_here(start: Start, administer: Administer) -> None:
+def test_what_amqp_is_refused_is_refused_here(serve: Serve) -> None:
     """A quota that is reached, a message that nobody takes, one that is too large, a Message VPN that is not there."""
     vpn = Vpn(
         replay_log=ReplayLog(enabled=False),
         queues={"small": Queue(quota_messages=2)},
     )
-    api = administer(start(vpn, limits=Limits(max_message_bytes=1_000, max_annotations_bytes=100)))
+    api = serve(vpn, limits=Limits(max_message_bytes=1_000, max_annotations_bytes=100))
     full = publish(api, '{"body":"x"}\n' * 4, "small", 400)["data"]
     assert (full["accepted"], full["refused"]) == (2, 2)
     assert {one["condition"] for one in full["errors"]} == {"amqp:resource-limit-exceeded"}
@@ -153,7 +156,7 @@ def test_a_body_that_does_not_go_on_is_given_up_and_what_came_is_kept(
         )
         assert sock.recv(4_096).startswith(b"HTTP/1.1 408")
     assert texts(client.receiver("q").drain()) == ["came"]
-    wait_until(lambda: len(api.done("GET", "monitor", "/clients")) == 1, "it is gone")
+    wait_until(lambda: len(api.seen("/clients")) == 1, "it is gone")
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
@@ -167,9 +170,9 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
             + b'{"body":"came"}\n{"bo'
         )
         wait_until(lambda: gateway.depth("q") == 1, "it came")
-    wait_until(lambda: len(api.done("GET", "monitor", "/clients")) == 1, "it is gone")
+    wait_until(lambda: len(api.seen("/clients")) == 1, "it is gone")
     assert gateway.call(lambda running: running.ledger.process.held_bytes) < 100_000
-    stop_and_check(gateway, api, client)
+    stop_and_check(api, client)
 
 
 def test_a_foreign_page_and_a_foreign_name_are_turned_away(api: Api) -> None:
