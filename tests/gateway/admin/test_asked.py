@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -20,110 +19,16 @@ from pydantic import BaseModel
 
 from gateway.admin import http as http_server
 from gateway.admin.middleware import MOST_BYTES
-from gateway.admin.operations import LazyRoute, LazyRouter, openapi_document
+from gateway.admin.operations import LazyRouter, openapi_document
 from gateway.admin.semp.envelope import WRITTEN, ListAnswer, list_answer
 from gateway.admin.semp.paging import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
-from tests.gateway.admin.conftest import Api, stop_and_check
+from tests.gateway.admin.conftest import QUEUES, Api, connect
 from tests.support.client import Client
-from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
 
-# --- Whatever is asked of the administration ------------------------------------------------------------------------
-
-REQUESTS = 400
-
-NAMES = ("q", "p", "te", "default", "a/>", "!a", "#1", "", "é", "a b", "x" * 300, "\0")
-TEXTS = (*NAMES, "beginning", "live", "#3", "10m", "rmid1:00000-00000000000-00000000-00000003", "match:a = 1")
-VALUES = (
-    *TEXTS,
-    0,
-    1,
-    -1,
-    5,
-    2**31,
-    2**70,
-    1.5,
-    True,
-    False,
-    None,
-    [],
-    {},
-    "exclusive",
-    "stream",
-    "2026-01-01",
-)
-
-
-def body_for(dice: random.Random, schema: dict[str, Any]) -> Any:
-    """Mostly attributes that there are, with values that may be right."""
-    if dice.random() < 0.05:
-        return dice.choice(VALUES)
-    names = [*schema.get("properties", {"x": {}}), "unknown"]
-    chosen = set(dice.sample(names, min(len(names), dice.randint(0, 3)))) | set(schema.get("required", ()))
-    if dice.random() < 0.9:
-        chosen.discard("unknown")
-    return {name: dice.choice(VALUES) for name in chosen}
-
-
-def schema_of(document: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any] | None:
-    """What an operation takes as its body."""
-    if "requestBody" not in operation:
-        return None
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    reference = schema.get("$ref") or next(
-        (part["$ref"] for part in schema.get("anyOf", ()) if "$ref" in part), None
-    )
-    found: dict[str, Any] = (
-        document["components"]["schemas"][reference.rpartition("/")[2]] if reference else schema
-    )
-    return found
-
-
-def test_random_requests_leave_the_gateway_healthy(
-    api: Api,
-    client: Client,
-) -> None:
-    """Requests with values that may be right: none is answered with 5xx, and the store is sound after them."""
-    dice = random.Random(4)
-    client.sender("q").send_all([data(i) for i in range(20)])
-    document = api.http.get("/openapi.json").json()
-    operations = [
-        (path, method, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-        if path.startswith("/SEMP") and not path.endswith("/live")
-    ]
-    assert len(operations) > 40
-    seen: set[int] = set()
-    for _ in range(REQUESTS):
-        path, method, operation = dice.choice(operations)
-        url = path.replace("{vpn}", "default" if dice.random() < 0.95 else quote(dice.choice(NAMES), safe=""))
-        for parameter in ("log", "name", "topic", "client"):
-            value = "default" if parameter == "log" and dice.random() < 0.9 else dice.choice(NAMES)
-            url = url.replace(f"{{{parameter}}}", quote(value, safe=""))
-        url = url.replace("{message}", quote(str(dice.choice((1, 2, 20, 21, *VALUES))), safe=""))
-        query = {
-            one["name"]: str(dice.choice(VALUES))
-            for one in operation.get("parameters", ())
-            if one["in"] == "query" and dice.random() < 0.15
-        }
-        schema = schema_of(document, operation)
-        body = body_for(dice, schema) if schema is not None else None
-        answer = api.http.request(
-            method.upper(), url, params=query, **({} if schema is None else {"json": body})
-        )
-        assert answer.status_code < 500, (method, url, query, body, answer.text)
-        seen.add(answer.status_code)
-        if answer.status_code in (200, 400) and answer.headers["content-type"] == "application/json":
-            assert answer.json()["meta"]["responseCode"] == answer.status_code
-    assert {200, 400} <= seen
-    stop_and_check(api, client)
-
-
 # --- Requests that a client of HTTP makes by mistake or to see what happens -----------------------------------------
 
-QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -143,39 +48,37 @@ def answer(sock: socket.socket) -> bytes:
     return found
 
 
+EXPECTED = "A JSON object is expected as body, with Content-Type: application/json."
+
+
 @pytest.mark.parametrize(
-    "body",
-    [b'{"queueName":"\xff"}', b"[" * 100_000, b'{"queueName":' + b"1" * 5_000 + b"}"],
-    ids=["no UTF-8", "deep", "a long number"],
+    ("body", "headers", "kind", "says"),
+    [
+        (b'{"queueName":"\xff"}', JSON, "PARSE_ERROR", "no JSON"),
+        (b"[" * 100_000, JSON, "PARSE_ERROR", "no JSON"),
+        (b'{"queueName":' + b"1" * 5_000 + b"}", JSON, "PARSE_ERROR", "no JSON"),
+        (b"[]", JSON, "INVALID_PARAMETER", EXPECTED),
+        (b'{"queueName":"q"}', {}, "INVALID_PARAMETER", EXPECTED),
+        (b'{"queueName":"q"}', {"Content-Type": "text/plain"}, "INVALID_PARAMETER", EXPECTED),
+        (b'{"queueName":"%s"}' % (b"x" * 300), JSON, "INVALID_PARAMETER", "this one has 300."),
+    ],
+    ids=["no UTF-8", "deep", "a long number", "a list", "of no type", "of another type", "a long name"],
 )
-def test_a_body_that_cannot_be_read_is_told_to_be_one(api: Api, body: bytes) -> None:
-    """What Python's JSON fails on is the body's mistake, and not a resource that is not there."""
-    status, kind, sentence = error(api.http.post(QUEUES, content=body, headers=JSON))
-    assert (status, kind) == (400, "PARSE_ERROR")
-    assert "no JSON" in sentence
-
-
-@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, JSON])
-def test_a_body_that_is_no_object_is_told_what_is_expected(api: Api, headers: dict[str, str]) -> None:
-    """A list, or an object that is not said to be JSON, is answered with what to send and how."""
-    body = b"[]" if headers == JSON else b'{"queueName":"q"}'
-    _, _, sentence = error(api.http.post(QUEUES, content=body, headers=headers))
-    assert sentence == "A JSON object is expected as body, with Content-Type: application/json."
-
-
-def test_a_sentence_ends_once(api: Api) -> None:
-    """What another part of the gateway says with a full stop gets no second one."""
-    _, _, sentence = error(api.http.post(QUEUES, json={"queueName": "x" * 300}))
-    assert sentence.endswith("this one has 300.")
+def test_a_body_that_cannot_be_taken_is_told_what_is_expected(
+    api: Api, body: bytes, headers: dict[str, str], kind: str, says: str
+) -> None:
+    """What Python's JSON fails on is the body's mistake; what is no object, is told how to send one; all end once."""
+    status, found, sentence = error(api.http.post(QUEUES, content=body, headers=headers))
+    assert (status, found) == (400, kind)
+    assert says in sentence
+    assert sentence.endswith(".") and not sentence.endswith("..")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> None:
     """Who announces too much, or sends it piece by piece, has the answer without sending the rest."""
-    url = urlsplit(str(api.http.base_url))
     head = f"POST {QUEUES} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with socket.create_connection((url.hostname or "", url.port or 0)) as sock:
-        sock.settimeout(20)
+    with connect(api.http) as sock:
         if chunked:
             size = MOST_BYTES + 1
             sock.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n".encode() + b"x" * size)
@@ -186,7 +89,11 @@ def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> N
 
 
 def test_another_method_is_told_which_there_are(api: Api) -> None:
-    """All of a resource's methods are named, in the sentence and in `Allow`."""
+    """All of a resource's methods are named, in the sentence and in `Allow`; of health HEAD is one."""
+    for path in ("/healthz", "/readyz"):
+        head = api.http.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+    assert error(api.http.get(f"{QUEUES}/q/colour"))[:2] == (404, "NOT_FOUND")
     answer = api.http.put(f"{QUEUES}/q")
     assert answer.headers["Allow"] == "DELETE, GET, PATCH"
     assert error(answer) == (
@@ -194,13 +101,6 @@ def test_another_method_is_told_which_there_are(api: Api) -> None:
         "NOT_SUPPORTED",
         "PUT is nothing to do here; DELETE, GET, PATCH may be. See /openapi.json.",
     )
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_can_be_asked_without_a_body(api: Api, path: str) -> None:
-    """HEAD is answered as GET is, with nothing behind it."""
-    answer = api.http.head(path)
-    assert (answer.status_code, answer.content) == (200, b"")
 
 
 @pytest.mark.parametrize("name", ["a/b", "#q", "é日本", "a b", "a%b", '"q"', "ü" * 100, "%2F", "+"])
@@ -211,15 +111,6 @@ def test_any_name_can_be_made_shown_and_deleted(api: Api, name: str) -> None:
     assert api.seen(path)["queueName"] == name
     api.done("DELETE", "config", path)
     assert api.done("GET", "config", "/queues") == []
-
-
-def test_a_topic_endpoint_has_no_exception_for_its_topic(api: Api) -> None:
-    """It would attract nothing: neither is it made with one, nor is its topic changed to one."""
-    made = {"topicEndpointName": "te", "topic": "!a"}
-    assert "is an exception" in api.refused("POST", "config", "/topicEndpoints", made)["description"]
-    api.make("/topicEndpoints", {**made, "topic": "a/>"})
-    refused = api.refused("PATCH", "config", "/topicEndpoints/te", {"topic": "!a"})
-    assert "is an exception" in refused["description"]
 
 
 def test_one_of_many_who_make_the_same_queue_at_once_makes_it(api: Api) -> None:
@@ -249,11 +140,7 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
 ) -> None:
     """A connection whose first request does not come is closed; one that asked in time is not."""
     monkeypatch.setattr(http_server, "HEAD_S", 1.0)
-    url = urlsplit(str(api.http.base_url))
-    where = (url.hostname or "", url.port or 0)
-    with socket.create_connection(where) as asking, socket.create_connection(where) as silent:
-        for sock in (asking, silent):
-            sock.settimeout(20)
+    with connect(api.http) as asking, connect(api.http) as silent:
         asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer(asking).startswith(b"HTTP/1.1 200 ")
         silent.sendall(said)
@@ -350,6 +237,10 @@ def test_a_route_is_made_once_when_it_is_first_asked_for(
     assert made[0][1] is not threading.current_thread()
     assert ask(app, ("GET", "/things/b", None))[0].json() == "b"
     assert [name for name, _ in made] == ["POST /things/{name}", "GET /things/{name}"]
+    (send, _) = router.routes  # what serves has no answers, which are made for the document
+    assert send._made is not None
+    assert send._made.responses == {}
+    assert set(send.documented().responses) == {200, 404, 503}
 
 
 def test_it_is_a_route_of_fastapi(router: LazyRouter) -> None:
@@ -380,16 +271,6 @@ def test_the_document_has_all_that_is_declared(router: LazyRouter) -> None:
     assert see["404"]["description"] == "of all"
 
 
-def test_answers_are_made_for_the_document_alone(router: LazyRouter) -> None:
-    """What serves has none of them."""
-    (send, _) = router.routes
-    assert isinstance(send, LazyRoute)
-    ask(served(router), ("POST", "/things/a", {"size": 1}))
-    assert send._made is not None
-    assert send._made.responses == {}
-    assert set(send.documented().responses) == {200, 404, 503}
-
-
 # --- Lists wait for live traffic, and for nothing else --------------------------------------------------------------
 
 
@@ -417,14 +298,10 @@ class World:
         return self.now - ended
 
 
-def test_where_nothing_is_live_nobody_waits() -> None:
-    """Page after page."""
+def test_beside_live_traffic_a_page_is_followed_by_a_pause_and_nowhere_else() -> None:
+    """A multiple of what it took; of one that was interrupted, no more than of the longest."""
     world = World(lambda now: False)
     assert [asyncio.run(world.page(0.01)) for _ in range(5)] == [0.0] * 5
-
-
-def test_beside_live_traffic_a_page_is_followed_by_a_pause() -> None:
-    """A multiple of what it took; of one that was interrupted, no more than of the longest."""
     world = World(lambda now: True)
     assert asyncio.run(world.page(0.004)) == pytest.approx(0.004 * PAUSE)
     assert asyncio.run(world.page(3.0)) == pytest.approx(LONGEST_TURN_S * PAUSE)

@@ -10,7 +10,7 @@ import pytest
 from amqp_ext.codec import Symbol, UByte
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
-from tests.gateway.admin.conftest import Administer, Api, Serve
+from tests.gateway.admin.conftest import Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
@@ -20,7 +20,7 @@ from tests.support.running import RunningGateway, settings_for
 
 
 def test_a_queue_with_subscriptions_attracts_what_they_say(
-    api: Api, client: Client, gateway: RunningGateway, administer: Administer
+    api: Api, client: Client, gateway: RunningGateway
 ) -> None:
     """A queue made over HTTP, with a subscription and an exception, is there for clients, over a restart too."""
     api.make("/queues", {"queueName": "o/r", "accessType": "exclusive", "maxMsgCount": 5})
@@ -30,15 +30,14 @@ def test_a_queue_with_subscriptions_attracts_what_they_say(
     client.sender("topic://a/secret").send_all([data("unseen")])
     assert texts(client.receiver("queue://o/r").drain()) == ["seen"]
     client.close()
-    gateway.restart()
-    again = administer(gateway)
-    shown = again.done("GET", "config", "/queues/o%2Fr")
+    api.restart()
+    shown = api.done("GET", "config", "/queues/o%2Fr")
     assert (shown["accessType"], shown["exclusivity"], shown["maxMsgCount"]) == ("exclusive", "wait", 5)
-    listed = again.done("GET", "config", "/queues/o%2Fr/subscriptions")
+    listed = api.done("GET", "config", "/queues/o%2Fr/subscriptions")
     assert [one["subscriptionTopic"] for one in listed] == ["!a/secret", "a/>"]
-    again.done("DELETE", "config", "/queues/o%2Fr/subscriptions/a%2F%3E")
+    api.done("DELETE", "config", "/queues/o%2Fr/subscriptions/a%2F%3E")
     assert gateway.subscriptions("o/r") == ["!a/secret"]
-    again.done("DELETE", "config", "/queues/o%2Fr")
+    api.done("DELETE", "config", "/queues/o%2Fr")
     assert gateway.endpoints() == set()
 
 
@@ -70,15 +69,12 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert (state["spooledMsgCount"], state["delayedMsgCount"]) == (1, 3)
     assert state["delayedMsgUsage"] > 0
     path = "/queues/q/delayedMsgs"
-    first = api.ask("GET", "monitor", path, count=2).json()
-    assert [one["msgId"] for one in first["data"]] == [3, 4]
-    hour = first["data"][1]["deliveryTimeMs"] - first["data"][0]["deliveryTimeMs"]
-    assert abs(hour - HOUR_MS) < 60_000
-    cursor = first["meta"]["paging"]["cursorQuery"]
-    second = api.ask("GET", "monitor", path, count=2, cursor=cursor).json()
-    assert [one["msgId"] for one in second["data"]] == [2]
-    assert second["meta"]["paging"] is None
-    body = {"replicationGroupMsgId": first["data"][0]["replicationGroupMsgId"]}
+    first, second = api.pages("monitor", path, count=2)
+    assert [one["msgId"] for one in (*first, *second)] == [3, 4, 2]
+    assert abs(first[1]["deliveryTimeMs"] - first[0]["deliveryTimeMs"] - HOUR_MS) < 60_000
+    refused = api.refused("GET", "monitor", path, where="msgId>1")
+    assert "is not chosen from by `where`" in refused["description"]
+    body = {"replicationGroupMsgId": first[0]["replicationGroupMsgId"]}
     api.act("/queues/q/cancelDelayedMsg", body)
     assert [one["msgId"] for one in api.seen(path)] == [4, 2]
     assert api.queue("q")["delayedMsgCount"] == 2
@@ -87,20 +83,10 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert "message 3 does not wait on 'q' for its time" in again["description"]
     log = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
     assert texts(log.take(4)) == ["now", "3", "1", "2"]
-
-
-def test_a_purge_drops_what_waits_for_its_time(api: Api, client: Client) -> None:
-    """The answer counts it."""
-    client.sender("q").send_all([data("now"), _delayed("later", HOUR_MS)])
-    assert api.act("/queues/q/deleteMsgs", {})["deletedMsgCount"] == 2
+    # A purge drops what waits, and counts it.
+    assert api.act("/queues/q/deleteMsgs", {})["deletedMsgCount"] == 3
     assert api.queue("q")["delayedMsgCount"] == 0
-    assert api.seen("/queues/q/delayedMsgs") == []
-
-
-def test_what_waits_is_not_searched(api: Api, client: Client) -> None:
-    client.sender("q").send_all([data("now")])
-    refused = api.refused("GET", "monitor", "/queues/q/delayedMsgs", where="msgId>1")
-    assert "is not chosen from by `where`" in refused["description"]
+    assert api.seen(path) == []
 
 
 def test_purging_drops_what_lies_there_and_the_log_keeps_it(
@@ -157,41 +143,13 @@ def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api
     assert api.done("GET", "config", te)["topic"] == "b/>"
 
 
-def test_errors_have_the_codes_of_solace(api: Api) -> None:
-    """Each kind of mistake has Solace's number for it; a path or a method that is none is told in the same shape."""
-    api.make("/queues", {"queueName": "q"})
-    for method, path, body, code in (
-        ("GET", "/queues/none", None, 6),
-        ("POST", "/queues", {"queueName": "q"}, 10),
-        ("PATCH", "/queues/q", {"colour": 1}, 11),
-        ("POST", "/queues", {}, 228),
-        ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, 89),
-    ):
-        assert api.refused(method, "config", path, body)["code"] == code, (method, path, body)
-    url = "/SEMP/v2/config/msgVpns/default/queues/q"
-    broken = api.http.patch(url, content="{", headers={"Content-Type": "application/json"})
-    assert broken.json()["meta"]["error"]["status"] == "PARSE_ERROR"
-    for answer, status, name in (
-        (api.http.get(f"{url}/colour"), 404, "NOT_FOUND"),
-        (api.http.put(url), 405, "NOT_SUPPORTED"),
-    ):
-        assert (answer.status_code, answer.json()["meta"]["error"]["status"]) == (status, name)
-
-
 def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
     """Pages by cursor hold every queue once; `where` and `select` do what they say; the total is told."""
     for i in range(23):
         api.make("/queues", {"queueName": f"q{i:02}", "maxBindCount": i})
-    names: list[str] = []
-    query = {"count": 10, "select": "queueName"}
-    while True:
-        answer = api.ask("GET", "config", "/queues", **query).json()
-        names += [one["queueName"] for one in answer["data"]]
-        assert answer["meta"]["count"] == 23
-        if "paging" not in answer["meta"] or not answer["meta"]["paging"]:
-            break
-        query["cursor"] = answer["meta"]["paging"]["cursorQuery"]
-    assert names == [f"q{i:02}" for i in range(23)]
+    pages = api.pages("config", "/queues", count=10, select="queueName")
+    assert [one for page in pages for one in page] == [{"queueName": f"q{i:02}"} for i in range(23)]
+    assert api.ask("GET", "config", "/queues", count=10).json()["meta"]["count"] == 23
     chosen = api.done("GET", "config", "/queues", where="queueName==q1*,maxBindCount>=17", select="queueName")
     assert chosen == [{"queueName": "q17"}, {"queueName": "q18"}, {"queueName": "q19"}]
 
@@ -207,38 +165,50 @@ def test_what_the_configuration_declares_is_changed_there(serve: Serve) -> None:
         assert "configuration" in api.refused(method, "config", path, body)["description"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "says"),
-    [
-        ("GET", "/queues/none", None, "NOT_FOUND", "no queue 'none'"),
-        ("POST", "/queues", {"queueName": "q"}, "ALREADY_EXISTS", "exists already"),
-        ("POST", "/queues", {}, "MISSING_PARAMETER", "'queueName' is missing"),
-        ("POST", "/queues", {"queueName": "a>b"}, "INVALID_PARAMETER", "queueName"),
-        ("POST", "/queues", {"queueName": "r", "colour": 1}, "INVALID_PARAMETER", "allowed here: accessType"),
-        ("PATCH", "/queues/q", {"maxBindCount": "5"}, "INVALID_PARAMETER", "maxBindCount"),
-        ("PATCH", "/queues/q", {"maxBindCount": -1}, "INVALID_PARAMETER", "greater than or equal to 0"),
-        ("PATCH", "/queues/q", {"deadMsgQueue": "q"}, "INVALID_PARAMETER", "its own dead message queue"),
-        ("POST", "/queues", {"queueName": "r", "deadMsgQueue": "r"}, "INVALID_PARAMETER", "name another"),
-        ("PATCH", "/queues/q", {"accessType": "both"}, "INVALID_PARAMETER", "'exclusive' or 'non-exclusive'"),
-        ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, "NOT_ALLOWED", "when it is made"),
-        ("POST", "/queues/q/subscriptions", {"subscriptionTopic": "a>/b>"}, None, ""),
-        ("DELETE", "/queues/q/subscriptions/x", None, "NOT_FOUND", "no subscription 'x'"),
-        ("POST", "/replayPoints", {"replayPointName": "p", "start": "soon"}, "INVALID_PARAMETER", "'soon'"),
-        ("PATCH", "/replayLogs/default", {"topicFilterEnabled": True}, "NOT_ALLOWED", "log nothing"),
-        ("GET", "/replayLogs/other", None, "NOT_FOUND", "named 'default'"),
-    ],
+WRONG: tuple[tuple[str, str, Any, str, str], ...] = (
+    ("GET", "/queues/none", None, "NOT_FOUND", "no queue 'none'"),
+    ("POST", "/queues", {"queueName": "q"}, "ALREADY_EXISTS", "exists already"),
+    ("POST", "/queues", {}, "MISSING_PARAMETER", "'queueName' is missing"),
+    ("POST", "/queues", {"queueName": "a>b"}, "INVALID_PARAMETER", "queueName"),
+    ("POST", "/queues", {"queueName": "r", "colour": 1}, "INVALID_PARAMETER", "allowed here: accessType"),
+    ("PATCH", "/queues/q", {"maxBindCount": "5"}, "INVALID_PARAMETER", "maxBindCount"),
+    ("PATCH", "/queues/q", {"maxBindCount": -1}, "INVALID_PARAMETER", "greater than or equal to 0"),
+    ("PATCH", "/queues/q", {"deadMsgQueue": "q"}, "INVALID_PARAMETER", "its own dead message queue"),
+    ("POST", "/queues", {"queueName": "r", "deadMsgQueue": "r"}, "INVALID_PARAMETER", "name another"),
+    ("PATCH", "/queues/q", {"accessType": "both"}, "INVALID_PARAMETER", "'exclusive' or 'non-exclusive'"),
+    ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, "NOT_ALLOWED", "when it is made"),
+    ("DELETE", "/queues/q/subscriptions/x", None, "NOT_FOUND", "no subscription 'x'"),
+    ("POST", "/replayPoints", {"replayPointName": "p", "start": "soon"}, "INVALID_PARAMETER", "'soon'"),
+    ("PATCH", "/replayLogs/default", {"topicFilterEnabled": True}, "NOT_ALLOWED", "log nothing"),
+    ("GET", "/replayLogs/other", None, "NOT_FOUND", "named 'default'"),
+    (
+        "POST",
+        "/topicEndpoints",
+        {"topicEndpointName": "t", "topic": "!a"},
+        "INVALID_PARAMETER",
+        "an exception",
+    ),
+    ("PATCH", "/topicEndpoints/te", {"topic": "!a"}, "INVALID_PARAMETER", "is an exception"),
 )
-def test_what_is_wrong_is_named(
-    api: Api, method: str, path: str, body: object, status: str | None, says: str
-) -> None:
+CODES = {
+    "NOT_FOUND": 6,
+    "ALREADY_EXISTS": 10,
+    "INVALID_PARAMETER": 11,
+    "NOT_ALLOWED": 89,
+    "MISSING_PARAMETER": 228,
+}
+"""As Solace numbers them."""
+
+
+def test_what_is_wrong_is_named(api: Api) -> None:
     """A wrong name, type, range or state is status 400 with a sentence that names the attribute and what is right."""
     api.make("/queues", {"queueName": "q"})
-    if status is None:
-        api.done(method, "config", path, body)
-        return
-    error = api.refused(method, "config", path, body)
-    assert error["status"] == status
-    assert says in error["description"]
+    api.make("/queues/q/subscriptions", {"subscriptionTopic": "a>/b>"})
+    api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    for method, path, body, status, says in WRONG:
+        error = api.refused(method, "config", path, body)
+        assert (error["status"], error["code"]) == (status, CODES[status]), (method, path, body)
+        assert says in error["description"], (method, path, body)
 
 
 def test_a_client_is_shown_and_disconnected(api: Api, client: Client) -> None:
@@ -342,26 +312,13 @@ def test_as_rabbitmq_declares_queues(tmp_path: Path) -> None:
 # --- What lies on endpoints, as an administrator looks at it --------------------------------------------------------
 
 
-def on_endpoint(
-    api: Api, name: str = "q", count: int = 10, collection: str = "queues"
-) -> list[dict[str, Any]]:
+def on_endpoint(api: Api, name: str = "queues/q", count: int = 10) -> list[dict[str, Any]]:
     """All of it, page by page."""
-    found: list[dict[str, Any]] = []
-    query: dict[str, Any] = {"count": count}
-    while True:
-        answer = api.ask("GET", "monitor", f"/{collection}/{name}/msgs", **query).json()
-        page = answer["data"]
-        assert len(page) <= count
-        found += page
-        paging = answer["meta"].get("paging")
-        if paging is None:
-            return found
-        assert len(page) == count
-        query["cursor"] = paging["cursorQuery"]
+    return [one for page in api.pages("monitor", f"/{name}/msgs", count=count) for one in page]
 
 
-def ids(api: Api, *more: Any, **query: Any) -> list[int]:
-    return [one["msgId"] for one in on_endpoint(api, *more, **query)]
+def ids(api: Api, *more: Any) -> list[int]:
+    return [one["msgId"] for one in on_endpoint(api, *more)]
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -421,8 +378,8 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
     api.act("/topicEndpoints/te/startReplay", {})
     client.sender("topic://a").send_all([data("live")])
-    client.wait(lambda: len(on_endpoint(api, "te", 10, "topicEndpoints")) == 6, "it was replayed")
-    assert ids(api, "te", 2, "topicEndpoints") == [1, 2, 3, 4, 5, 7]
+    client.wait(lambda: len(on_endpoint(api, "topicEndpoints/te")) == 6, "it was replayed")
+    assert ids(api, "topicEndpoints/te", 2) == [1, 2, 3, 4, 5, 7]
 
 
 def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
@@ -432,7 +389,7 @@ def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
     times = {}
     for name in ("q", "p"):
         client.sender(name).send_all(section(HEADER, [True, UByte(9 - i)]) + data(i) for i in range(3))
-        times[name] = [one["spooledTimeMs"] for one in on_endpoint(api, name)]
+        times[name] = [one["spooledTimeMs"] for one in on_endpoint(api, f"queues/{name}")]
         assert api.queue(name)["oldestMsgTimeMs"] == times[name][0]
         receiver = client.receiver(name, credit=1)
         receiver.settle(receiver.take(1))
@@ -453,7 +410,7 @@ def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) ->
     api.act("/queues/q/deleteMsgs", {})
     assert on_endpoint(api) == []
     api.make("/queues", {"queueName": "s", "kind": "stream"})
-    assert on_endpoint(api, "s") == []
+    assert on_endpoint(api, "queues/s") == []
     assert api.refused("GET", "monitor", "/queues/none/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/topicEndpoints/q/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/queues/q/msgs", where="msgId>1")["status"] == "INVALID_PARAMETER"

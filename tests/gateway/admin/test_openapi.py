@@ -29,6 +29,20 @@ def lines(_context: Any, value: Any) -> bytes:
 EXAMPLES = 18
 """Requests of each operation: a thousand together."""
 
+TEXTS = (
+    "#3",
+    "10m",
+    "rmid1:00000-00000000000-00000000-00000003",
+    "match:a = 1",
+    "!a",
+    "#1",
+    "é",
+    "a/>",
+    "q",
+    "\0",
+)
+"""Names, topics and places that may be right, which nobody makes out of thin air."""
+
 CHECKS: Any = [
     not_a_server_error,
     status_code_conformance,
@@ -74,6 +88,10 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
                         case.path_parameters[parameter] = named[parameter]
                     if "/topicEndpoints/" in case.path:
                         case.path_parameters["name"] = "te"
+                # Nor would texts be such as a queue or the log has.
+                if sum(seen.values()) % 3 == 0 and isinstance(case.body, dict):
+                    for at, (key, value) in enumerate(case.body.items(), sum(seen.values())):
+                        case.body[key] = TEXTS[at % len(TEXTS)] if isinstance(value, str) else value
                 answer = case.call(session=session)
                 seen[answer.status_code] += 1
                 case.validate_response(answer, checks=CHECKS)
