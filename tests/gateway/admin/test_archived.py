@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 
 from gateway.config import ReplayLog, Vpn
-from tests.gateway.admin.conftest import Api
+from tests.gateway.admin.conftest import LOG, Api, Start
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 
-LOG = "/replayLogs/default"
-KEPT = Vpn(replay_log=ReplayLog(keep_until_archived=True, quota_mb=1))
 KILOBYTE = b"x" * 1_000
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> RunningGateway:
-    """A gateway, not started, whose log of one megabyte keeps what is not archived."""
-    return RunningGateway(settings_for(tmp_path / "data", KEPT))
-
-
-@contextmanager
-def administration(gateway: RunningGateway) -> Iterator[Api]:
-    """Its API; a gateway that was restarted has another."""
-    api = Api(gateway)
-    try:
-        yield api
-    finally:
-        api.http.close()
+def gateway(start: Start) -> RunningGateway:
+    """A gateway whose log of one megabyte keeps what is not archived."""
+    return start(Vpn(replay_log=ReplayLog(keep_until_archived=True, quota_mb=1)))
 
 
 def archived(api: Api, message_id: int) -> dict[str, int]:
@@ -43,62 +27,56 @@ def archived(api: Api, message_id: int) -> dict[str, int]:
     return found
 
 
-def test_an_administrator_cannot_trim_what_is_not_archived(kept: RunningGateway) -> None:
+def test_an_administrator_cannot_trim_what_is_not_archived(api: Api, client: Client) -> None:
     """The refusal says how far it may go and what to do; that far it goes."""
-    with kept as gateway, Client(gateway.url) as client, administration(gateway) as api:
-        client.sender("topic://a").send_all(data(i) for i in range(10))
-        refused = api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#5"})
-        assert refused["description"] == (
-            "the log keeps what is not archived, and is archived up to message 0: trim to message 1 at most, "
-            "run `rewind archive`, or turn keep_until_archived off"
-        )
-        assert archived(api, 4) == {"archivedMsgId": 4}
-        assert "up to message 4" in str(
-            api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#6"})["description"]
-        )
-        assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#5"}) == {"firstMsgId": 5}
-        api.done("PATCH", "config", LOG, {"keepUntilArchivedEnabled": False})
-        assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#9"}) == {"firstMsgId": 9}
+    client.sender("topic://a").send_all(data(i) for i in range(10))
+    refused = api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#5"})
+    assert refused["description"] == (
+        "the log keeps what is not archived, and is archived up to message 0: trim to message 1 at most, "
+        "run `rewind archive`, or turn keep_until_archived off"
+    )
+    assert archived(api, 4) == {"archivedMsgId": 4}
+    assert "up to message 4" in str(
+        api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#6"})["description"]
+    )
+    assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#5"}) == {"firstMsgId": 5}
+    api.done("PATCH", "config", LOG, {"keepUntilArchivedEnabled": False})
+    assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#9"}) == {"firstMsgId": 9}
 
 
-def test_a_full_log_rejects_until_it_is_archived(kept: RunningGateway) -> None:
+def test_a_full_log_rejects_until_it_is_archived(api: Api, client: Client) -> None:
     """Past its quota the log trims nothing of its own accord: publishers are told why, and go on once it may."""
-    with kept as gateway, Client(gateway.url) as client, administration(gateway) as api:
-        sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(700))
-        told = sender.rejection(sender.send(data(KILOBYTE * 100)))
-        assert told.info["rewind:reason"] == "replay-log-quota"
-        assert "keeps what is not archived: archive it" in told.text
-        log = api.seen(LOG)
-        assert (log["firstMsgId"], log["archivedMsgId"]) == (1, 0)
-        assert archived(api, log["lastMsgId"] - 10) == {"archivedMsgId": log["lastMsgId"] - 10}
-        client.wait(lambda: api.seen(LOG)["usagePercent"] <= 90, "what is archived makes room")
-        sender.send_all([data(KILOBYTE * 100)])
-        assert 1 < api.seen(LOG)["firstMsgId"] <= log["lastMsgId"] - 9
+    sender = client.sender("topic://a")
+    sender.send_all(data(KILOBYTE) for _ in range(700))
+    told = sender.rejection(sender.send(data(KILOBYTE * 100)))
+    assert told.info["rewind:reason"] == "replay-log-quota"
+    assert "keeps what is not archived: archive it" in told.text
+    log = api.seen(LOG)
+    assert (log["firstMsgId"], log["archivedMsgId"]) == (1, 0)
+    assert archived(api, log["lastMsgId"] - 10) == {"archivedMsgId": log["lastMsgId"] - 10}
+    client.wait(lambda: api.seen(LOG)["usagePercent"] <= 90, "what is archived makes room")
+    sender.send_all([data(KILOBYTE * 100)])
+    assert 1 < api.seen(LOG)["firstMsgId"] <= log["lastMsgId"] - 9
 
 
-def test_what_is_archived_is_known_after_a_restart(kept: RunningGateway) -> None:
+def test_what_is_archived_is_known_after_a_restart(api: Api, client: Client) -> None:
     """It is durable when the archiver is answered, and saying less later takes nothing back."""
-    with kept as gateway:
-        with Client(gateway.url) as client:
-            client.sender("topic://a").send_all(data(i) for i in range(10))
-        with administration(gateway) as api:
-            assert archived(api, 7) == {"archivedMsgId": 7}
-        gateway.restart()
-        with administration(gateway) as api:
-            assert api.seen(LOG)["archivedMsgId"] == 7
-            assert archived(api, 3) == {"archivedMsgId": 7}
-            assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#8"}) == {"firstMsgId": 8}
+    client.sender("topic://a").send_all(data(i) for i in range(10))
+    client.cut()
+    assert archived(api, 7) == {"archivedMsgId": 7}
+    api.restart()
+    assert api.seen(LOG)["archivedMsgId"] == 7
+    assert archived(api, 3) == {"archivedMsgId": 7}
+    assert api.act(f"{LOG}/trimLoggedMsgs", {"before": "#8"}) == {"firstMsgId": 8}
 
 
-def test_an_archive_of_another_log_is_refused(kept: RunningGateway) -> None:
+def test_an_archive_of_another_log_is_refused(api: Api, client: Client) -> None:
     """Another generation, or ids the log never gave out: whoever says so has not archived this log."""
-    with kept as gateway, Client(gateway.url) as client, administration(gateway) as api:
-        client.sender("topic://a").send_all(data(i) for i in range(3))
-        path = f"{LOG}/archivedUpTo"
-        wrong = api.refused("PUT", "action", path, {"msgId": 2, "generation": 1})
-        assert "the archive is of generation 1 of the log" in wrong["description"]
-        generation = api.seen(LOG)["generation"]
-        beyond = api.refused("PUT", "action", path, {"msgId": 4, "generation": generation})
-        assert beyond["description"] == "the log ends at message 3: nobody can have archived it up to 4"
-        assert api.seen(LOG)["archivedMsgId"] == 0
+    client.sender("topic://a").send_all(data(i) for i in range(3))
+    path = f"{LOG}/archivedUpTo"
+    wrong = api.refused("PUT", "action", path, {"msgId": 2, "generation": 1})
+    assert "the archive is of generation 1 of the log" in wrong["description"]
+    generation = api.seen(LOG)["generation"]
+    beyond = api.refused("PUT", "action", path, {"msgId": 4, "generation": generation})
+    assert beyond["description"] == "the log ends at message 3: nobody can have archived it up to 4"
+    assert api.seen(LOG)["archivedMsgId"] == 0

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import Any
-
 import pytest
-import structlog
 
 from gateway.config import User
 from gateway.logging.lines import BURST
-from tests.gateway.admin.conftest import HASH, Api, Serve
+from tests.gateway.admin.conftest import HASH, Api, Line, Serve
 from tests.support.waiting import wait_until
 
-Line = MutableMapping[str, Any]
 CONFIG = "/SEMP/v2/config/msgVpns/default"
 
 
-@pytest.fixture(autouse=True)
-def logged() -> Iterator[list[Line]]:
-    """The lines about administration."""
-    lines: list[Line] = []
-
-    def keep(logger: Any, method: str, line: Line) -> Line:
-        if line["event"] in ("administered", "administration_refused"):
-            lines.append({**line, "level": method})
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    yield lines
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logged")
 
 
 @pytest.fixture
@@ -51,8 +34,9 @@ def the_line(lines: list[Line]) -> Line:
 
 
 def test_a_change_leaves_a_line(api: Api, logged: list[Line]) -> None:
-    """With the user, where he is, the request with what came with it, and that it was done."""
+    """With the user, where he is, the request with what came with it, and that it was done; looking leaves none."""
     api.http.auth = ("root", "secret")
+    assert api.http.get("/healthz").status_code == api.ask("GET", "monitor", "/queues").status_code == 200
     for method, path, body in (
         ("POST", "/queues", '{"queueName":"q"}'),
         ("PATCH", "/queues/q", '{"maxBindCount":2}'),
@@ -72,42 +56,25 @@ def test_a_change_leaves_a_line(api: Api, logged: list[Line]) -> None:
         }
 
 
-def test_looking_leaves_none(api: Api, logged: list[Line]) -> None:
-    """Probes, scrapers and lists would fill the log; the change after them has the one line."""
-    api.http.auth = ("root", "secret")
-    assert api.http.get("/healthz").status_code == api.ask("GET", "monitor", "/queues").status_code == 200
-    api.make("/queues", {"queueName": "q"})
-    assert the_line(logged)["operation"].startswith("POST")
-
-
-@pytest.mark.parametrize(
-    ("auth", "user", "status"),
-    [
+def test_who_is_turned_away_leaves_a_line(api: Api, logged: list[Line]) -> None:
+    """A sign-in that failed, and what is not permitted, with the sentence that was told."""
+    for auth, user, status in (
         (None, "", 401),
         (("clerk", "wrong"), "clerk", 401),
         (("no\nbody", "x"), "no\nbody", 401),
         (("clerk", "secret"), "clerk", 403),
-    ],
-)
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_who_is_turned_away_leaves_a_line(
-    api: Api, logged: list[Line], method: str, auth: tuple[str, str] | None, user: str, status: int
-) -> None:
-    """A sign-in that failed, and what is not permitted, with the sentence that was told."""
-    api.http.auth = auth
-    assert api.ask(method, "config", "/queues/other").status_code == status
-    line = the_line(logged)
-    assert (line["event"], line["level"], line["user"], line["status"]) == (
-        "administration_refused",
-        "warning",
-        user,
-        status,
-    )
-    assert line["reason"]
+    ):
+        for method in ("GET", "DELETE"):
+            api.http.auth = auth
+            assert api.ask(method, "config", "/queues/other").status_code == status
+            line = the_line(logged)
+            found = (line["event"], line["level"], line["user"], line["status"])
+            assert found == ("administration_refused", "warning", user, status)
+            assert line["reason"]
 
 
-def test_a_change_that_fails_leaves_a_line(api: Api, logged: list[Line]) -> None:
-    """With why it was not made, and no more of what was sent than fits."""
+def test_a_change_that_fails_and_a_foreign_page_leave_a_line(api: Api, logged: list[Line]) -> None:
+    """With why it was not made, and no more of what was sent than fits; with which page it was."""
     api.http.auth = ("root", "secret")
     api.refused("DELETE", "config", f"/queues/{'q' * 5_000}", {"x": "y" * 5_000})
     line = the_line(logged)
@@ -115,10 +82,6 @@ def test_a_change_that_fails_leaves_a_line(api: Api, logged: list[Line]) -> None
     assert "there is no queue" in line["reason"]
     assert len(line["operation"]) < 400
     assert len(line["body"]) <= 500
-
-
-def test_a_foreign_page_leaves_a_line(api: Api, logged: list[Line]) -> None:
-    """The page is named in the reason."""
     api.http.get("/healthz", headers={"Origin": "http://evil.example"})
     assert "evil.example" in the_line(logged)["reason"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.event_source import TYPE
@@ -65,9 +63,5 @@ def test_a_request_over_http_stands_for_a_link(api: Api, client: Client) -> None
         )
         (link,) = links(api, there["clientName"]).values()
         assert (link["role"], link["kind"], link["address"]) == ("receiver", "http", "log://a")
-
-
-@pytest.mark.parametrize("name", ["nobody", "%23999"])
-def test_of_who_is_not_there_nothing_is_told(api: Api, name: str) -> None:
-    """It is refused."""
-    assert api.refused("GET", "monitor", f"/clients/{name}/links")["status"] == "NOT_FOUND"
+    for nobody in ("nobody", "%23999"):
+        assert api.refused("GET", "monitor", f"/clients/{nobody}/links")["status"] == "NOT_FOUND"

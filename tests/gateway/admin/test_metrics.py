@@ -66,16 +66,16 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     assert sum(value for name, value in found.items() if name[0] == "rewind_replays") == 1
 
 
-def test_the_store_s_engine_is_a_label(api: Api) -> None:
-    """What keeps the data, with its version, as a series that is always 1: a query finds gateways that are behind."""
+def test_what_the_gateway_runs_on_is_a_label(api: Api) -> None:
+    """
+    As series that are always 1: what keeps the data, with its version, so that a query finds gateways that are behind;
+    and whether what runs once a message is C or Python, and why. Health and a Message VPN say the same.
+    """
     [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
-    assert scrape(api)["rewind_store_info", "default", f"SQLite {version}"] == 1
+    found = scrape(api)
+    assert found["rewind_store_info", "default", f"SQLite {version}"] == 1
+    assert found["rewind_wire_loops_info", str(CHOSEN)] == 1
     assert api.http.get("/readyz").json() == {"status": "ok", "engine": [f"SQLite {version}"]}
-
-
-def test_what_runs_once_a_message_is_a_label(api: Api) -> None:
-    """Whether it is C or Python, and why: the same in the metrics and in what a Message VPN says of itself."""
-    assert scrape(api)["rewind_wire_loops_info", str(CHOSEN)] == 1
     assert api.seen()["wireLoops"] == str(CHOSEN)
 
 
@@ -146,16 +146,10 @@ def test_many_endpoints_come_in_pieces_and_each_once() -> None:
     count = 2 * PIECE + 1
     for number in range(count):
         series.add("v", endpoint(f"q{number}", number), 1)
+    assert "".join(EndpointSeries().text()) == "", "without an endpoint"
+    assert "replay" not in "".join(series.text()), "without a replay"
     assert max(piece.count("\n") for piece in series.text()) == PIECE
     assert depths(series) == [(f"q{number}", float(number)) for number in range(count)]
-
-
-def test_what_no_endpoint_has_is_left_out() -> None:
-    """Without a replay there is no metric of replays, and without an endpoint no text at all."""
-    assert "".join(EndpointSeries().text()) == ""
-    series = EndpointSeries()
-    series.add("v", endpoint("q", 0), 1)
-    assert "replay" not in "".join(series.text())
 
 
 # --- Rates, refusals and depths over HTTP ---------------------------------------------------------------------------
@@ -231,14 +225,10 @@ def test_it_says_when_messages_came(api: Api, client: Client) -> None:
     assert [bucket["timeMs"] - later for bucket in empty["buckets"]] == [0, 250, 500, 750]
 
 
-def test_of_an_empty_log_there_is_an_empty_one(api: Api) -> None:
-    """A picture can be drawn of it all the same."""
+def test_of_an_empty_log_there_is_an_empty_one_and_times_that_are_none_are_refused(api: Api) -> None:
+    """A picture can be drawn of it; an end before the beginning, and more buckets than there may be, are none."""
     found = api.seen(HISTOGRAM)
     assert [bucket["msgCount"] for bucket in found["buckets"]] == [0]
     assert found["log"] is None
-
-
-def test_times_that_are_none_are_refused(api: Api) -> None:
-    """An end before the beginning, more buckets than there may be, what is no time."""
     for query in ({"from": 5, "until": 5}, {"buckets": 1_001}, {"buckets": 0}, {"from": -1}, {"until": "x"}):
         assert api.refused("GET", "monitor", HISTOGRAM, **query)["status"] == "INVALID_PARAMETER"

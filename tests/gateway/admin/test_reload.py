@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.config import Settings, parse, read, reconcile
-from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Api
+from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Api, connect
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -177,9 +175,8 @@ def test_a_bad_file_changes_nothing(file: File, gateway: RunningGateway, api: Ap
 
 def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Administer) -> None:
     """A gateway on defaults says so."""
-    with RunningGateway(
-        parse(f'data = "{tmp_path}"\nlistener = [{{ port = 0 }}]\nadmin.port = 0')
-    ) as running:
+    settings = parse(f'data = "{tmp_path}"\nlistener = [{{ port = 0 }}]\nadmin.port = 0')
+    with RunningGateway(settings) as running:
         answer = administer(running).http.put("/SEMP/v2/action/reload")
         assert (answer.status_code, "--config" in answer.text) == (400, True)
 
@@ -235,8 +232,8 @@ def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
     file.write(ann + bob)
     reload(api)
     api.http.auth = ("ann", "secret")
-    url, body = urlsplit(str(api.http.base_url)), b'{"queueName": "q"}'
-    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
+    body = b'{"queueName": "q"}'
+    with connect(api.http) as sock:
         sock.sendall(
             b"POST /SEMP/v2/config/msgVpns/default/queues HTTP/1.1\r\nHost: localhost\r\n"
             b"Authorization: Basic " + base64.b64encode(b"bob:secret") + b"\r\nExpect: 100-continue\r\n"

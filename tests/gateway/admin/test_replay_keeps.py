@@ -35,9 +35,17 @@ def fill(api: Api, client: Client) -> None:
     send(client, 4)
 
 
-def complete(api: Api) -> None:
+def complete(api: Api, client: Client) -> None:
+    """All is settled, and the replay over."""
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
     shown = api.queue("q")
-    assert (shown["replayState"], shown["spooledMsgCount"], shown["msgSpoolUsage"]) == ("complete", 0, 0)
+    assert (shown["replayState"], shown["msgSpoolUsage"]) == ("complete", 0)
+
+
+def replayed(api: Api, client: Client, place: str = "beginning") -> None:
+    """A replay that keeps what the log does not have, with all of it on the queue."""
+    api.act(START, {**KEEP, "start": place})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
 
 
 def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: Client) -> None:
@@ -56,18 +64,11 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
     found = receiver.take(6)
     assert texts(found) == ["0", "1", "2", "3", "4", "5"]
     # Nobody may have had these yet, and the last is live.
-    assert ["x-opt-replay-name" in one.annotations for one in found] == [
-        True,
-        True,
-        False,
-        False,
-        True,
-        False,
-    ]
+    named = ["x-opt-replay-name" in one.annotations for one in found]
+    assert named == [True, True, False, False, True, False]
     assert api.act(PREVIEW, {})["lossMsgCount"] == 2
     receiver.settle(found)
-    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
-    complete(api)
+    complete(api, client)
 
 
 @pytest.mark.parametrize("place", ["#4", "live"])
@@ -80,8 +81,7 @@ def test_what_is_older_than_the_start_comes_first(api: Api, client: Client, plac
     found = receiver.take(3 if place == "live" else 4)
     assert texts(found) == ["2", "3", *(["4"] if place == "#4" else []), "5"]
     receiver.settle(found)
-    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
-    complete(api)
+    complete(api, client)
 
 
 def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
@@ -98,44 +98,39 @@ def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
     again = client.receiver("q", credit=9).take(4)
     assert texts(again) == ["0", "1", "3", "4"]
     assert [one.delivery_count for one in again] == [0, 0, 1, 0]
+    stop_and_check(api, client)
 
 
-@pytest.mark.parametrize("place", ["beginning", "#4"])
-def test_what_was_kept_stays_when_the_replay_is_cancelled(api: Api, client: Client, place: str) -> None:
-    """Cancelled, a replay takes with it what it had put, and nothing else."""
-    fill(api, client)
-    api.act(START, {**KEEP, "start": place})
-    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    api.act("/queues/q/cancelReplay", {})
-    assert texts(client.receiver("q").drain()) == ["2", "3"]
-
-
-def test_a_kept_message_can_be_kept_again(api: Api, client: Client) -> None:
-    """One replay after the other: each keeps what the one before it kept."""
+def test_what_was_kept_stays_and_can_be_kept_again(api: Api, client: Client) -> None:
+    """One replay after the other keeps what the one before it kept; a cancelled one takes with it what it had put."""
     fill(api, client)
     for place in ("beginning", "#4", "beginning"):
-        api.act(START, {**KEEP, "start": place})
-        client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
+        replayed(api, client, place)
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+    receiver.close()
+    for place in ("beginning", "#4"):
+        replayed(api, client, place)
+        api.act("/queues/q/cancelReplay", {})
+        receiver = client.receiver("q")
+        assert texts(receiver.drain()) == ["2", "3"]
+        receiver.close()
 
 
-def test_what_was_trimmed_while_it_lay_there_is_kept(api: Api, client: Client) -> None:
-    """The log has dropped it, and the queue has it still."""
+def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api, client: Client) -> None:
+    """
+    The log has dropped it, and the queue has it still. What an earlier replay has put, and the log has dropped, is not
+    kept: nothing is done.
+    """
     fill(api, client)
     api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
-    api.act(START, KEEP)
+    replayed(api, client)
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+    receiver.close()
+    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
+    assert "these are not kept" in api.refused("PUT", "action", START, KEEP)["description"]
     assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
-
-
-def test_what_is_there_by_a_reference_is_refused(api: Api, client: Client) -> None:
-    """What an earlier replay has put, and the log has dropped, is not kept: nothing is done."""
-    send(client, 0, 1, 2)
-    api.act(START, {})
-    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
-    error = api.refused("PUT", "action", START, KEEP)
-    assert "these are not kept" in error["description"]
-    assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
 
 
 def test_by_priority(api: Api, client: Client) -> None:
@@ -159,14 +154,3 @@ def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pyt
     error = api.refused("PUT", "action", START, KEEP)
     assert "more than 1 messages lie" in error["description"]
     assert api.queue("q")["spooledMsgCount"] == 5
-
-
-def test_the_file_is_well(api: Api, client: Client) -> None:
-    """Nothing is held that nobody needs, nor is what somebody needs let go of."""
-    fill(api, client)
-    api.act(START, KEEP)
-    receiver = client.receiver("q", credit=9)
-    found = receiver.take(5)
-    receiver.settle(found[:3])
-    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
-    stop_and_check(api, client)

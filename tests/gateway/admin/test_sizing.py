@@ -18,8 +18,7 @@ from gateway.config import AlarmThresholds, ReplayLog, Vpn
 from gateway.config.vpn import Retention
 from gateway.vpn.runtime import SystemClock
 from store.ports import DiskUse
-from tests.gateway.admin.conftest import Api
-from tests.gateway.admin.test_archived import administration
+from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -78,9 +77,7 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_pat
         )
         assert found["diskFreeBytes"] > 0
         assert found["storeBytes"] >= size * 0.9
-        api.http.close()
-        gateway.restart()
-        api = Api(gateway)
+        api.restart()
         again = api.seen(PLAN)
         # The oldest message came when the first hour was over: what it is told by is the nine hours since.
         assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
@@ -188,14 +185,12 @@ def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
 
 # --- What the monitor says of rules of retention --------------------------------------------------------------------
 
-LOG = "/replayLogs/default"
 
-
-def test_the_monitor_says_what_each_rule_keeps(tmp_path: Path) -> None:
+def test_the_monitor_says_what_each_rule_keeps(serve: Serve) -> None:
     """Messages and bytes of its topics, and from where on they are whole; the log's own is another thing."""
     rules = (Retention(topics=("orders/>",), max_age_hours=9), Retention(topics=("debug/>",), quota_mb=1))
-    settings = settings_for(tmp_path, Vpn(replay_log=ReplayLog(retention=rules)))
-    with RunningGateway(settings) as gateway, Client(gateway.url) as client, administration(gateway) as api:
+    api = serve(Vpn(replay_log=ReplayLog(retention=rules)))
+    with Client(api.gateway.url) as client:
         client.sender("topic://orders/a").send_all(data(i) for i in range(3))
         client.sender("topic://debug/a").send_all(data(b"x" * 20_000) for _ in range(100))
         client.wait(
@@ -222,11 +217,12 @@ def test_the_monitor_says_what_each_rule_keeps(tmp_path: Path) -> None:
         )
 
 
-def test_a_rule_s_quota_has_alarms_like_the_log_s(tmp_path: Path) -> None:
+def test_a_rule_s_quota_has_alarms_like_the_log_s(serve: Serve) -> None:
     """At each threshold one, named by its topics; over once the rule is another."""
     log = ReplayLog(retention=(Retention(topics=("debug/>", "!debug/b"), quota_mb=1),))
-    settings = settings_for(tmp_path, Vpn(replay_log=log))
-    with RunningGateway(settings) as gateway, Client(gateway.url) as client, administration(gateway) as api:
+    api = serve(Vpn(replay_log=log))
+    gateway = api.gateway
+    with Client(gateway.url) as client:
         client.sender("topic://debug/a").send_all([data(b"x" * 1_000)] * 640)
         gateway.call(lambda g: g.vpns["default"].alarms.check())
         (alarm,) = api.seen("/alarms")

@@ -125,29 +125,17 @@ def test_a_gateway_that_goes_away_is_seen_again_when_it_is_back(tmp_path: Path) 
         assert looks.look().rates["publishedMsgsPerSecond"] == 0
 
 
-def test_what_may_not_be_looked_at_ends_it(api: Api) -> None:
-    """A refusal is no absence: the verb fails with the gateway's sentence."""
-    ran = top(str(api.http.base_url), "--vpn", "none")
-    assert ran.exit_code == 1
-    assert "There is no Message VPN 'none'" in ran.stderr
-
-
-def test_each_look_is_a_line_for_a_program(api: Api, client: Client) -> None:
-    """With --json; the numbers are those of the interface."""
+def test_looks_are_lines_for_a_program_and_without_a_terminal(api: Api, client: Client) -> None:
+    """As many as were asked for: with --json the numbers are the interface's, else they stand below each other."""
     client.sender("q").send_all([data(1)])
     ran = top(str(api.http.base_url), "--count", "2", "--json")
     assert ran.exit_code == 0, ran.output
     first, second = map(json.loads, ran.stdout.splitlines())
-    assert first["rates"]["publishedMsgsPerSecond"] is None
-    assert second["rates"]["publishedMsgsPerSecond"] == 0
+    rates = [look["rates"]["publishedMsgsPerSecond"] for look in (first, second)]
+    assert rates == [None, 0]
     assert second["vpn"]["publishedMsgCount"] == 1
     assert [one["queueName"] for one in second["queues"]] == ["q"]
     assert second["problem"] is None
-
-
-def test_without_a_terminal_looks_stand_below_each_other(api: Api, client: Client) -> None:
-    """Plain lines, as many looks as were asked for."""
-    client.sender("q").send_all([data(1)])
     ran = top(str(api.http.base_url), "--count", "2")
     assert ran.exit_code == 0, ran.output
     assert ran.stdout.count("default  up") == 2
@@ -156,11 +144,21 @@ def test_without_a_terminal_looks_stand_below_each_other(api: Api, client: Clien
     assert "\x1b" not in ran.stdout
 
 
-def test_nobody_there_is_waited_for() -> None:
-    """From the first look on: the gateway may be about to start."""
+def test_nobody_there_is_waited_for_and_a_refusal_ends_it(api: Api) -> None:
+    """From the first look on: the gateway may be about to start. A refusal is no absence, which no text tells apart."""
     ran = top("http://127.0.0.1:9", "--count", "1")
     assert ran.exit_code == 0
     assert "no gateway's administration at http://127.0.0.1:9" in ran.stdout
+    ran = top(str(api.http.base_url), "--vpn", "none")
+    assert ran.exit_code == 1
+    assert "There is no Message VPN 'none'" in ran.stderr
+    for url, names, is_absent in (
+        ("http://127.0.0.1:9", (), True),
+        (str(api.http.base_url), ("queues", "none"), False),
+    ):
+        with pytest.raises(NotDone) as caught:
+            CliApi(url, "default", None, None, as_json=True).ask("GET", "monitor", *names)
+        assert caught.value.is_absent is is_absent
 
 
 VPN = {
@@ -217,14 +215,3 @@ def test_a_gateway_that_does_not_answer_is_away(monkeypatch: pytest.MonkeyPatch)
         asking.join(20)
     (look,) = found
     assert look.problem is not None and "timed out" in look.problem
-
-
-def test_a_refusal_says_whether_there_is_a_gateway(api: Api) -> None:
-    """What top goes by: absence is told from a refusal by no text."""
-    for url, names, is_absent in (
-        ("http://127.0.0.1:9", (), True),
-        (str(api.http.base_url), ("queues", "none"), False),
-    ):
-        with pytest.raises(NotDone) as caught:
-            CliApi(url, "default", None, None, as_json=True).ask("GET", "monitor", *names)
-        assert caught.value.is_absent is is_absent

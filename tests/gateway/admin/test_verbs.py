@@ -42,13 +42,6 @@ def rewind(gateway: RunningGateway) -> Rewind:
     return Rewind(gateway)
 
 
-def test_an_address_that_is_none_of_http() -> None:
-    """An administration's address without its scheme is refused as wrong usage, with what to write."""
-    ran = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:8672"])
-    assert ran.exit_code == 2
-    assert "write http://HOST:PORT" in ran.stderr
-
-
 def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
     """No two lines are called alike, and none as a program calls it; queues have that behind, for `set`."""
     rewind("queue", "create", "q")
@@ -86,6 +79,10 @@ def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
     # A program is told all, as ever.
     assert {"replayFailureCount", "maxMsgCount", "oldestMsgTimeMs"} <= set(rewind.json("queue", "show", "q"))
     assert "msgReplayFailedCount" in rewind.json("status")
+    # The store's engine with its version is the first thing asked in a bug report.
+    [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
+    assert rewind.json("status")["storeEngine"] == f"SQLite {version}"
+    assert f"SQLite {version}" in rewind("status")
 
 
 def test_a_status_without_a_log_to_be_read(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,40 +102,20 @@ def _labels(shown: str) -> list[str]:
     return [re.split(r"  +", line)[0] for line in shown.splitlines()]
 
 
-def test_a_queue_is_made_filled_replayed_and_purged(rewind: Rewind, client: Client) -> None:
-    """What an administrator does with a queue in its life, by verbs alone, is seen by an AMQP client."""
+def test_a_queue_is_made_filled_and_purged(rewind: Rewind, client: Client) -> None:
+    """What an administrator does with a queue in its life, in words; `--wait` returns when a replay is complete."""
     rewind("queue", "create", "q", "--set", "accessType=exclusive", "--set", "maxBindCount=2")
+    assert rewind.json("replay", "start", "q", "--wait")["replayState"] == "complete", (
+        "of an empty log at once"
+    )
     rewind("subscription", "add", "q", "a/>")
     assert "a/>" in rewind("subscription", "list", "q")
-    client.sender("topic://a/1").send_all([data(i) for i in range(3)])
-    rewind("point", "create", "here")
-    client.sender("topic://a/1").send_all([data(i) for i in range(3, 5)])
-    assert rewind.json("replay", "preview", "q", "--from", "point:here")["msgCount"] == 2
-    rewind("replay", "start", "q", "--from", "point:here")
-    receiver = client.receiver("q")
-    assert texts(receiver.drain()) == ["3", "4"]
-    assert rewind.json("replay", "show", "q")["replayStartCount"] == 1
-    rewind("replay", "cancel", "q")
-    assert rewind.json("queue", "show", "q")["replayState"] == "failed"
     client.sender("topic://a/1").send_all([data("more")])
     assert "1 message dropped" in rewind("queue", "purge", "q")
     assert "exclusive" in rewind("queue", "list")
     rewind("subscription", "remove", "q", "a/>")
     rewind("queue", "delete", "q")
     assert rewind("queue", "list") == "no queues\n"
-
-
-def test_waiting_for_a_replay_ends_with_it(rewind: Rewind, client: Client) -> None:
-    """`--wait` returns when the replay is complete: of an empty log at once."""
-    rewind("queue", "create", "q")
-    assert rewind.json("replay", "start", "q", "--wait")["replayState"] == "complete"
-
-
-def test_the_status_names_the_store_s_engine(rewind: Rewind) -> None:
-    """With its version, which is that of the SQLite that writes the file: the first thing asked in a bug report."""
-    [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
-    assert rewind.json("status")["storeEngine"] == f"SQLite {version}"
-    assert f"SQLite {version}" in rewind("status")
 
 
 def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gateway: RunningGateway) -> None:
@@ -161,30 +138,34 @@ def test_what_the_gateway_refuses_is_said(rewind: Rewind) -> None:
     absent = CliRunner().invoke(main, ["status", "--admin", "http://127.0.0.1:9"])
     assert absent.exit_code == 1
     assert "no gateway's administration at http://127.0.0.1:9" in absent.stderr
+    # A program is told the same as an object, with the gateway's code.
+    refused = rewind.run("queue", "show", "none", "--json")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    error = {"description": "there is no queue 'none'", "code": 6, "status": "NOT_FOUND"}
+    assert json.loads(refused.stderr) == {"error": error}
+    absent = CliRunner().invoke(main, ["status", "--json", "--admin", "http://127.0.0.1:9"])
+    assert absent.exit_code == 1
+    assert "no gateway's administration" in json.loads(absent.stderr)["error"]["description"]
     assert rewind.run("queue", "set", "q", "novalue").exit_code == 2
+    negative = rewind.run("log", "quota", "-5")  # is no unknown option
+    assert (negative.exit_code, "-5 is not in the range x>=0" in negative.stderr) == (2, True)
+    assert rewind.run("log", "quota", "--bogus").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("made", "asked", "sentence"),
-    [
-        (["queue", "create", "orders"], ["queue", "show", "order"], "`rewind queue list` shows"),
-        (["point", "create", "orders"], ["point", "delete", "order"], "`rewind point list` shows"),
-        (
-            ["topic-endpoint", "create", "orders", "a/>"],
-            ["replay", "start", "order", "--topic-endpoint"],
-            "`rewind topic-endpoint list` shows",
-        ),
-    ],
-)
-def test_a_name_mistyped_is_answered_with_those_like_it(
-    rewind: Rewind, made: list[str], asked: list[str], sentence: str
-) -> None:
+def test_a_name_mistyped_is_answered_with_those_like_it(rewind: Rewind) -> None:
     """A person is told what was probably meant, and which verb lists what there is; a program is not."""
-    rewind(*made)
-    ran = rewind.run(*asked)
-    assert ran.exit_code == 1
-    assert f"did you mean 'orders'? {sentence} those there are" in ran.stderr
-    assert "orders" not in rewind.run(*asked, "--json").stderr
+    for noun, more, asked in (
+        ("queue", [], ["queue", "show", "order"]),
+        ("point", [], ["point", "delete", "order"]),
+        ("topic-endpoint", ["a/>"], ["replay", "start", "order", "--topic-endpoint"]),
+    ):
+        rewind(noun, "create", "orders", *more)
+        ran = rewind.run(*asked)
+        assert ran.exit_code == 1
+        assert f"did you mean 'orders'? `rewind {noun} list` shows those there are" in ran.stderr
+        assert "orders" not in rewind.run(*asked, "--json").stderr
+        if noun == "queue":
+            rewind("queue", "delete", "orders")
 
 
 def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> None:
@@ -194,31 +175,12 @@ def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> 
     client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
 
 
-def test_a_program_is_told_why_in_json(rewind: Rewind) -> None:
-    """With `--json` a refusal, or that there is no gateway, is an object on stderr, with the gateway's code."""
-    refused = rewind.run("queue", "show", "none", "--json")
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    error = {"description": "there is no queue 'none'", "code": 6, "status": "NOT_FOUND"}
-    assert json.loads(refused.stderr) == {"error": error}
-    absent = CliRunner().invoke(main, ["status", "--json", "--admin", "http://127.0.0.1:9"])
-    assert absent.exit_code == 1
-    assert "no gateway's administration" in json.loads(absent.stderr)["error"]["description"]
-
-
 def test_message_vpns_are_listed(rewind: Rewind) -> None:
     """All of them, whichever `--vpn` says."""
     rewind("vpn", "create", "--vpn", "trading")
     lines = rewind("vpn", "list", "--json").splitlines()
     assert [json.loads(line)["msgVpnName"] for line in lines] == ["default", "trading"]
     assert "trading" in rewind("vpn", "list", "--vpn", "trading")
-
-
-def test_a_quota_below_0_is_told_to_be_one(rewind: Rewind) -> None:
-    """A negative number is no unknown option."""
-    refused = rewind.run("log", "quota", "-5")
-    assert refused.exit_code == 2
-    assert "-5 is not in the range x>=0" in refused.stderr
-    assert rewind.run("log", "quota", "--bogus").exit_code == 2
 
 
 def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -> None:
@@ -238,7 +200,10 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
     rewind("queue", "create", "q")
     ran = CliRunner().invoke(main, ["send", "q", "--delay", "2h", "--url", url], input="later\n")
     assert ran.exit_code == 0, ran.output
-    assert "1" in label_and_value(rewind("queue", "show", "q"), "messages that wait for their time")
+    (line,) = (
+        one for one in rewind("queue", "show", "q").splitlines() if one.startswith("messages that wait for")
+    )
+    assert "1" in line
     shown = rewind("queue", "delayed", "q")
     assert "due" in shown
     assert "rmid1:" in shown
@@ -249,14 +214,10 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
     assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
 
 
-def label_and_value(shown: str, label: str) -> str:
-    """The line of a label."""
-    return next(line for line in shown.splitlines() if line.startswith(label))
-
-
-@pytest.mark.parametrize("text", ["soon", "-5s", "5", "1w"])
-def test_a_delay_that_is_none(text: str) -> None:
-    """It is refused as wrong usage, with what to write."""
-    ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
-    assert ran.exit_code == 2
-    assert "write 30s, 10m, 2h or 1D" in ran.stderr
+def test_words_that_mean_nothing_are_wrong_usage() -> None:
+    """A delay, and an administration's address without its scheme: refused with what to write."""
+    for text in ("soon", "-5s", "5", "1w"):
+        ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
+        assert (ran.exit_code, "write 30s, 10m, 2h or 1D" in ran.stderr) == (2, True), text
+    ran = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:8672"])
+    assert (ran.exit_code, "write http://HOST:PORT" in ran.stderr) == (2, True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
 import click
-import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from gateway.cli import main, replays
-from tests.gateway.admin.conftest import Api
+from tests.gateway.admin.conftest import LOG, Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
 
@@ -54,18 +54,14 @@ def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
 def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) -> None:
     """The exit status is 1 then, with the reason in a sentence."""
     client.sender("q").send_all([data(i) for i in range(5)])
-    ran: list[object] = []
     words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
-    waiting = threading.Thread(target=lambda: ran.append(CliRunner().invoke(main, words)))
-    waiting.start()
-    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
-    api.act("/queues/q/cancelReplay", {})
-    client.wait(lambda: not waiting.is_alive(), "the verb returned")
-    (done,) = ran
-    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
-        1,
-        "Error: the replay is failed: it was cancelled",
-    )
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(CliRunner().invoke, main, words)
+        client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
+        api.act("/queues/q/cancelReplay", {})
+        done = waiting.result(20)
+    last = "Error: the replay is failed: it was cancelled"
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, last)
 
 
 def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> None:
@@ -144,35 +140,35 @@ def test_the_log_is_configured_by_verbs(api: Api) -> None:
     def run(*words: str) -> int:
         return CliRunner().invoke(main, ["log", *words, "--admin", str(api.http.base_url)]).exit_code
 
-    shown = (
+    shown = [
         "ingressEnabled",
         "egressEnabled",
         "maxSpoolUsage",
         "topicFilterEnabled",
         "keepUntilArchivedEnabled",
-    )
+    ]
     assert run("filter", "on") == 1
-    for words in (
-        ("disable",),
-        ("disable", "--reads"),
-        ("quota", "250"),
-        ("filter", "add", "a/>"),
-        ("filter", "on"),
-        ("keep-until-archived", "on"),
+    for verbs, expected in (
+        (
+            (
+                "disable",
+                "disable --reads",
+                "quota 250",
+                "filter add a/>",
+                "filter on",
+                "keep-until-archived on",
+            ),
+            [False, False, 250, True, True],
+        ),
+        (
+            ("enable", "enable --reads", "filter off", "filter remove a/>", "keep-until-archived off"),
+            [True, True, 250, False, False],
+        ),
     ):
-        assert run(*words) == 0, words
-    found = api.done("GET", "config", "/replayLogs/default")
-    assert [found[name] for name in shown] == [False, False, 250, True, True]
-    for words in (
-        ("enable",),
-        ("enable", "--reads"),
-        ("filter", "off"),
-        ("filter", "remove", "a/>"),
-        ("keep-until-archived", "off"),
-    ):
-        assert run(*words) == 0, words
-    found = api.done("GET", "config", "/replayLogs/default")
-    assert [found[name] for name in shown] == [True, True, 250, False, False]
+        for verb in verbs:
+            assert run(*verb.split()) == 0, verb
+        found = api.done("GET", "config", LOG)
+        assert [found[name] for name in shown] == expected
     assert run("quota", "much") == 2
     assert run("filter", "remove", "a/>") == 1
 
@@ -191,20 +187,17 @@ def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Cli
         assert texts(client.receiver(dead).drain()) == [str(number)]
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
+def test_verbs_and_options_are_completed() -> None:
+    """What a shell asks for after TAB is answered with the verbs and options there are."""
+    complete = ShellComplete(main, {}, "rewind", "_REWIND_COMPLETE")
+    for typed, offered in (
         ([""], {"replay", "log", "queue", "topic-endpoint", "subscription", "point", "client", "status"}),
         (["replay", ""], {"start", "cancel", "list", "show", "preview"}),
         (["log", "filter", ""], {"list", "add", "remove", "on", "off"}),
         (["replay", "start", "q", "--w"], {"--wait"}),
-    ],
-)
-def test_verbs_and_options_are_completed(typed: list[str], offered: set[str]) -> None:
-    """What a shell asks for after TAB is answered with the verbs and options there are."""
-    complete = ShellComplete(main, {}, "rewind", "_REWIND_COMPLETE")
-    found = complete.get_completions(typed[:-1], typed[-1])
-    assert offered <= {one.value for one in found}
+    ):
+        found = complete.get_completions(typed[:-1], typed[-1])
+        assert offered <= {one.value for one in found}, typed
 
 
 def test_each_shell_has_its_script() -> None:

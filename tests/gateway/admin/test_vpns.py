@@ -9,7 +9,6 @@ import struct
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -22,7 +21,7 @@ from gateway.vpn.administration import Administration
 from gateway.vpn.log import LoggedMessages
 from store.ports import LogPage
 from store.sqlite.reader import SqliteReader
-from tests.gateway.admin.conftest import Administer, Api
+from tests.gateway.admin.conftest import Administer, Api, connect
 from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -48,31 +47,24 @@ def why(answer: httpx.Response) -> str:
     return found
 
 
-def test_a_vpn_is_made_used_and_there_after_a_restart(
-    api: Api, gateway: RunningGateway, administer: Administer
-) -> None:
+def test_a_vpn_is_made_used_and_there_after_a_restart(api: Api, gateway: RunningGateway) -> None:
     """Clients enter a new Message VPN at once; after a restart it is there with its queue and what lies on it."""
+    assert "exists already" in why(made(api, "default"))
+    for name in ("", "a/b", "..", "x" * 65, "-a"):
+        assert "1 to 64 characters" in why(made(api, name)), name
     assert made(api, "trading").json()["data"]["enabled"] is True
     with Client(gateway.url, hostname="vhost:trading") as client:
         client.sender("orders").send_all([data("one")])
-    gateway.restart()
-    assert "trading" in [
-        one["msgVpnName"] for one in administer(gateway).http.get("/SEMP/v2/config/msgVpns").json()["data"]
-    ]
+    api.restart()
+    there = api.http.get("/SEMP/v2/config/msgVpns").json()["data"]
+    assert "trading" in [one["msgVpnName"] for one in there]
     with Client(gateway.url, hostname="vhost:trading") as client:
         assert texts(client.receiver("orders").drain()) == ["one"]
     assert gateway.depth("orders") is None, "it is another Message VPN's"
 
 
-def test_what_cannot_be_made_is_refused(api: Api) -> None:
-    """A name that is taken, or is none, is refused with what would be right."""
-    assert "exists already" in why(made(api, "default"))
-    for name in ("", "a/b", "..", "x" * 65, "-a"):
-        assert "1 to 64 characters" in why(made(api, name)), name
-
-
 def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
-    api: Api, gateway: RunningGateway, client: Client, administer: Administer
+    api: Api, gateway: RunningGateway, client: Client
 ) -> None:
     """Its clients are told why, others are refused, and so it stays over a restart until it is enabled."""
     client.receiver("q")
@@ -82,8 +74,8 @@ def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
     for _ in range(2):
         with Client(gateway.url) as other:
             assert "not enabled" in other.closed_by_peer().text
-        gateway.restart()
-    assert of(administer(gateway), "PATCH", "default", {"enabled": True}).status_code == 200
+        api.restart()
+    assert of(api, "PATCH", "default", {"enabled": True}).status_code == 200
     with Client(gateway.url) as again:
         again.sender("q").send_all([data(1)])
 
@@ -111,9 +103,7 @@ def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tm
     assert api.http.get("/SEMP/v2/monitor/msgVpns/trading/queues").json()["data"] == []
 
 
-def test_changes_of_the_log_outlive_a_restart(
-    api: Api, gateway: RunningGateway, administer: Administer
-) -> None:
+def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway) -> None:
     """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
     topics = "/replayLogs/default/topicFilterSubscriptions"
     api.make(topics, {"topicFilterSubscription": "a/>"})
@@ -121,10 +111,9 @@ def test_changes_of_the_log_outlive_a_restart(
     api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True, "maxSpoolUsage": 7})
     api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
     before = api.done("GET", "config", "/replayLogs/default")
-    gateway.restart()
-    again = administer(gateway)
-    assert again.done("GET", "config", "/replayLogs/default") == before
-    assert {one["topicFilterSubscription"] for one in again.done("GET", "config", topics)} == {"a/>", "!a/no"}
+    api.restart()
+    assert api.done("GET", "config", "/replayLogs/default") == before
+    assert {one["topicFilterSubscription"] for one in api.done("GET", "config", topics)} == {"a/>", "!a/no"}
     assert not gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/no"))
     assert gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/yes"))
 
@@ -231,12 +220,6 @@ def test_a_client_that_waits_has_the_answer_or_the_error() -> None:
     asyncio.run(stay())
 
 
-def address_of(api: Api) -> tuple[str, int]:
-    """Where the administration listens."""
-    url = urlsplit(str(api.http.base_url))
-    return url.hostname or "", url.port or 0
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_search_of_the_log_ends_with_its_connection(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, reset: bool
@@ -261,7 +244,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
 
     monkeypatch.setattr(Administration, "logged_messages", watched)
     monkeypatch.setattr(SqliteReader, "log_page", endless)
-    with socket.create_connection(address_of(api)) as sock:
+    with connect(api.http) as sock:
         path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
         sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert begun.wait(WAIT_SECONDS)
@@ -289,7 +272,7 @@ def test_a_preview_ends_with_its_connection(
             ended.set()
 
     monkeypatch.setattr(Administration, "preview", endless)
-    with socket.create_connection(address_of(api)) as sock:
+    with connect(api.http) as sock:
         path = "/SEMP/v2/action/msgVpns/default/queues/q/previewReplay"
         head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         sock.sendall(f"{head}Content-Type: application/json\r\n\r\n{{}}".encode())

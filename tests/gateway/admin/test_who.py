@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from amqp_ext.sasl import hash_password
 from gateway.config import User
-from tests.gateway.admin.conftest import Api, Serve
-
-SECRET_HASH = hash_password("secret", salt=b"1" * 16, iterations=4_096)
+from tests.gateway.admin.conftest import HASH, Api, Serve
 
 
 def matches(api: Api, topic: str) -> set[tuple[str, str, str]]:
@@ -51,34 +48,20 @@ def decision(api: Api, user: str, **query: Any) -> dict[str, Any]:
 @pytest.fixture
 def users(serve: Serve) -> Api:
     """Of a gateway with users, who signs in as the administrator."""
-    api = serve(
-        users={
-            "root": User(password=SECRET_HASH, global_access="read-only"),
-            "ann": User(
-                password=SECRET_HASH,
-                consume=("topic://a/>", "!topic://a/no/>", "queue://q*"),
-                publish=("topic://a/>",),
-            ),
-            "out": User(password=SECRET_HASH, vpns=()),
-        }
+    ann = User(
+        password=HASH,
+        consume=("topic://a/>", "!topic://a/no/>", "queue://q*"),
+        publish=("topic://a/>",),
     )
+    root, out = User(password=HASH, global_access="read-only"), User(password=HASH, vpns=())
+    api = serve(users={"root": root, "ann": ann, "out": out})
     api.http.auth = ("root", "secret")
     return api
 
 
-def test_users_are_those_of_the_configuration(users: Api) -> None:
-    """With what they may do to the gateway as a whole."""
-    found = users.http.get("/SEMP/v2/monitor/users").json()
-    assert found["data"] == [
-        {"userName": "ann", "globalAccess": "none"},
-        {"userName": "out", "globalAccess": "none"},
-        {"userName": "root", "globalAccess": "read-only"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("user", "action", "address", "is_allowed", "rule"),
-    [
+def test_a_decision_names_its_rule(users: Api) -> None:
+    """The pattern that permits or forbids; None where none does, and a sentence either way."""
+    for user, action, address, is_allowed, rule in (
         ("ann", "consume", "topic://a/>", False, "consume !topic://a/no/>"),
         ("ann", "consume", "topic://a/b/>", True, "consume topic://a/>"),
         ("ann", "consume", "queue://q1", True, "consume queue://q*"),
@@ -88,15 +71,11 @@ def test_users_are_those_of_the_configuration(users: Api) -> None:
         ("ann", "administer", "log://>", False, None),
         ("root", "consume", "topic://x", True, None),
         ("out", "consume", "topic://x", False, None),
-    ],
-)
-def test_a_decision_names_its_rule(
-    users: Api, user: str, action: str, address: str, *, is_allowed: bool, rule: str | None
-) -> None:
-    """The pattern that permits or forbids; None where none does, and a sentence either way."""
-    found = decision(users, user, action=action, address=address)
-    assert (found["isAllowed"], found["rule"]) == (is_allowed, rule)
-    assert found["sentence"].startswith(f"{user} may {'' if is_allowed else 'not '}{action} {address}: ")
+    ):
+        found = decision(users, user, action=action, address=address)
+        assert (found["isAllowed"], found["rule"]) == (is_allowed, rule), (user, action, address)
+        may = "may" if is_allowed else "may not"
+        assert found["sentence"].startswith(f"{user} {may} {action} {address}: ")
 
 
 def test_what_cannot_be_decided_is_refused(users: Api) -> None:
@@ -125,10 +104,15 @@ def test_where_nobody_is_configured_everything_is_permitted(api: Api) -> None:
     assert "no users are configured" in found["sentence"]
 
 
-def test_the_configuration_is_shown_without_secrets(users: Api) -> None:
-    """As TOML, with what an administrator changed, and no hash in it."""
+def test_users_and_the_configuration_are_shown_without_secrets(users: Api) -> None:
+    """With what users may do to the gateway; as TOML, and no hash in it."""
+    assert users.http.get("/SEMP/v2/monitor/users").json()["data"] == [
+        {"userName": "ann", "globalAccess": "none"},
+        {"userName": "out", "globalAccess": "none"},
+        {"userName": "root", "globalAccess": "read-only"},
+    ]
     text = users.http.get("/SEMP/v2/monitor/configuration").json()["data"]["toml"]
-    assert SECRET_HASH not in text
+    assert HASH not in text
     assert "scram$" not in text
     assert tomllib.loads(text)["user"]["ann"]["publish"] == ["topic://a/>"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 import trustme
 from starlette.requests import HTTPConnection
 
@@ -30,16 +27,17 @@ from gateway.admin.administrators import (
     token_of,
 )
 from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
-from gateway.config import AdminListener, Settings, Tls, User, Vpn, token_hash
+from gateway.config import AdminListener, Settings, User, Vpn, token_hash
 from gateway.logging.lines import BURST
 from gateway.users import Users
-from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Serve, Start
+from tests.gateway.admin.conftest import HASH, OTHER_HASH, QUEUES, Administer, Serve, Start, connect, tls_of
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.waiting import wait_until
 
 # --- Sessions of the console by themselves --------------------------------------------------------------------------
 
 OURS = f"{COOKIE}-8080"
+CHANGED = User(consume=("queue://q",))
 
 
 class Clock:
@@ -57,16 +55,11 @@ def clock() -> Clock:
     return Clock()
 
 
-def users_of(**users: User) -> Settings:
-    """Settings with these users."""
-    return Settings(users=users)
-
-
 @pytest.fixture
 def users() -> Users:
     """A directory of two, and of many."""
     return Users(
-        users_of(ann=User(), ben=User(), **{f"u{number}": User() for number in range(MOST_SESSIONS)})
+        Settings(users={name: User() for name in ("ann", "ben", *(f"u{n}" for n in range(MOST_SESSIONS)))})
     )
 
 
@@ -85,26 +78,17 @@ def test_a_session_is_found_by_what_its_cookie_holds_and_by_nothing_else(session
     assert min(map(len, (first, session.csrf_token))) == 43  # 256 bits in base 64
     for wrong in (None, "", first[:-1], first + "x", session.csrf_token, "\udc80"):
         assert sessions.find(wrong) is None
+    assert first not in repr(vars(sessions)), "who reads the memory of sessions can use none of them"
 
 
-def test_what_the_cookie_holds_is_not_kept(sessions: Sessions) -> None:
-    """Who reads the memory of sessions can use none of them."""
-    token, _ = sessions.begin("ann")
-    assert token not in repr(vars(sessions))
-
-
-def test_a_session_that_is_not_used_ends(sessions: Sessions, clock: Clock) -> None:
-    """Each request puts that off."""
+def test_a_session_ends_when_it_is_not_used_and_however_much_it_is(sessions: Sessions, clock: Clock) -> None:
+    """Each request puts off that it idles; after a working day it ends, and what has ended stays so."""
     token, _ = sessions.begin("ann")
     for _ in range(3):
         clock.seconds += IDLE_S - 1
         assert sessions.find(token) is not None
     clock.seconds += IDLE_S
     assert sessions.find(token) is None
-
-
-def test_a_session_ends_however_much_it_is_used(sessions: Sessions, clock: Clock) -> None:
-    """After a working day."""
     token, session = sessions.begin("ann")
     while clock.seconds < session.begun + WHOLE_S - 60:
         clock.seconds += 60
@@ -112,19 +96,19 @@ def test_a_session_ends_however_much_it_is_used(sessions: Sessions, clock: Clock
     clock.seconds = session.begun + WHOLE_S
     assert sessions.find(token) is None
     clock.seconds -= 60
-    assert sessions.find(token) is None, "what has ended stays so"
+    assert sessions.find(token) is None
 
 
 def test_a_session_ends_when_other_things_are_said_of_its_user(sessions: Sessions, users: Users) -> None:
     """Another rule, and no user any more; a reload that says the same of him ends none."""
     ann, _ = sessions.begin("ann")
     ben, _ = sessions.begin("ben")
-    users.reload(users_of(ann=User(), ben=User(consume=("queue://q",))))
+    users.reload(Settings(users={"ann": User(), "ben": CHANGED}))
     assert sessions.find(ann) is not None
     assert sessions.find(ben) is None
-    users.reload(users_of(ben=User(consume=("queue://q",))))
+    users.reload(Settings(users={"ben": CHANGED}))
     assert sessions.find(ann) is None
-    users.reload(users_of(ann=User(), ben=User(consume=("queue://q",))))
+    users.reload(Settings(users={"ann": User(), "ben": CHANGED}))
     assert sessions.find(ann) is None, "a user of the same name is another"
 
 
@@ -150,24 +134,15 @@ def test_a_user_ends_his_own_sessions_by_having_too_many(sessions: Sessions) -> 
     assert len(sessions) == MOST_SESSIONS_PER_USER + 1
 
 
-def test_there_are_no_more_than_so_many(sessions: Sessions) -> None:
-    """However many users sign in; the ones that are not used go first."""
-    first, _ = sessions.begin("u0")
-    second, _ = sessions.begin("u1")
-    for number in range(2, MOST_SESSIONS):
-        sessions.begin(f"u{number}")
+def test_there_are_no_more_than_so_many(sessions: Sessions, clock: Clock) -> None:
+    """However many users sign in; the ones that are not used go first, and those that have ended hold no place."""
+    first, second, *_ = (sessions.begin(f"u{number}")[0] for number in range(MOST_SESSIONS))
     assert len(sessions) == MOST_SESSIONS
     assert sessions.find(first) is not None
     sessions.begin("ann")
     assert len(sessions) == MOST_SESSIONS
     assert sessions.find(second) is None
     assert sessions.find(first) is not None
-
-
-def test_those_that_have_ended_hold_no_place(sessions: Sessions, clock: Clock) -> None:
-    """They are forgotten when another begins."""
-    for number in range(10):
-        sessions.begin(f"u{number}")
     clock.seconds += IDLE_S
     sessions.begin("ann")
     assert len(sessions) == 1
@@ -188,7 +163,7 @@ def test_what_goes_on_ends_with_its_session(sessions: Sessions, users: Users, cl
                 pass
             sessions.end(tokens["out"])
             assert ended == ["out"]
-            users.reload(users_of(ann=User(), ben=User(consume=("queue://q",))))
+            users.reload(Settings(users={"ann": User(), "ben": CHANGED}))
             assert sessions.find(tokens["changed"]) is None
             assert ended == ["out", "changed"]
             clock.seconds += IDLE_S
@@ -225,7 +200,6 @@ def test_a_cookie_that_is_there_twice_is_nobody_s(fields: list[str], token: str 
 
 # --- Signing in with a browser, over HTTP ---------------------------------------------------------------------------
 
-QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
 ANN = {"userName": "ann", "password": "secret"}
 USERS = {
     "ann": User(
@@ -331,19 +305,15 @@ def test_two_gateways_on_one_host_put_nobody_out_of_the_other(
         assert http.get(QUEUES).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("said", "is_secure"), [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)]
-)
-def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(
-    http: httpx.Client, said: str, is_secure: bool
-) -> None:
+def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(http: httpx.Client) -> None:
     """The first proxy of several is the one that the browser came to."""
-    http.headers["X-Forwarded-Proto"] = said
-    answers = [sign_in(http)]
-    http.headers["Authorization"] = "Bearer ann-s-token"
-    answers.append(http.delete("/session"))
-    for answer in answers:
-        assert ("secure" in attributes_of(answer)) is is_secure
+    for said, is_secure in (("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)):
+        proxied = {"X-Forwarded-Proto": said}
+        answers = [
+            http.post("/session", json=ANN, headers=proxied),
+            http.delete("/session", headers={**proxied, "Authorization": "Bearer ann-s-token"}),
+        ]
+        assert [("secure" in attributes_of(answer)) for answer in answers] == [is_secure] * 2, said
 
 
 def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
@@ -358,9 +328,9 @@ def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
     assert http.get("/SEMP/v2/monitor/msgVpns/default").status_code == 403
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_who_is_not_known_gets_no_session(http: httpx.Client) -> None:
+    """One answer for all of them, without a cookie."""
+    for said in (
         {"userName": "ann", "password": "Secret"},
         {"userName": "ann", "password": ""},
         {"userName": "nobody", "password": "secret"},
@@ -368,21 +338,16 @@ def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
         {"token": "ann-s-toke"},
         {"token": token_hash("ann-s-token")},
         {"token": ""},
-    ],
-)
-def test_who_is_not_known_gets_no_session(http: httpx.Client, said: dict[str, str]) -> None:
-    """One answer for all of them, without a cookie."""
-    answer = sign_in(http, **said)
-    assert answer.status_code == 401
-    assert answer.json()["meta"]["error"]["description"] == (
-        "The name or the password is wrong, or the token."
-    )
-    assert "set-cookie" not in answer.headers
+    ):
+        answer = sign_in(http, **said)
+        told = answer.json()["meta"]["error"]["description"]
+        assert (answer.status_code, told) == (401, "The name or the password is wrong, or the token."), said
+        assert "set-cookie" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_half_of_a_sign_in_is_none(http: httpx.Client) -> None:
+    """Said as a mistake in the request is, and without what was sent; a form, which needs no script, is no JSON."""
+    half: tuple[Any, ...] = (
         {},
         {"userName": "ann"},
         {"password": "secret"},
@@ -391,14 +356,11 @@ def test_who_is_not_known_gets_no_session(http: httpx.Client, said: dict[str, st
         {"userName": "ann", "password": 1},
         {"userName": "ann", "password": "x" * 1_001},
         [],
-    ],
-)
-def test_half_of_a_sign_in_is_none(http: httpx.Client, said: Any) -> None:
-    """Said as a mistake in the request is, and without what was sent."""
-    answer = http.post("/session", json=said)
-    assert answer.status_code == 400
-    assert "secret" not in answer.text
-    assert "xxx" not in answer.text
+    )
+    for answer in (http.post("/session", data=ANN), *(http.post("/session", json=said) for said in half)):
+        assert answer.status_code == 400, answer.text
+        assert "secret" not in answer.text
+        assert "xxx" not in answer.text
 
 
 def test_nobody_signs_in_where_nobody_needs_to(serve: Serve) -> None:
@@ -424,15 +386,10 @@ def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
     assert http.delete("/session").status_code == 403
     assert http.put("/SEMP/v2/action/reload").status_code == 403
     assert http.get(QUEUES).json()["data"] == []
-    assert make_queue(http, **{"X-CSRF-Token": token}) == 200
-
-
-def test_one_session_s_token_is_no_other_s(http: httpx.Client, gateway: RunningGateway) -> None:
-    """Who has signed in himself has a token, and cannot use it in the session of another."""
-    signed_in(http)
     with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
         theirs = signed_in(other, userName="ben", password="secret")["csrfToken"]
-    assert make_queue(http, **{"X-CSRF-Token": theirs}) == 403
+    assert make_queue(http, **{"X-CSRF-Token": theirs}) == 403, "one session's token is no other's"
+    assert make_queue(http, **{"X-CSRF-Token": token}) == 200
 
 
 def test_a_foreign_page_signs_nobody_in_or_out(http: httpx.Client) -> None:
@@ -446,9 +403,11 @@ def test_a_foreign_page_signs_nobody_in_or_out(http: httpx.Client) -> None:
     assert http.get("/session").json()["data"]["isSignedIn"]
 
 
-def test_a_form_signs_nobody_in(http: httpx.Client) -> None:
-    """What a page can send without a script is no JSON."""
-    assert http.post("/session", data=ANN).status_code == 400
+def asked_with(http: httpx.Client, *cookies: str) -> int:
+    """How a request with these values of the cookie is answered, whatever the browser has."""
+    http.cookies.clear()
+    said = "; ".join(f"{name_of(http)}={cookie}" for cookie in cookies)
+    return http.get(QUEUES, headers={"Cookie": said}).status_code
 
 
 def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) -> None:
@@ -462,18 +421,9 @@ def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) ->
     http.cookies.clear()
     http.cookies.set(name_of(http), first, domain="127.0.0.1", path="/")
     second = sign_in(http).cookies[name_of(http)]
-    http.cookies.clear()
-    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={first}"}).status_code == 401
-    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}=planted"}).status_code == 401
-    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={second}"}).status_code == 200
-
-
-def test_a_cookie_beside_ours_is_nobody_s(http: httpx.Client) -> None:
-    """A page of another port of this machine can set one of the same name: of two, neither is taken."""
-    ours = sign_in(http).cookies[name_of(http)]
-    http.cookies.clear()
-    both = f"{name_of(http)}=theirs; {name_of(http)}={ours}"
-    assert http.get(QUEUES, headers={"Cookie": both}).status_code == 401
+    assert [asked_with(http, one) for one in (first, "planted", second)] == [401, 401, 200]
+    # A page of another port of this machine can set a cookie of the same name: of two, neither is taken.
+    assert asked_with(http, "theirs", second) == 401
 
 
 def test_signing_out_ends_the_session(http: httpx.Client) -> None:
@@ -484,7 +434,7 @@ def test_signing_out_ends_the_session(http: httpx.Client) -> None:
     assert answer.status_code == 200
     assert answer.json()["data"]["isSignedIn"] is False
     assert name_of(http) not in http.cookies
-    assert http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={cookie}"}).status_code == 401
+    assert asked_with(http, cookie) == 401
     assert http.delete("/session").status_code == 200
 
 
@@ -553,16 +503,6 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
     assert sign_in(http, userName="ann", password="other").status_code == 200
 
 
-def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
-    """Who signs in again and again keeps the newest."""
-    found = []
-    for _ in range(MOST_SESSIONS_PER_USER + 1):
-        found.append(sign_in(http).cookies[name_of(http)])
-        http.cookies.clear()
-    known = [http.get(QUEUES, headers={"Cookie": f"{name_of(http)}={one}"}).status_code for one in found]
-    assert known == [401, *[200] * MOST_SESSIONS_PER_USER]
-
-
 def test_the_console_turned_off_signs_nobody_in(serve: Serve) -> None:
     """There is nothing at `/session`, as at `/`."""
     http = serve(users=USERS, admin=AdminListener(port=0, console=False)).http
@@ -589,25 +529,7 @@ def test_a_name_there_is_not_costs_as_much_as_a_wrong_password(
     assert rounds[0] == rounds[1] > 0
 
 
-Line = MutableMapping[str, Any]
-
-
-@pytest.fixture
-def logged() -> Iterator[list[Line]]:
-    """The lines about administration."""
-    lines: list[Line] = []
-
-    def keep(logger: Any, method: str, line: Line) -> Line:
-        if line["event"] in ("administered", "administration_refused"):
-            lines.append(line)
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    yield lines
-    structlog.reset_defaults()
-
-
-def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http: httpx.Client) -> None:
+def test_signing_in_leaves_a_line_without_the_password(logged: list[Any], http: httpx.Client) -> None:
     """Who, and what came of it, as for any change; what is done in the session has the user's name."""
     assert sign_in(http, userName="ann", password="wr0ng").status_code == 401
     signed_in(http)
@@ -621,11 +543,6 @@ def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http:
         ("administered", "DELETE /session", "ann", 200),
     ]
     assert not [line for line in logged if "secret" in repr(line) or "wr0ng" in repr(line)]
-
-
-def connect(http: httpx.Client) -> socket.socket:
-    """A connection of which nothing is said yet."""
-    return socket.create_connection((http.base_url.host, http.base_url.port or 0), 20)
 
 
 def head(length: int) -> bytes:
@@ -663,7 +580,7 @@ def test_a_body_that_no_name_and_password_have_is_not_read(http: httpx.Client) -
         assert sock.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 
-def test_what_strangers_send_fills_no_log(logged: list[Line], http: httpx.Client) -> None:
+def test_what_strangers_send_fills_no_log(logged: list[Any], http: httpx.Client) -> None:
     """Lines of one address are held back, and counted, whatever is wrong with the requests."""
     for _ in range(BURST + 5):
         assert http.post("/session", content=b"{").status_code == 400
@@ -673,12 +590,7 @@ def test_what_strangers_send_fills_no_log(logged: list[Line], http: httpx.Client
 def test_under_tls_the_cookie_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
     """A browser does not send it in clear; and a client with a certificate needs none."""
     authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    for number, blob in enumerate(issued.cert_chain_pems):
-        blob.write_to_path(tmp_path / "server.pem", append=number > 0)
-    issued.private_key_pem.write_to_path(tmp_path / "server.key")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "ca.pem")
+    tls = tls_of(authority, tmp_path)
     users = {**USERS, "eve": User(certificate_names=("eve.example",))}
     gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
     url = gateway.call(lambda running: running.admin[0])

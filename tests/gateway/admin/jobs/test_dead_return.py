@@ -32,13 +32,15 @@ def gateway(start: Start) -> RunningGateway:
     return start(VPN)
 
 
-def die(client: Client, queue: str, messages: list[bytes]) -> None:
-    """Messages are published to a queue, and a consumer rejects them."""
+def die(api: Api, client: Client, queue: str, messages: list[bytes]) -> None:
+    """Messages are published to a queue, a consumer rejects them, and they are on the dead message queue."""
+    before = depth(api, "dead")
     client.sender(queue).send_all(messages)
     receiver = client.receiver(queue)
     receiver.flow(len(messages))
     receiver.settle(receiver.take(len(messages)), Delivery.REJECTED)
     receiver.close()
+    wait_until(lambda: depth(api, "dead") == before + len(messages), "all are dead")
 
 
 def give_back(api: Api, queue: str = "dead", **body: Any) -> str:
@@ -53,9 +55,8 @@ def depth(api: Api, queue: str) -> int:
 def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> None:
     """All of them, with their bare messages and headers, and nothing that says that they were dead."""
     raw = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + data("0")
-    die(client, "orders", [raw, *(data(n) for n in range(1, 600))])
-    die(client, "bills", [data("bill")])
-    wait_until(lambda: depth(api, "dead") == 601, "all are dead")
+    die(api, client, "orders", [raw, *(data(n) for n in range(1, 600))])
+    die(api, client, "bills", [data("bill")])
     done = ended(api, give_back(api))
     assert (done.state, done.sent, done.outcome) == ("complete", 601, "601 messages returned")
     assert depth(api, "dead") == 0
@@ -72,8 +73,7 @@ def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> No
 
 def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
     """It is dead anew, with one set of annotations; the job that returned it does not do so twice."""
-    die(client, "orders", [data("1")])
-    wait_until(lambda: depth(api, "dead") == 1, "it is dead")
+    die(api, client, "orders", [data("1")])
     rejecting = client.receiver("orders")
     rejecting.flow(10)
     name = give_back(api)
@@ -87,8 +87,7 @@ def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
 
 def test_a_selector_a_limit_and_a_target_choose(api: Api, client: Client) -> None:
     """What does not match stays; so does what is beyond the limit; an address takes all that is returned."""
-    die(client, "orders", [section(0x74, {"n": n}) + data(n) for n in range(10)])
-    wait_until(lambda: depth(api, "dead") == 10, "all are dead")
+    die(api, client, "orders", [section(0x74, {"n": n}) + data(n) for n in range(10)])
     assert ended(api, give_back(api, selector="n >= 4", limit=3, target="queue://other")).sent == 3
     assert texts(client.receiver("other").drain()) == ["4", "5", "6"]
     assert ended(api, give_back(api, selector="n >= 4", target="topic://nobody/logs/it")).sent == 3
@@ -98,18 +97,20 @@ def test_a_selector_a_limit_and_a_target_choose(api: Api, client: Client) -> Non
 def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: Client) -> None:
     """Where the endpoint was deleted, or nobody says where the message died."""
     api.make("/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
-    die(client, "gone", [data("1"), data("2")])
-    wait_until(lambda: depth(api, "dead") == 2, "they are dead")
+    die(api, client, "gone", [data("1"), data("2")])
     api.done("DELETE", "config", "/queues/gone")
     client.sender("dead").send_all([data("3")])
-    die(client, "orders", [data("4")])
-    wait_until(lambda: depth(api, "dead") == 4, "all are dead")
+    die(api, client, "orders", [data("4")])
     done = ended(api, give_back(api))
     assert done.outcome == (
         "1 messages returned; 1 stay: it is not said where they died; 2 stay: there is no 'gone' any more"
     )
     assert depth(api, "dead") == 3
     assert texts(client.receiver("orders").drain()) == ["4"]
+    # What a publisher writes into a message is the name of a queue, or nothing: no topic.
+    for forged in (queue_topic("orders"), "orders/x", "topic://orders", ""):
+        client.sender("dead").send_all([section(0x72, {"x-opt-dead-endpoint": forged}) + data(forged)])
+    assert (ended(api, give_back(api)).sent, depth(api, "dead")) == (0, 7)
 
 
 def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: Client) -> None:
@@ -144,8 +145,7 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: C
 
 def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client) -> None:
     """Its settlement counts; the rest goes back."""
-    die(client, "orders", [data(n) for n in range(10)])
-    wait_until(lambda: depth(api, "dead") == 10, "all are dead")
+    die(api, client, "orders", [data(n) for n in range(10)])
     receiver = client.receiver("dead")
     receiver.flow(3)
     held = receiver.take(3)
@@ -158,10 +158,8 @@ def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client)
 
 def test_a_full_queue_is_waited_for(api: Api, client: Client) -> None:
     """What does not fit goes back to the dead message queue meanwhile, and follows when there is room."""
-    die(client, "bills", [data(n) for n in range(20)])
-    wait_until(lambda: depth(api, "dead") == 20, "all are dead")
-    die(client, "bills", [data(n) for n in range(20, 40)])
-    wait_until(lambda: depth(api, "dead") == 40, "all are dead")
+    die(api, client, "bills", [data(n) for n in range(20)])
+    die(api, client, "bills", [data(n) for n in range(20, 40)])
     name = give_back(api)
     wait_until(lambda: "quota" in record(api, name).outcome, "it says what it waits for")
     assert (depth(api, "bills"), depth(api, "dead")) == (30, 10)
@@ -173,8 +171,7 @@ def test_a_full_queue_is_waited_for(api: Api, client: Client) -> None:
 
 def test_a_return_is_paused_and_goes_on_after_a_stop(api: Api, client: Client) -> None:
     """Each message is in one of both queues at any time, and in one at the end."""
-    die(client, "orders", [data(n) for n in range(400)])
-    wait_until(lambda: depth(api, "dead") == 400, "all are dead")
+    die(api, client, "orders", [data(n) for n in range(400)])
     name = give_back(api, rate=500)
     wait_until(lambda: record(api, name).sent, "it has begun")
     path = "/replayLogs/default"
@@ -192,10 +189,9 @@ def test_a_return_is_paused_and_goes_on_after_a_stop(api: Api, client: Client) -
 
 def test_dead_letters_are_counted_by_why_and_where(api: Api, client: Client) -> None:
     """Groups, the largest first; what says nothing of it is a group, too."""
-    die(client, "orders", [data(n) for n in range(300)])
-    die(client, "bills", [data("1")])
+    die(api, client, "orders", [data(n) for n in range(300)])
+    die(api, client, "bills", [data("1")])
     client.sender("dead").send_all([data("2"), data("3")])
-    wait_until(lambda: depth(api, "dead") == 303, "all are there")
 
     def groups(by: str) -> list[tuple[str, str, int]]:
         found = api.seen("/queues/dead/deadMsgs", by=by)
@@ -206,33 +202,17 @@ def test_dead_letters_are_counted_by_why_and_where(api: Api, client: Client) -> 
     assert groups("endpoint") == [("", "", 2), ("", "bills", 1), ("", "orders", 300)]
 
 
-def test_a_forged_origin_leads_to_no_topic(api: Api, client: Client) -> None:
-    """What a publisher writes into a message is the name of a queue, or nothing."""
-    for forged in (queue_topic("orders"), "orders/x", "topic://orders", ""):
-        client.sender("dead").send_all([section(0x72, {"x-opt-dead-endpoint": forged}) + data(forged)])
-    done = ended(api, give_back(api))
-    assert (done.sent, depth(api, "dead"), depth(api, "orders")) == (0, 4, 0)
-
-
-@pytest.mark.parametrize(
-    ("queue", "body", "said"),
-    [
+def test_what_cannot_be_returned_is_refused(api: Api, client: Client) -> None:
+    """Before anything is done, and no consumer of an exclusive queue is displaced; the text says what is wrong."""
+    api.make("/queues", {"queueName": "mine", "accessType": "exclusive"})
+    client.receiver("mine")
+    for queue, body, said in (
         ("nowhere", {}, "no queue"),
         ("dead", {"selector": "="}, "selector"),
         ("dead", {"target": "log://a"}, "nothing can be sent"),
         ("dead", {"limit": -1}, "limit"),
         ("dead", {"rate": -1}, "rate"),
-    ],
-)
-def test_what_cannot_be_returned_is_refused(api: Api, queue: str, body: dict[str, Any], said: str) -> None:
-    """Before anything is done; the text says what is wrong."""
-    error = api.refused("PUT", "action", f"/queues/{queue}/returnDead", body)
-    assert said in error["description"]
-
-
-def test_an_exclusive_queue_in_use_is_left_alone(api: Api, client: Client) -> None:
-    """Its consumer is not displaced."""
-    api.make("/queues", {"queueName": "mine", "accessType": "exclusive"})
-    client.receiver("mine")
-    error = api.refused("PUT", "action", "/queues/mine/returnDead", {})
-    assert "one consumer" in error["description"]
+        ("mine", {}, "one consumer"),
+    ):
+        error = api.refused("PUT", "action", f"/queues/{queue}/returnDead", body)
+        assert said in error["description"], (queue, body)

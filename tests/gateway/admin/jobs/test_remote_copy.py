@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
-from gateway.config import Listener, Queue, ReplayTarget, Tls, User, Vpn
-from tests.gateway.admin.conftest import Serve
+from gateway.config import Listener, Queue, ReplayTarget, User, Vpn
+from tests.gateway.admin.conftest import LOG, Serve, tls_of
 from tests.gateway.admin.jobs.test_copy import copy, ended, record
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Received, texts
@@ -20,8 +20,6 @@ from tests.support.messages import data, section
 from tests.support.running import RunningGateway, settings_for
 from tests.support.tcp_proxy import Fate, Proxy, Way
 from tests.support.waiting import wait_until
-
-LOG = "/replayLogs/default"
 
 Other = Callable[..., RunningGateway]
 
@@ -171,15 +169,11 @@ def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> No
     A wrong password, and a certificate of nobody known, are waited for and said, without the secret; a right one of the
     file is taken at the next connect.
     """
-    authority = trustme.CA()
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = tls_of(trustme.CA(), tmp_path)
     far = other(
         Vpn(),
         listeners=(
-            Listener(port=0, tls=Tls(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem")),
+            Listener(port=0, tls=replace(tls, client_ca=None)),
             Listener(port=0),
         ),
         users={"copier": User(password=HASH, publish=("queue://new",))},
@@ -203,21 +197,17 @@ def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> No
     assert api.http.get("/readyz").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({"target": "queue://q", "replayTarget": "nobody"}, "no replay target"),
-        ({"target": "amqp://elsewhere:5672/q", "replayTarget": "test"}, "another host"),
-        ({"target": "queue://q", "replayTarget": "amqp://elsewhere:5672"}, "no replay target"),
-        ({"target": " ", "replayTarget": "test"}, "queue://orders"),
-    ],
-)
-def test_only_the_configuration_says_where_the_gateway_connects(
-    serve: Serve, body: dict[str, Any], said: str
-) -> None:
+def test_only_the_configuration_says_where_the_gateway_connects(serve: Serve) -> None:
     """A request names a label, and no address of a host."""
-    error = serve(sends_to("amqp://127.0.0.1:1")).refused("PUT", "action", f"{LOG}/startCopy", body)
-    assert said in error["description"]
+    api = serve(sends_to("amqp://127.0.0.1:1"))
+    for target, replay_target, said in (
+        ("queue://q", "nobody", "no replay target"),
+        ("amqp://elsewhere:5672/q", "test", "another host"),
+        ("queue://q", "amqp://elsewhere:5672", "no replay target"),
+        (" ", "test", "queue://orders"),
+    ):
+        body = {"target": target, "replayTarget": replay_target}
+        assert said in api.refused("PUT", "action", f"{LOG}/startCopy", body)["description"]
 
 
 def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Serve, other: Other) -> None:

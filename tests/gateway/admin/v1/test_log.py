@@ -6,11 +6,10 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -22,7 +21,7 @@ from gateway.app import Gateway
 from gateway.config import ReplayLog, Vpn
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.starts import Resolved
-from tests.gateway.admin.conftest import Api, Serve, stop_and_check
+from tests.gateway.admin.conftest import LOG, Api, Serve, connect, stop_and_check
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
@@ -53,13 +52,12 @@ def refused(api: Api, headers: dict[str, str] | None = None, **query: Any) -> An
     return answer.json()["meta"]["error"]
 
 
-@contextmanager
-def raw(api: Api, path: str, *headers: str) -> Iterator[socket.socket]:
+def raw(api: Api, path: str, *headers: str) -> socket.socket:
     """A request whose answer the test reads itself."""
-    url = urlsplit(str(api.http.base_url))
-    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
-        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", f"Host: {url.netloc}", *headers, "", ""]).encode())
-        yield sock
+    sock = connect(api.http)
+    host = f"Host: {api.http.base_url.netloc.decode()}"
+    sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", host, *headers, "", ""]).encode())
+    return sock
 
 
 def begun(stack: ExitStack, api: Api) -> socket.socket:
@@ -123,36 +121,31 @@ def test_history_is_what_a_reader_with_amqp_gets(
     stop_and_check(api, client)
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ({"start": "yesterday"}, "INVALID_PARAMETER"),
-        ({"start": "#99"}, "NOT_ALLOWED"),
-        ({"start": "rmid1:00000-00000000001-00000000-00000001"}, "NOT_ALLOWED"),
-        ({"start": "point:none"}, "NOT_ALLOWED"),
-        ({"until": "then"}, "INVALID_PARAMETER"),
-        ({"missing": "x"}, "INVALID_PARAMETER"),
-        ({"subscribe": ["a", ""]}, "INVALID_PARAMETER"),
-        ({"subscribe": ["a"] * 17}, "INVALID_PARAMETER"),
-        ({"selector": "n ="}, "INVALID_PARAMETER"),
-        ({"limit": 0}, "INVALID_PARAMETER"),
-        ({"limit": "x"}, "INVALID_PARAMETER"),
-        ({"vpn": "none"}, "NOT_FOUND"),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"start": "yesterday"}, "INVALID_PARAMETER"),
+    ({"start": "#99"}, "NOT_ALLOWED"),
+    ({"start": "rmid1:00000-00000000001-00000000-00000001"}, "NOT_ALLOWED"),
+    ({"start": "point:none"}, "NOT_ALLOWED"),
+    ({"until": "then"}, "INVALID_PARAMETER"),
+    ({"missing": "x"}, "INVALID_PARAMETER"),
+    ({"subscribe": ["a", ""]}, "INVALID_PARAMETER"),
+    ({"subscribe": ["a"] * 17}, "INVALID_PARAMETER"),
+    ({"selector": "n ="}, "INVALID_PARAMETER"),
+    ({"limit": 0}, "INVALID_PARAMETER"),
+    ({"limit": "x"}, "INVALID_PARAMETER"),
+    ({"vpn": "none"}, "NOT_FOUND"),
 )
-def test_what_cannot_be_read_is_a_sentence(api: Api, query: dict[str, Any], status: str) -> None:
-    """In the shape of the other resources, with the code that is Solace's; no stream is begun."""
-    error = refused(api, **query)
-    assert error["status"] == status
-    assert error["description"].strip()
-    assert refused(api, headers=EVENTS, **query)["status"] == status
 
 
-@pytest.mark.parametrize("last", ["", "x", "-1", "1.5", "9" * 19, "9" * 30])
-def test_a_last_event_that_is_none_is_refused(api: Api, last: str) -> None:
-    """A browser then stops, and does not come again and again."""
-    answer = api.http.get("/v1/log", headers={**EVENTS, "Last-Event-ID": last})
-    assert answer.status_code == 400, answer.text
+def test_what_cannot_be_read_is_a_sentence(api: Api) -> None:
+    """In the shape of the other resources, with the code that is Solace's; no stream is begun, nor begun again."""
+    for query, status in WRONG:
+        error = refused(api, **query)
+        assert error["status"] == status, query
+        assert error["description"].strip()
+        assert refused(api, headers=EVENTS, **query)["status"] == status
+    for last in ("", "x", "-1", "1.5", "9" * 19, "9" * 30):
+        refused(api, headers={**EVENTS, "Last-Event-ID": last})
 
 
 def test_a_log_that_is_off_is_refused(serve: Serve) -> None:
@@ -215,45 +208,43 @@ def test_silence_is_broken_and_moves_the_place(
     assert "data:" not in seen
 
 
-def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
-    api: Api, client: Client, gateway: RunningGateway
-) -> None:
-    """As an event and as a line; a browser that comes again is refused, and stops."""
+def test_a_stream_that_breaks_off_ends_with_an_error(api: Api, client: Client) -> None:
+    """
+    As a line where the client is stopped, as an event where the log is trimmed under it; a browser that comes again is
+    refused then, and stops.
+    """
     client.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
-    gateway.restart()  # so that history comes from the file
-    url = gateway.call(lambda running: running.admin[0])
-    again = Api(gateway)
-    for headers, told in ((EVENTS, "event: error\ndata: "), ({}, "")):
+    client.cut()
+    api.restart()  # so that history comes from the file
+
+    def broken(break_off: Callable[[], None], headers: dict[str, str]) -> tuple[str, Any]:
+        """All that came of a stream that was broken off while it came, and the error at its end."""
         with (
-            httpx.Client(base_url=url, **PLAIN_HTTP) as http,
+            httpx.Client(base_url=api.http.base_url, **PLAIN_HTTP) as http,
             http.stream("GET", "/v1/log?from=beginning&until=%23999999", headers=headers) as answer,
         ):
             pieces = answer.iter_text()
-            seen = [next(pieces)]
-            before = len(seen[0])
-            if headers:
-                again.act("/replayLogs/default/trimLoggedMsgs", {"before": "live"})
-                wait_until(
-                    lambda: again.seen("/replayLogs/default")["firstMsgId"] > 2_999,
-                    "trimmed",
-                )
-            else:
-                gateway.call(lambda running: [c.stop(STOPPED) for c in running._admin_server.clients])  # type: ignore[union-attr]
-            seen += list(pieces)
-            assert before
-        last = "".join(seen).rstrip("\n").rpartition("\n")[2].removeprefix("data: ")
-        error = json.loads(last)["error"]
-        assert told in "".join(seen)
+            seen = next(pieces)
+            assert seen
+            break_off()
+            seen += "".join(pieces)
+        error = json.loads(seen.rstrip("\n").rpartition("\n")[2].removeprefix("data: "))["error"]
         assert error["condition"]
-        if headers:
-            assert error["replayError"] == "message-unavailable"
-            ids = [int(line[4:]) for line in "".join(seen).splitlines() if line.startswith("id: ")]
-            retry = again.http.get("/v1/log", headers={**EVENTS, "Last-Event-ID": str(ids[-1])})
-            assert retry.status_code == 400
-            client.cut()
-            with Client(gateway.url) as other:
-                other.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
-    again.http.close()
+        return seen, error
+
+    def stop() -> None:
+        api.gateway.call(lambda running: [c.stop(STOPPED) for c in running._admin_server.clients])  # type: ignore[union-attr]
+
+    def trim() -> None:
+        api.act(f"{LOG}/trimLoggedMsgs", {"before": "live"})
+        wait_until(lambda: api.seen(LOG)["firstMsgId"] > 2_999, "trimmed")
+
+    broken(stop, {})
+    seen, error = broken(trim, EVENTS)
+    assert "event: error\ndata: " in seen
+    assert error["replayError"] == "message-unavailable"
+    last = [line for line in seen.splitlines() if line.startswith("id: ")][-1]
+    assert api.http.get("/v1/log", headers={**EVENTS, "Last-Event-ID": last[4:]}).status_code == 400
 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(

@@ -6,14 +6,13 @@ import json
 import socket
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.admin.v1 import publish as publishing
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Queue
-from tests.gateway.admin.conftest import Api, Serve, stop_and_check
+from tests.gateway.admin.conftest import Api, Serve, connect, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.running import RunningGateway
 from tests.support.waiting import wait_until
@@ -79,9 +78,9 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
     assert (many["refused"], len(many["errors"])) == (500, publishing.MOST_ERRORS)
 
 
-@pytest.mark.parametrize(
-    ("address", "status"),
-    [
+def test_an_address_that_cannot_be_sent_to_is_a_sentence(api: Api) -> None:
+    """Before anything of the body is read."""
+    for address, status in (
         ("log://>", "NOT_ALLOWED"),
         ("$cbs", "NOT_ALLOWED"),
         ("topic://", "INVALID_PARAMETER"),
@@ -89,11 +88,8 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
         ("topic://#queue/none", "NOT_FOUND"),
         ("none?create=never", "NOT_FOUND"),
         ("topic://" + "x" * 300, "INVALID_PARAMETER"),
-    ],
-)
-def test_an_address_that_cannot_be_sent_to_is_a_sentence(api: Api, address: str, status: str) -> None:
-    """Before anything of the body is read."""
-    assert publish(api, '{"body":"x"}', address, 400)["meta"]["error"]["status"] == status
+    ):
+        assert publish(api, '{"body":"x"}', address, 400)["meta"]["error"]["status"] == status, address
 
 
 def test_what_amqp_is_refused_is_refused_here(serve: Serve) -> None:
@@ -106,15 +102,13 @@ def test_what_amqp_is_refused_is_refused_here(serve: Serve) -> None:
     full = publish(api, '{"body":"x"}\n' * 4, "small", 400)["data"]
     assert (full["accepted"], full["refused"]) == (2, 2)
     assert {one["condition"] for one in full["errors"]} == {"amqp:resource-limit-exceeded"}
-    nobody = publish(api, '{"body":"x"}', "topic://nobody", 400)["data"]["errors"]
-    assert [one["condition"] for one in nobody] == ["amqp:not-found"]
-    large = publish(api, json.dumps({"body": "x" * 2_000}), "topic://a", 400)["data"]["errors"]
-    assert [one["condition"] for one in large] == ["amqp:link:message-size-exceeded"]
-    front = json.dumps({"annotations": {"x-opt-a": "x" * 200}})
-    assert (
-        publish(api, front, "topic://a", 400)["data"]["errors"][0]["condition"]
-        == "amqp:resource-limit-exceeded"
-    )
+    for body, address, condition in (
+        ('{"body":"x"}', "topic://nobody", "amqp:not-found"),
+        (json.dumps({"body": "x" * 2_000}), "topic://a", "amqp:link:message-size-exceeded"),
+        (json.dumps({"annotations": {"x-opt-a": "x" * 200}}), "topic://a", "amqp:resource-limit-exceeded"),
+    ):
+        errors = publish(api, body, address, 400)["data"]["errors"]
+        assert [one["condition"] for one in errors] == [condition]
     gone = api.http.post("/v1/publish", params={"address": "q", "vpn": "none"}, content="{}")
     assert gone.json()["meta"]["error"]["status"] == "NOT_FOUND"
 
@@ -143,34 +137,25 @@ def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
     assert found == [str(number) for number in range(1_000)]
 
 
-def test_a_body_that_does_not_go_on_is_given_up_and_what_came_is_kept(
-    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines that came are published; the client is told, and holds nothing any more."""
-    monkeypatch.setattr(publishing, "SILENCE_S", 0.2)
-    url = urlsplit(str(api.http.base_url))
-    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
-        sock.sendall(
-            f"POST /v1/publish?address=q HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: 999\r\n\r\n".encode()
-            + b'{"body":"came"}\n{"bo'
-        )
-        assert sock.recv(4_096).startswith(b"HTTP/1.1 408")
-    assert texts(client.receiver("q").drain()) == ["came"]
-    wait_until(lambda: len(api.seen("/clients")) == 1, "it is gone")
+def half(api: Api) -> socket.socket:
+    """A request whose body has one line and the beginning of another."""
+    sock = connect(api.http)
+    head = "POST /v1/publish?address=q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n"
+    sock.sendall(head.encode() + b'{"body":"came"}\n{"bo')
+    return sock
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
-    api: Api, client: Client, gateway: RunningGateway
+def test_of_a_body_that_ends_in_the_middle_what_came_is_kept(
+    api: Api, client: Client, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came whole is published; nothing is held for it, and nothing is logged as a mistake."""
-    url = urlsplit(str(api.http.base_url))
-    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
-        sock.sendall(
-            f"POST /v1/publish?address=q HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: 999\r\n\r\n".encode()
-            + b'{"body":"came"}\n{"bo'
-        )
+    """It does not go on, which the client is told, or the client leaves: nothing is held for it any more."""
+    with half(api):
         wait_until(lambda: gateway.depth("q") == 1, "it came")
-    wait_until(lambda: len(api.seen("/clients")) == 1, "it is gone")
+    monkeypatch.setattr(publishing, "SILENCE_S", 0.2)
+    with half(api) as sock:
+        assert sock.recv(4_096).startswith(b"HTTP/1.1 408")
+    assert texts(client.receiver("q").drain()) == ["came", "came"]
+    wait_until(lambda: len(api.seen("/clients")) == 1, "they are gone")
     assert gateway.call(lambda running: running.ledger.process.held_bytes) < 100_000
     stop_and_check(api, client)
 
