@@ -16,11 +16,16 @@ from gateway.ledger import Ledger
 
 
 class NoRoom(Exception):
-    """A limit on connections is reached."""
+    """A limit on connections is reached, by its name; of a number that it is reached at."""
 
-    def __init__(self, limit: str) -> None:
+    def __init__(self, limit: str, most: int = 0) -> None:
         super().__init__(limit)
         self.limit = limit
+        self.most = most
+
+
+Place = tuple[str, str]
+"""A limit, and whose connections count towards it: everybody's, those of an address, or of a user."""
 
 
 class Admission:
@@ -35,10 +40,7 @@ class Admission:
     def __init__(self, limits: Callable[[], Limits], ledger: Ledger) -> None:
         self._limits = limits
         self._ledger = ledger
-        self._count = 0
-        self._by_address: Counter[str] = Counter()
-        self._unopened: Counter[str] = Counter()
-        self._by_user: Counter[str] = Counter()
+        self._taken: Counter[Place] = Counter()
         self.refused: Counter[str] = Counter()
         """Connections that were refused, by the name of the limit."""
 
@@ -52,23 +54,18 @@ class Admission:
         Raises:
             NoRoom: It is one too many.
         """
-        limits = self._limits()
-        for limit, is_reached in (
-            ("max_connections", self._count >= limits.max_connections),
-            (
-                "max_connections_per_address",
-                self._by_address[address] >= limits.max_connections_per_address,
-            ),
-            ("max_handshakes_per_address", self._unopened[address] >= limits.max_handshakes_per_address),
-            ("memory_mb", self._ledger.is_full),
-        ):
-            if is_reached:
-                self.refused[limit] += 1
-                raise NoRoom(limit)
-        self._count += 1
-        self._by_address[address] += 1
-        self._unopened[address] += 1
-        return Admitted(self, address)
+        admitted = Admitted(self, address)
+        try:
+            admitted.take(("max_connections", ""))
+            admitted.take(("max_connections_per_address", address))
+            admitted.take(admitted.handshake)
+            if self._ledger.is_full:
+                self.refused["memory_mb"] += 1
+                raise NoRoom("memory_mb")
+        except NoRoom:
+            admitted.leave()
+            raise
+        return admitted
 
     def admit_user(self, address: str, user: str) -> Admitted:
         """
@@ -91,72 +88,75 @@ class Admission:
             raise
         return admitted
 
-    def opened(self, address: str) -> None:
-        """A peer's handshake is over."""
-        _less(self._unopened, address)
+    def take(self, place: Place) -> None:
+        """
+        One connection more counts towards a limit.
 
-    def sign_in(self, user: str) -> None:
-        """A connection is this user's; see ``Admitted.sign_in``."""
-        most = self._limits().max_connections_per_user
-        if self._by_user[user] >= most:
-            self.refused["max_connections_per_user"] += 1
-            raise Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"user {user!r} has {most} connections, and may not have more (max_connections_per_user)",
-            )
-        self._by_user[user] += 1
+        Raises:
+            NoRoom: It is one too many.
+        """
+        limit, _ = place
+        most = getattr(self._limits(), limit)
+        if self._taken[place] >= most:
+            self.refused[limit] += 1
+            raise NoRoom(limit, most)
+        self._taken[place] += 1
 
-    def left(self, address: str, user: str | None, *, is_open: bool) -> None:
-        """A connection is gone."""
-        self._count -= 1
-        _less(self._by_address, address)
-        if not is_open:
-            _less(self._unopened, address)
-        if user is not None:
-            _less(self._by_user, user)
-
-
-def _less(counter: Counter[str], key: str) -> None:
-    counter[key] -= 1
-    if counter[key] <= 0:
-        del counter[key]
+    def give_back(self, place: Place) -> None:
+        """One less does."""
+        self._taken[place] -= 1
+        if not self._taken[place]:
+            del self._taken[place]
 
 
 class Admitted:
-    """An admitted connection's place in the counts; it is given back when the connection is gone."""
-
-    __slots__ = ("_address", "_admission", "_is_open", "_user")
+    """An admitted connection's places in the counts; they are given back when the connection is gone."""
 
     def __init__(self, admission: Admission, address: str) -> None:
-        self._admission: Admission | None = admission
-        self._address = address
-        self._is_open = False
-        self._user: str | None = None
-
-    @property
-    def address(self) -> str:
+        self.address = address
         """The peer's IP address."""
-        return self._address
+        self.handshake: Place = ("max_handshakes_per_address", address)
+        self._admission: Admission | None = admission
+        self._places: set[Place] = set()
+
+    def take(self, place: Place) -> None:
+        """
+        It counts towards one more limit.
+
+        Raises:
+            NoRoom: It is one too many.
+        """
+        if self._admission is not None:
+            self._admission.take(place)
+            self._places.add(place)
 
     def opened(self) -> None:
         """Its handshake is over."""
-        if self._admission is not None and not self._is_open:
-            self._is_open = True
-            self._admission.opened(self._address)
+        if self._admission is not None and self.handshake in self._places:
+            self._places.remove(self.handshake)
+            self._admission.give_back(self.handshake)
 
     def sign_in(self, user: str) -> None:
         """
-        It is this user's, who has shown that.
+        It is this user's, who has shown that. Twice does no harm.
 
         Raises:
             Refused: RESOURCE_LIMIT, the user has as many connections as one may have.
         """
-        if self._admission is not None and self._user is None:
-            self._admission.sign_in(user)
-            self._user = user
+        place = ("max_connections_per_user", user)
+        if place in self._places:
+            return
+        try:
+            self.take(place)
+        except NoRoom as full:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"user {user!r} has {full.most} connections, and may not have more ({full.limit})",
+            ) from None
 
     def leave(self) -> None:
         """It is gone."""
         admission, self._admission = self._admission, None
         if admission is not None:
-            admission.left(self._address, self._user, is_open=self._is_open)
+            for place in self._places:
+                admission.give_back(place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.time_out(reason)
         else:
-            self.closing.refuse(Refused(ErrorCode.RESOURCE_LIMIT, reason))
+            self._refuse(ErrorCode.RESOURCE_LIMIT, reason)
 
     # --- engine ---------------------------------------------------------------------------------------------------
 
@@ -319,9 +319,7 @@ class Connection(asyncio.Protocol):
         engine, acceptor = self._engine.connection, self._acceptor
         if self._client is not None:
             # It could name another Message VPN than the one its links are in.
-            self.closing.refuse(
-                Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open")
-            )
+            self._refuse(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open")
             return
         self.identity.peer_container = engine.remote_container or ""
         try:
@@ -357,7 +355,7 @@ class Connection(asyncio.Protocol):
         if self.closing.has_begun:
             return
         if isinstance(found, BadConnection):
-            self.closing.refuse(Refused(code_of(found.condition), found.text))
+            self._refuse(code_of(found.condition), found.text)
         elif isinstance(found, BadSession):
             self._sessions.end(found)
         elif isinstance(found, BadLink):
@@ -372,14 +370,10 @@ class Connection(asyncio.Protocol):
             return
         if not link.state & link.LOCAL_UNINIT:
             # The engine takes it for the same link, which is freed.
-            self.closing.refuse(
-                Refused(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
-            )
+            self._refuse(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
-            self.closing.refuse(
-                Refused(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
-            )
+            self._refuse(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             return
         older = self.links.replaced_by(link)
         if older is not None:
@@ -441,22 +435,18 @@ class Connection(asyncio.Protocol):
     def _refuse_bytes(self) -> None:
         """The connection makes us hold more than one may."""
         held = self.account.held_bytes
-        self.closing.refuse(
-            Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"this connection makes the gateway hold {held} bytes; at most {self.limits.connection_bytes} are"
-                " held for one (connection_bytes): unfinished messages, open transactions, unsettled deliveries, links",
-            )
+        self._refuse(
+            ErrorCode.RESOURCE_LIMIT,
+            f"this connection makes the gateway hold {held} bytes; at most {self.limits.connection_bytes} are"
+            " held for one (connection_bytes): unfinished messages, open transactions, unsettled deliveries, links",
         )
 
     def _close_as_largest(self, bound: str) -> None:
         """Publishers wait for room, and this connection holds the most (``gateway.ledger.Ledger.relieve``)."""
-        self.closing.refuse(
-            Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"the gateway is to hold no more ({bound}), and holds the most for this connection:"
-                f" {self.account.held_bytes} bytes",
-            )
+        self._refuse(
+            ErrorCode.RESOURCE_LIMIT,
+            f"the gateway is to hold no more ({bound}), and holds the most for this connection:"
+            f" {self.account.held_bytes} bytes",
         )
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -479,6 +469,9 @@ class Connection(asyncio.Protocol):
 
     # --- mistakes -------------------------------------------------------------------------------------------------
 
+    def _refuse(self, code: ErrorCode, text: str) -> None:
+        self.closing.refuse(Refused(code, text))
+
     def _task_failed(self, error: Exception) -> None:
         if isinstance(error, UnicodeDecodeError):
             self._refuse_text(error)
@@ -493,7 +486,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse_text(self, error: UnicodeDecodeError) -> None:
         """The engine reads a text when it is asked for it, and only then finds that it is none."""
-        self.closing.refuse(Refused(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}"))
+        self._refuse(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}")
 
     def _fail(self) -> None:
         """A mistake of ours: this connection pays for it, nobody else."""
@@ -502,10 +495,8 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         try:
-            self.closing.refuse(
-                Refused(
-                    ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"
-                )
+            self._refuse(
+                ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"
             )
         except Exception:
             if self._socket is not None:
@@ -674,17 +665,12 @@ class FrameFilter(NamedTuple):
 class OpenClient(Protocol):
     """What a connection needs of its client, once that has opened it."""
 
-    @property
-    def vpn(self) -> MessageVpn:
-        """The Message VPN."""
-
-    @property
-    def transactions(self) -> LocalTransactions:
-        """Those of the connection."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Its container wants to have no other connection, and that is kept."""
+    vpn: MessageVpn
+    """The Message VPN."""
+    transactions: LocalTransactions
+    """Those of the connection."""
+    is_alone: bool
+    """Its container wants to have no other connection, and that is kept."""
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
@@ -701,13 +687,14 @@ class OpenClient(Protocol):
 class Acceptor(Protocol):
     """What a connection needs of the listener that accepted it."""
 
-    @property
-    def limits(self) -> Limits:
-        """Those in effect now."""
-
-    @property
-    def container_id(self) -> str:
-        """Ours."""
+    limits: Limits
+    """Those in effect when it came."""
+    container_id: str
+    """Ours."""
+    offered_capabilities: tuple[str, ...]
+    """Capabilities of our open frame, besides those that every listener offers."""
+    open_properties: dict[str, str]
+    """Properties of our open frame."""
 
     def account(self, close: Callable[[str], None]) -> Account:
         """
@@ -755,14 +742,6 @@ class Acceptor(Protocol):
 
     def frame_filter(self, identity: Identity) -> FrameFilter | None:
         """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
-
-    @property
-    def offered_capabilities(self) -> tuple[str, ...]:
-        """Capabilities of our open frame, besides those that every listener offers."""
-
-    @property
-    def open_properties(self) -> Mapping[str, str]:
-        """Properties of our open frame."""
 
     def open_client(
         self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None

@@ -454,17 +454,13 @@ async def _bound(host: str, port: int, backlog: int) -> list[socket.socket]:
     )
     listening: list[socket.socket] = []
     try:
-        for its_family, kind, protocol, _, address in dict.fromkeys(found):
-            opened = socket.socket(its_family, kind, protocol)
-            listening.append(opened)
-            opened.setblocking(False)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if its_family == socket.AF_INET6:
-                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            taken = listening[0].getsockname()[1] if port == 0 and len(listening) > 1 else address[1]
-            opened.bind((address[0], taken, *address[2:]))
+        for its_family, _, _, _, address in dict.fromkeys(found):
+            taken = listening[0].getsockname()[1] if port == 0 and listening else address[1]
+            where = (address[0], taken, *address[2:])
             # The default of 100 makes a burst of connects wait for kernel retries.
-            opened.listen(backlog)
+            opened = socket.create_server(where, family=its_family, backlog=backlog)
+            opened.setblocking(False)
+            listening.append(opened)
     except OSError:
         for opened in listening:
             opened.close()

@@ -182,7 +182,21 @@ class Lease(ABC):
         """The link takes the place of a suspended one, which is about to release this lease."""
 
 
-class OwnedEndpoint(Lease):
+class OwnedTopic(Lease):
+    """The lease on a temporary topic: no more than a name, as long as the link that asked for it."""
+
+    def __init__(self, owner: NodeOwner, topic: str, *, lasts_suspended: bool = True) -> None:
+        self.lasts_suspended = lasts_suspended
+        self._owner = owner
+        self._topic = topic
+        owner.own(topic, is_private=lasts_suspended)
+
+    def release(self) -> None:
+        """The link is gone, and the name with it."""
+        self._owner.disown(self._topic)
+
+
+class OwnedEndpoint(OwnedTopic):
     """
     The lease on a topic endpoint that one link has to itself.
 
@@ -191,16 +205,13 @@ class OwnedEndpoint(Lease):
     """
 
     def __init__(self, owner: NodeOwner, endpoint: Endpoint, known_as: str) -> None:
-        self.endpoint = endpoint
         # A temporary topic; else a subscription that ends when nobody listens.
-        self.lasts_suspended = known_as != endpoint.name
-        self._owner = owner
-        self._known_as = known_as
-        owner.own(known_as, is_private=self.lasts_suspended)
+        super().__init__(owner, known_as, lasts_suspended=known_as != endpoint.name)
+        self.endpoint = endpoint
 
     def release(self) -> None:
         """The link is gone, and the endpoint with it."""
-        self._owner.disown(self._known_as)
+        super().release()
         if self._owner.endpoints.is_there(self.endpoint):
             self._owner.endpoints.delete(self.endpoint)
 
@@ -214,21 +225,6 @@ class SharedEndpoint(OwnedEndpoint):
         """The link is gone, and the endpoint with the last one."""
         if not self.endpoint.flows:
             super().release()
-
-
-class OwnedTopic(Lease):
-    """The lease on a temporary topic: no more than a name, as long as the link that asked for it."""
-
-    lasts_suspended = True
-
-    def __init__(self, owner: NodeOwner, topic: str) -> None:
-        self._owner = owner
-        self._topic = topic
-        owner.own(topic, is_private=True)
-
-    def release(self) -> None:
-        """The link is gone, and the name with it."""
-        self._owner.disown(self._topic)
 
 
 class QueueLease(Lease):

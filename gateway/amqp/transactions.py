@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -27,12 +27,12 @@ from amqp_ext.transactions import (
     transactional,
 )
 from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.conditions import reason_keys
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Kind
-from gateway.logging import log_keys
 from gateway.vpn.publishing import Publishing, Staged
 from store.errors import WriteFailed
 
@@ -67,13 +67,10 @@ class TransactedPublisher(Protocol):
 class TransactedConsumer(Protocol):
     """A link whose deliveries a transaction acknowledges."""
 
-    @property
-    def flow(self) -> Flow | None:
-        """Its place at its endpoint; None once it is detached."""
-
-    @property
-    def in_transaction(self) -> Mapping[int, LocalTransaction | None]:
-        """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
+    flow: Flow | None
+    """Its place at its endpoint; None once it is detached."""
+    in_transaction: dict[int, LocalTransaction | None]
+    """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
 
     def acknowledged_in(self, transaction: LocalTransaction, message_id: int) -> None:
         """A transaction is to settle a delivery."""
@@ -399,10 +396,7 @@ class LocalTransactions:
         if transaction.failure is not None:
             return
         transaction.failure = refused
-        self._log.warning(
-            "transaction_rolled_back",
-            **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
-        )
+        self._log.warning("transaction_rolled_back", **reason_keys(refused))
         self._drop(transaction)
 
     def _drop(self, transaction: LocalTransaction) -> None:

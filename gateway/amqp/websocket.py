@@ -47,7 +47,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     def __init__(self, connection: Connection, settings: WebSocket) -> None:
         super().__init__()
         self._connection = connection
-        self._socket: asyncio.Transport | None = None
+        self._socket: asyncio.Transport
         self._protocol = ServerProtocol(
             origins=[None, *map(Origin, settings.origins)],
             subprotocols=SUBPROTOCOLS,
@@ -145,42 +145,34 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._send()
-        elif self._protocol.state is State.CONNECTING and self._socket is not None:
+        elif self._protocol.state is State.CONNECTING:
             self._socket.close()
 
     def is_closing(self) -> bool:
-        is_over = self._protocol.state in (State.CLOSING, State.CLOSED)
-        return is_over or self._socket is None or self._socket.is_closing()
+        return self._protocol.state in (State.CLOSING, State.CLOSED) or self._socket.is_closing()
 
     def abort(self) -> None:
-        if self._socket is not None:
-            self._socket.abort()
+        self._socket.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default if self._socket is None else self._socket.get_extra_info(name, default)
+        return self._socket.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+        return self._socket.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if self._socket is not None:
-            self._socket.set_write_buffer_limits(high, low)
+        self._socket.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        if self._socket is not None:
-            self._socket.pause_reading()
+        self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._socket is not None:
-            self._socket.resume_reading()
+        self._socket.resume_reading()
 
     def _send(self) -> None:
         """Write what the protocol has to say, and close when it says nothing more."""
-        socket = self._socket
-        if socket is None:
-            return
         for data in self._protocol.data_to_send():
             if data is SEND_EOF or not data:
-                socket.close()
-            elif not socket.is_closing():
-                socket.write(data)
+                self._socket.close()
+            elif not self._socket.is_closing():
+                self._socket.write(data)

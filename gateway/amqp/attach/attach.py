@@ -12,69 +12,38 @@ error.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, cast
 
-from proton import (
-    UNDESCRIBED,
-    Array,
-    Data,
-    Described,
-    Link,
-    Terminus,
-    symbol,
-    timestamp,
-    ulong,
-)
+from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, ulong
 
 from amqp_ext import codec
-from amqp_ext.addresses.address import parse_source, parse_target, without_host
+from amqp_ext.addresses.address import Address, parse_source, parse_target, without_host
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.codec import CodecError, Symbol
-from amqp_ext.filters.filter_set import REPLAY_START, Filters, read_filter_set
+from amqp_ext.filters.filter_set import Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.message.annotations import Splicer
 from amqp_ext.message.fields import BATCHES
-from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import ReplayStart, ReplayStartError
+from amqp_ext.replay_start import ReplayStart, ReplayStartError, combine, from_options
 from amqp_ext.terminus_fields import (
     LIFETIME_POLICY,
     Lifetime,
     LifetimeError,
     OutcomesError,
-    in_order,
     read_lifetime,
     read_outcomes,
 )
 from amqp_ext.vendor_forms import EPOCH_PROPERTIES
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ServedNode
-from gateway.amqp.engine.conditions import code_of, condition_of, room_of, rule_of
+from gateway.amqp.engine.conditions import code_of, condition_of, reason_keys, room_of
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.engine.native import UNREADABLE
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, AnswerLink, RequestLink
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.replay.starts import Resolved
 from gateway.logging import log_keys
-from gateway.vpn.log import MessageLog
-
-_SAYING_WHAT_IT_IS: Final = frozenset(
-    {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
-)
-"""Capabilities of a source that say which node its address means, or how it is subscribed to."""
-
-_FIXED_BYTES: Final = 120
-"""Bytes of an attach that are always there: frame header, descriptors, sizes, and fields of fixed width."""
-
-_PROPERTIES_BYTES: Final = 140
-"""Bytes of the link's properties, with 64-bit numbers."""
-
-
-_ID_BYTES: Final = 9
-"""Bytes of one id in a list; a list's name and size take less than five of them."""
 
 BATCHES_KEY: Final = symbol(BATCHES)
 """Property of a reader's link by which it asks for several messages in a delivery."""
@@ -109,14 +78,8 @@ async def attach(
     except Refused as refused:
         client.log.warning(
             "attach_refused",
-            **{
-                log_keys.LINK: request.name,
-                log_keys.ADDRESS: request.address,
-                log_keys.CONDITION: refused.code.condition,
-                log_keys.REPLAY_ERROR: refused.code.replay_error,
-                log_keys.RULE: rule_of(refused),
-                log_keys.REASON: refused.text,
-            },
+            **{log_keys.LINK: request.name, log_keys.ADDRESS: request.address},
+            **reason_keys(refused),
         )
         if _is_gone(client, request):
             return
@@ -297,15 +260,14 @@ class RequestNodeTerminus(LinkSetup):
 
     def reply(self) -> None:
         link = self._link
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
-        link.rcv_settle_mode = Link.RCV_FIRST
         if self._is_paired:
             link.properties = {PAIRED: True}
         if self._request.publishes:
-            link.snd_settle_mode = link.remote_snd_settle_mode
-            link.max_message_size = MAX_REQUEST_BYTES
+            reply_to_sender(link, MAX_REQUEST_BYTES)
         else:
+            link.source.copy(link.remote_source)
+            link.target.copy(link.remote_target)
+            link.rcv_settle_mode = Link.RCV_FIRST
             # An answer is told once: who does not get it asks again.
             link.snd_settle_mode = Link.SND_SETTLED
 
@@ -331,28 +293,14 @@ class AttachRequest:
         self.termini = termini
         self.publishes: bool = link.is_receiver
         """The peer sends on it."""
-
-    @property
-    def name(self) -> str:
+        self.name: str = link.name
         """The link's name; empty where the peer gave it none."""
-        name: str = self.link.name
-        return name
-
-    @property
-    def end(self) -> str:
+        self.end = "target" if self.publishes else "source"
         """Which of its termini is here, as the specification calls it."""
-        return "target" if self.publishes else "source"
-
-    @cached_property
-    def terminus(self) -> Terminus:
+        self.terminus: Terminus = link.remote_target if self.publishes else link.remote_source
         """The target of a link to send on, the source of one to receive on."""
-        return self.link.remote_target if self.publishes else self.link.remote_source
-
-    @cached_property
-    def address(self) -> str | None:
+        self.address: str | None = self.terminus.address
         """Of the terminus, as the peer spells it."""
-        address: str | None = self.terminus.address
-        return address
 
     @property
     def is_dynamic(self) -> bool:
@@ -405,6 +353,33 @@ class AttachRequest:
                 "a dynamic node is a queue or a topic; a stream is made by its name",
             )
         return [str(capability) for capability in found]
+
+    @cached_property
+    def source(self) -> Address:
+        """
+        What the address of its source names.
+
+        Raises:
+            Refused: As ``capabilities``; INVALID_FIELD, it is no address.
+        """
+        try:
+            return parse_source(self.address or "", self.capabilities)
+        except AddressError as error:
+            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+
+    @cached_property
+    def start(self) -> ReplayStart | None:
+        """
+        Where it wants to start, by its filter-set or the options of its address; None where it does not say.
+
+        Raises:
+            Refused: As ``source`` and ``filters``; UNKNOWN_START.
+        """
+        options = self.source.options if self.address else {}
+        try:
+            return combine(self.filters.start, from_options(options))
+        except ReplayStartError as error:
+            raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
 
     @cached_property
     def outcomes(self) -> frozenset[str]:
@@ -468,14 +443,14 @@ class AttachRequest:
             raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
         return properties if isinstance(properties, dict) else {}
 
-    def epoch(self, options: Mapping[str, str]) -> int | None:
+    def epoch(self) -> int | None:
         """
         Its epoch, by one of its properties or by the address's option; None where there is none.
 
         Raises:
             Refused: DECODE_ERROR; INVALID_FIELD, both are given and differ.
         """
-        properties = self.properties
+        properties, options = self.properties, self.source.options if self.address else {}
         option = int(options["epoch"]) if "epoch" in options else None
         for name in EPOCH_PROPERTIES:
             said = properties.get(symbol(name))
@@ -540,128 +515,29 @@ def _read(data: Any, what: str) -> Any:
         raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error
 
 
-# --- the reply to who receives ----------------------------------------------------------------------------------------
+# --- what every reply says --------------------------------------------------------------------------------------------
 
 
-def splicer_for(filters: Filters, log: MessageLog) -> Splicer:
-    """What puts header and annotations in front of the messages that the source of these filters sends."""
-    return Splicer(log.generation, stream_offset=filters.wants_stream_offset)
+def symbols(names: Iterable[str]) -> Array:
+    """Names as an array, as multiple values are (section 1.4): Qpid JMS takes no list."""
+    return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *map(symbol, names))
 
 
-@dataclass(frozen=True, slots=True)
-class SourceInPlace:
-    """
-    A source as the reply describes it.
-
-    Attributes:
-        address: Of the node; None where it is as the peer says.
-        filters: Those that are applied.
-        resolved: Where the link starts.
-        copies: The node keeps what is sent.
-        lifetime: Of a dynamic source.
-        first_id: Of a stream: the first id in its view, where the log has older ones.
-        replays: Whether what is resolved is where the link starts. Else the answer says that it is live: who attaches
-            the link again with what is in place (section 2.6.3) does not mean to rewind a queue.
-        batches: Whether messages will come in batches, where that can be said.
-    """
-
-    address: str | None
-    filters: Filters
-    resolved: Resolved
-    copies: bool
-    lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
-    first_id: int = 0
-    replays: bool = True
-    batches: bool = False
-    taken_below: Sequence[int] = ()
-    """Ids below which rules of retention took out of the topics that are read, one for each rule."""
-    settles: bool = False
-    """Deliveries go out settled, whatever was asked for."""
-
-
-def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: MessageLog) -> bool:
-    """
-    Fill in our side of a consumer's or reader's attach: the source as it is in place, and the log's bounds.
-
-    Returns:
-        Whether there was room for the link's properties, which say that messages come in batches.
-    """
-    link = request.link
-    source, requested = link.source, link.remote_source
-    source.copy(requested)
-    if in_place.address is not None:
-        source.address = in_place.address
-    source.distribution_mode = Terminus.DIST_MODE_COPY if in_place.copies else Terminus.DIST_MODE_MOVE
-    if requested.dynamic:
-        say_lifetime(source, in_place.lifetime)
-    entries = _entries_in_place(requested, in_place.filters)
-    described = _described_start(in_place.resolved, log.generation, replays=in_place.replays)
-    start = Described(symbol(REPLAY_START), described)
-    _put_filters(source, {**entries, symbol(REPLAY_START): start})
-    source.capabilities.clear()
-    source.capabilities.put_object(_capabilities_in_place(request))
-    source.outcomes.clear()
-    source.outcomes.put_object(
-        Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *map(symbol, in_order(request.outcomes)))
-    )
-    link.target.copy(link.remote_target)
-    link.snd_settle_mode = Link.SND_SETTLED if in_place.settles else link.remote_snd_settle_mode
-    link.rcv_settle_mode = link.remote_rcv_settle_mode
-    properties: dict[symbol, Any] = {
-        symbol("rewind:replay-first"): ulong(max(log.first_id, in_place.first_id)),
-        symbol("rewind:replay-last"): ulong(log.next_id - 1),
-        symbol("rewind:replay-generation"): ulong(log.generation),
-    }
-    if in_place.batches:
-        properties[BATCHES_KEY] = True
-    # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
-    room = room_of(link) - _bytes_of(link)
-    if room < 0:
-        source.outcomes.clear()
-        room = room_of(link) - _bytes_of(link)
-    if room < 0:
-        _put_filters(source, entries)
-    if room < _PROPERTIES_BYTES:
-        return False
-    if in_place.taken_below and room >= _PROPERTIES_BYTES + _ID_BYTES * (len(in_place.taken_below) + 5):
-        properties[symbol("rewind:replay-taken-below")] = list(map(ulong, in_place.taken_below))
-    link.properties = properties
-    return True
-
-
-def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:
-    source.filter.clear()
-    if entries:
-        source.filter.put_object(entries)
-
-
-def _bytes_of(link: Link) -> int:
-    """About how many bytes our attach takes, without properties; never fewer than it does."""
-    source, target = link.source, link.target
-    values = (
-        source.filter,
-        source.capabilities,
-        source.properties,
-        source.outcomes,
-        target.capabilities,
-        target.properties,
-    )
-    texts = (link.name, source.address or "", target.address or "")
-    return (
-        _FIXED_BYTES
-        + sum(len(value.encode()) for value in values)
-        + sum(len(text.encode()) for text in texts)
-    )
-
-
-def echo_termini(link: Link) -> None:
+def reply_to_sender(link: Link, largest_bytes: int) -> None:
     """
     Our side of the attach of a peer that sends: its source as it has it, and its target. A source without an address is
     one all the same; to the engine it is none.
+
+    Args:
+        largest_bytes: Of a message that is taken.
     """
     link.source.copy(link.remote_source)
     link.source.type = Terminus.SOURCE
     link.target.copy(link.remote_target)
+    link.snd_settle_mode = link.remote_snd_settle_mode
+    # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
+    link.rcv_settle_mode = Link.RCV_FIRST
+    link.max_message_size = largest_bytes
 
 
 def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
@@ -674,43 +550,3 @@ def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
         terminus.expiry_policy = Terminus.EXPIRE_WITH_SESSION
     terminus.properties.clear()
     terminus.properties.put_object({symbol(LIFETIME_POLICY): Described(ulong(lifetime.code), [])})
-
-
-def _entries_in_place(requested: Any, filters: Filters) -> dict[Any, Any]:
-    """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
-    requested.filter.rewind()
-    entries = requested.filter.get_object() if requested.filter.next() else None
-    return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
-
-
-def _capabilities_in_place(request: AttachRequest) -> Any:
-    """What we can do at a source, and what its capabilities say of it: without that its address is another node."""
-    found = [symbol(name) for name in request.capabilities if name in _SAYING_WHAT_IT_IS]
-    if not found:
-        return symbol(REPLAY_START)
-    return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *found, symbol(REPLAY_START))
-
-
-def _described_start(resolved: Resolved, generation: int, *, replays: bool) -> dict[Any, Any]:
-    start: dict[Any, Any] = {
-        symbol("offset"): ulong(resolved.first),
-        symbol("id"): format_replay_id(generation, resolved.first),
-        symbol("generation"): ulong(generation),
-    }
-    if not replays:
-        start[symbol("from")] = symbol("live")
-    if resolved.time_ms is not None:
-        start[symbol("date")] = timestamp(resolved.time_ms)
-    if resolved.last is not None:
-        start[symbol("until")] = ulong(max(resolved.last, 0))
-    return start
-
-
-def log_values_of(link: Link, start: ReplayStart | None, resolved: Resolved) -> dict[str, Any]:
-    """What the log says of a consumer or reader: what it asked for and what it got."""
-    return {
-        log_keys.ADDRESS: link.source.address,
-        log_keys.START: str(start) if start is not None else None,
-        log_keys.FIRST: resolved.first,
-        log_keys.UNTIL: resolved.last,
-    }

@@ -9,24 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from proton import Terminus
+from proton import Described, Link, Terminus, symbol, timestamp, ulong
 
-from amqp_ext.addresses.address import NO_OPTIONS, Address, AddressKind, parse_source, queue_topic
-from amqp_ext.addresses.forms import AddressError, PartitionPosition
+from amqp_ext.addresses.address import Address, AddressKind, queue_topic
+from amqp_ext.addresses.forms import PartitionPosition
+from amqp_ext.filters.filter_set import REPLAY_START, Filters
 from amqp_ext.message.annotations import Splicer
-from amqp_ext.replay_start import (
-    ReplayStart,
-    ReplayStartError,
-    StartKind,
-    combine,
-    from_options,
-    parse_text,
-)
-from amqp_ext.terminus_fields import Lifetime
-from gateway.amqp.attach.attach import AttachRequest, LinkSetup, SourceInPlace, reply_to_source
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
+from amqp_ext.terminus_fields import Lifetime, in_order
+from gateway.amqp.attach.attach import BATCHES_KEY, AttachRequest, LinkSetup, say_lifetime, symbols
 from gateway.amqp.attach.subscriptions import Subscription, endpoint_for, kept_endpoint, told_apart
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ReaderGroups
+from gateway.amqp.engine.conditions import room_of
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.links.base_link import UnsubscribingLink, give_up
 from gateway.amqp.links.consumer import Consumer
@@ -39,6 +35,20 @@ from gateway.core.model import ID, ReplayRequest, Row
 from gateway.core.replay.reading import Pacer, ReplayMark, compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.logging import log_keys
+
+_SAYING_WHAT_IT_IS: Final = frozenset(
+    {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
+)
+"""Capabilities of a source that say which node its address means, or how it is subscribed to."""
+
+_FIXED_BYTES: Final = 120
+"""Bytes of an attach that are always there: frame header, descriptors, sizes, and fields of fixed width."""
+
+_PROPERTIES_BYTES: Final = 140
+"""Bytes of the link's properties, with 64-bit numbers."""
+
+_ID_BYTES: Final = 9
+"""Bytes of one id in a list; a list's name and size take less than five of them."""
 
 NOTHING_YET: Final = ReplayStart(StartKind.LIVE)
 """The start of who asks for none: what is published from now on."""
@@ -57,8 +67,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     Raises:
         Refused: Its source is no good, is not there, or may not be consumed from.
     """
-    # Both are read before anything is made for it.
-    _ = request.capabilities
+    # All that is asked for is read before anything is made for it.
     subscription = Subscription(
         request.name,
         request.capabilities,
@@ -67,19 +76,12 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         selector=told_apart(request.filters.selection),
         no_local=client.origin if request.filters.no_local else "",
     )
-    if request.is_dynamic:
-        client.require_active()
-        return _dynamic(client, request)
     if not request.address:
         client.require_active()
+        if request.is_dynamic:
+            return _dynamic(client, request)
         return UnsubscribeSource(client, request, subscription)
-    try:
-        address = parse_source(request.address, request.capabilities)
-        start = combine(request.filters.start, from_options(address.options))
-    except ReplayStartError as error:
-        raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
-    except AddressError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    address, start = request.source, request.start
     client.authorization.require_token(address)
     grouped = grouped_partition(client, address)
     if grouped is not None:
@@ -97,19 +99,19 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
             is_everybodys=subscription.is_everybodys,
         )
     if grouped is not None:
-        return await _partition(client, request, grouped, start)
+        return await _partition(client, request, grouped)
     if not _is_read_anywhere(client, address):
         client.require_active()
     match address.kind:
         case AddressKind.LOG:
-            return LogSource(client, request, start, [address.name])
+            return LogSource(client, request, [address.name])
         case AddressKind.PARTITION:
-            return LogSource(client, request, start, [queue_topic(address.name)])
+            return LogSource(client, request, [queue_topic(address.name)])
         case AddressKind.QUEUE:
-            return await _queue(client, request, address, start)
+            return await _queue(client, request)
         case AddressKind.TOPIC:
             client.owner.registry.check_topic(address.name)
-            return _topic(client, request, subscription, address.name, start)
+            return _topic(client, request, subscription)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 
 
@@ -127,71 +129,76 @@ def _is_read_anywhere(client: Client, address: Address) -> bool:
 
 def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
     """A node is made for the link: a temporary queue, or a temporary topic with an endpoint for the link."""
-    lifetime, start = request.lifetime, request.filters.start
+    lifetime = request.lifetime
     if "temporary-topic" in request.capabilities:
         topic = temporary_name("TTMP")
-        no_local = client.origin if request.filters.no_local else ""
         owned = make_topic_endpoint(
             client.owner,
             [topic],
             known_as=topic,
-            no_local=no_local,
+            no_local=client.origin if request.filters.no_local else "",
             selector=told_apart(request.filters.selection),
         )
         node = ConsumedNode(owned.endpoint, f"topic://{topic}", owned, is_made=True, sees_to_no_local=True)
-        return ConsumerSource(client, request, start, node)
+        return ConsumerSource(client, request, node)
     lease = make_queue(client.owner, lifetime, is_private=request.is_for_jms)
     address = client.spoken.address_of(lease.endpoint.name)
-    return ConsumerSource(client, request, start, ConsumedNode(lease.endpoint, address, lease, is_made=True))
+    return ConsumerSource(client, request, ConsumedNode(lease.endpoint, address, lease, is_made=True))
 
 
-async def _queue(
-    client: Client, request: AttachRequest, address: Address, start: ReplayStart | None
-) -> LinkSetup:
-    endpoint = client.queue_at(address)
+async def _queue(client: Client, request: AttachRequest) -> LinkSetup:
+    endpoint = client.queue_at(request.source)
     await client.vpn.committer.committed()
     if endpoint.kind is EndpointKind.STREAM:
-        return StreamSource(client, request, start, endpoint, address.options)
+        return StreamSource(client, request, endpoint)
     if request.wants_copies:
-        return BrowserSource(client, request, start, endpoint)
+        return BrowserSource(client, request, endpoint)
     lease = lease_of_consumer(client.owner, endpoint, client.is_stopping)
-    node = ConsumedNode(endpoint, request.address, lease, options=address.options)
-    return ConsumerSource(client, request, start, node)
+    return ConsumerSource(client, request, ConsumedNode(endpoint, request.address, lease))
 
 
-def _topic(
-    client: Client,
-    request: AttachRequest,
-    subscription: Subscription,
-    pattern: str,
-    start: ReplayStart | None,
-) -> LinkSetup:
+def _topic(client: Client, request: AttachRequest, subscription: Subscription) -> LinkSetup:
     """A durable topic endpoint, or a temporary one, subscribed to the topic."""
-    endpoint, lease = endpoint_for(client, subscription, pattern)
+    endpoint, lease = endpoint_for(client, subscription, request.source.name)
     node = ConsumedNode(
         endpoint, request.address, lease, is_made=True, sees_to_no_local=not subscription.is_shared
     )
-    return ConsumerSource(client, request, start, node)
+    return ConsumerSource(client, request, node)
 
 
 # --- sources that messages come from ----------------------------------------------------------------------------------
 
 
 class MessageSource(LinkSetup):
-    """
-    A source that messages come from.
+    """A source that messages come from, and the reply that describes it."""
 
-    Args:
-        start: Where the peer wants to start; None where it does not say.
-    """
-
-    def __init__(self, client: Client, request: AttachRequest, start: ReplayStart | None) -> None:
+    def __init__(self, client: Client, request: AttachRequest) -> None:
         super().__init__(client, request)
-        self._start = start
+        self._start = request.start
+        """Where the peer wants to start; None where it does not say."""
         self._filters = request.filters
+        """Those that are applied."""
         self._selects: Callable[[Row], bool] | None = None
         """What the link is to be given; None where that is everything."""
         self._resolved: Resolved
+        """Where it starts."""
+        self._address = request.address
+        """Of the node; None where it is as the peer says."""
+        self._lifetime = Lifetime.DELETE_ON_CLOSE
+        """Of a dynamic source."""
+        self._is_copied = True
+        """The node keeps what is sent."""
+        self._replays = True
+        """What is resolved is where the link starts. Else the answer says that it is live: who attaches the link again
+        with what is in place (section 2.6.3) does not mean to rewind a queue."""
+        self._settles = False
+        """Deliveries go out settled, whatever was asked for."""
+        self._is_batched = False
+        """Messages come in batches, where that can be said."""
+        self._first_id = 0
+        """Of a stream: the first id in its view, where the log has older ones."""
+        self._taken_below: Sequence[int] = ()
+        """Ids below which rules of retention took out of the topics that are read, one for each rule."""
 
     def _selection(self, mark: ReplayMark | None = None) -> Callable[[Row], bool] | None:
         """
@@ -237,6 +244,67 @@ class MessageSource(LinkSetup):
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 
+    def reply(self) -> None:
+        """
+        Fill in our side of the attach: the source as it is in place, and the log's bounds. An attach is one frame
+        (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
+        """
+        request, link, log = self._request, self._link, self._client.vpn.log
+        source, requested = link.source, link.remote_source
+        source.copy(requested)
+        if self._address is not None:
+            source.address = self._address
+        source.distribution_mode = Terminus.DIST_MODE_COPY if self._is_copied else Terminus.DIST_MODE_MOVE
+        if requested.dynamic:
+            say_lifetime(source, self._lifetime)
+        entries = _entries_in_place(requested, self._filters)
+        start = Described(symbol(REPLAY_START), self._described_start(log.generation))
+        _put_filters(source, {**entries, symbol(REPLAY_START): start})
+        # What its capabilities say of it: without that its address is another node.
+        found = [name for name in request.capabilities if name in _SAYING_WHAT_IT_IS]
+        source.capabilities.clear()
+        source.capabilities.put_object(symbols([*found, REPLAY_START]) if found else symbol(REPLAY_START))
+        source.outcomes.clear()
+        source.outcomes.put_object(symbols(in_order(request.outcomes)))
+        link.target.copy(link.remote_target)
+        link.snd_settle_mode = Link.SND_SETTLED if self._settles else link.remote_snd_settle_mode
+        link.rcv_settle_mode = link.remote_rcv_settle_mode
+        room = room_of(link) - _bytes_of(link)
+        if room < 0:
+            source.outcomes.clear()
+            room = room_of(link) - _bytes_of(link)
+        if room < 0:
+            _put_filters(source, entries)
+        self._is_batched = self._is_batched and room >= _PROPERTIES_BYTES
+        if room < _PROPERTIES_BYTES:
+            return
+        properties: dict[symbol, Any] = {
+            symbol("rewind:replay-first"): ulong(max(log.first_id, self._first_id)),
+            symbol("rewind:replay-last"): ulong(log.next_id - 1),
+            symbol("rewind:replay-generation"): ulong(log.generation),
+        }
+        if self._is_batched:
+            properties[BATCHES_KEY] = True
+        taken_below = list(map(ulong, self._taken_below))
+        if taken_below and room >= _PROPERTIES_BYTES + _ID_BYTES * (len(taken_below) + 5):
+            properties[symbol("rewind:replay-taken-below")] = taken_below
+        link.properties = properties
+
+    def _described_start(self, generation: int) -> dict[Any, Any]:
+        resolved = self._resolved
+        start: dict[Any, Any] = {
+            symbol("offset"): ulong(resolved.first),
+            symbol("id"): format_replay_id(generation, resolved.first),
+            symbol("generation"): ulong(generation),
+        }
+        if not self._replays:
+            start[symbol("from")] = symbol("live")
+        if resolved.time_ms is not None:
+            start[symbol("date")] = timestamp(resolved.time_ms)
+        if resolved.last is not None:
+            start[symbol("until")] = ulong(max(resolved.last, 0))
+        return start
+
     def log_values(self) -> dict[str, Any]:
         """What was asked for, and what is given."""
         return {
@@ -247,6 +315,30 @@ class MessageSource(LinkSetup):
         }
 
 
+def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:
+    source.filter.clear()
+    if entries:
+        source.filter.put_object(entries)
+
+
+def _bytes_of(link: Link) -> int:
+    """About how many bytes our attach takes, without properties; never fewer than it does."""
+    size = _FIXED_BYTES + len(link.name.encode())
+    for end in (link.source, link.target):
+        size += len((end.address or "").encode())
+        size += sum(
+            len(data.encode()) for data in (end.filter, end.capabilities, end.properties, end.outcomes)
+        )
+    return size
+
+
+def _entries_in_place(requested: Any, filters: Filters) -> dict[Any, Any]:
+    """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
+    requested.filter.rewind()
+    entries = requested.filter.get_object() if requested.filter.next() else None
+    return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
+
+
 class ConsumedNode(NamedTuple):
     """The endpoint that a consumer consumes from, as its source describes it."""
 
@@ -255,8 +347,6 @@ class ConsumedNode(NamedTuple):
     """Of the source, as the reply says it."""
     lease: Lease | None
     """What the link has on it, where it is temporary."""
-    options: Mapping[str, str] = NO_OPTIONS
-    """Of the source's address."""
     is_made: bool = False
     """It may have been made for this link, and has yet to become durable then."""
     sees_to_no_local: bool = False
@@ -266,20 +356,18 @@ class ConsumedNode(NamedTuple):
 class ConsumerSource(MessageSource):
     """An endpoint that is consumed from: the link is bound to it, after a replay if one is asked for."""
 
-    def __init__(
-        self, client: Client, request: AttachRequest, start: ReplayStart | None, node: ConsumedNode
-    ) -> None:
-        super().__init__(client, request, start)
+    def __init__(self, client: Client, request: AttachRequest, node: ConsumedNode) -> None:
+        super().__init__(client, request)
+        self._is_copied = False
+        self._address = node.address
+        if node.lease is not None:
+            self._lifetime = node.lease.lifetime
         self._node = node
         self._endpoint = node.endpoint
         if node.sees_to_no_local:
             self._filters = replace(self._filters, no_local=False)
         self._flow: Flow | None = None
         self._consumer: Consumer
-
-    @property
-    def _replays(self) -> bool:
-        return self._start is not None and self._start.kind is not StartKind.LIVE
 
     @property
     def _asked(self) -> ReplayRequest:
@@ -298,6 +386,7 @@ class ConsumerSource(MessageSource):
         if self._start is None and endpoint.settings.default_start and not endpoint.flows:
             self._start = parse_text(endpoint.settings.default_start)
         start = self._start
+        self._replays = start is not None and start.kind is not StartKind.LIVE
         await self._resolve_on(endpoint)
         if start is not None and (start.speed or start.rate):
             raise Refused(
@@ -321,27 +410,13 @@ class ConsumerSource(MessageSource):
         if self._replays:
             vpn.replays.check(endpoint, by_client=True, name=self._asked.name)
         priority = request.consumer_priority(client.spoken.consumer_priorities)
-        flow = self._flow = vpn.consumers.bind(
-            endpoint, consumer, request.epoch(self._node.options), self._selects, priority
-        )
+        flow = self._flow = vpn.consumers.bind(endpoint, consumer, request.epoch(), self._selects, priority)
         # With no-local some messages are not for this consumer, and yet for those it shares the subscription with.
         flow.passes_over = bool(endpoint.settings.selector) and not self._filters.no_local
         if self._replays:
             vpn.replays.start(endpoint, self._resolved.first, flow, self._asked)
             await vpn.committer.committed()
         return consumer if flow in endpoint.flows else None
-
-    def reply(self) -> None:
-        lease = self._node.lease
-        in_place = SourceInPlace(
-            self._node.address,
-            self._filters,
-            self._resolved,
-            copies=False,
-            lifetime=lease.lifetime if lease is not None else Lifetime.DELETE_ON_CLOSE,
-            replays=self._replays,
-        )
-        reply_to_source(self._request, in_place, self._client.vpn.log)
 
     def opened(self) -> None:
         assert self._flow is not None
@@ -357,10 +432,9 @@ class ConsumerSource(MessageSource):
 class BrowserSource(MessageSource):
     """A queue, or topic endpoint, that is browsed: the link sees what lies there, and takes nothing (section 3.5.6)."""
 
-    def __init__(
-        self, client: Client, request: AttachRequest, start: ReplayStart | None, endpoint: Endpoint
-    ) -> None:
-        super().__init__(client, request, start)
+    def __init__(self, client: Client, request: AttachRequest, endpoint: Endpoint) -> None:
+        super().__init__(client, request)
+        self._replays = False
         self._endpoint = endpoint
         self._reader: ReaderLink
 
@@ -378,12 +452,6 @@ class BrowserSource(MessageSource):
         self._reader.lease = client.owner.registry.lease_on(self._endpoint.name)
         return self._reader
 
-    def reply(self) -> None:
-        in_place = SourceInPlace(
-            self._request.address, self._filters, self._resolved, copies=True, replays=False
-        )
-        reply_to_source(self._request, in_place, self._client.vpn.log)
-
     def opened(self) -> None:
         self._reader.begin(self._client.vpn.readers.browse(self._endpoint, self._reader, self._selects))
 
@@ -396,14 +464,9 @@ class HistorySource(MessageSource):
         join: Makes the link one of a group of readers.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        request: AttachRequest,
-        start: ReplayStart | None,
-        join: JoinGroup | None,
-    ) -> None:
-        super().__init__(client, request, start)
+    def __init__(self, client: Client, request: AttachRequest, join: JoinGroup | None) -> None:
+        super().__init__(client, request)
+        self._settles = join is not None
         self._join = join
         self._mark: ReplayMark | None = None
         self._reader: ReaderLink | None = None
@@ -416,9 +479,7 @@ class HistorySource(MessageSource):
         self._selects = self._selection(self._mark)
 
     def _new_reader(self) -> ReaderLink:
-        reader = self._reader = ReaderLink(
-            self._link, self._client, self._splicer(), settles=self._join is not None
-        )
+        reader = self._reader = ReaderLink(self._link, self._client, self._splicer(), settles=self._settles)
         if self._mark is not None:
             self._mark.below = self._client.vpn.broker.log.unused_id
             reader.mark(self._mark.name, self._mark.below)
@@ -449,16 +510,10 @@ class LogSource(HistorySource):
     """
 
     def __init__(
-        self,
-        client: Client,
-        request: AttachRequest,
-        start: ReplayStart | None,
-        patterns: Sequence[str],
-        join: JoinGroup | None = None,
+        self, client: Client, request: AttachRequest, patterns: Sequence[str], join: JoinGroup | None = None
     ) -> None:
-        super().__init__(client, request, start, join)
+        super().__init__(client, request, join)
         self._patterns = patterns
-        self._wants_batches = False
 
     async def prepare(self) -> None:
         await super().prepare()
@@ -468,27 +523,15 @@ class LogSource(HistorySource):
 
     async def bind(self) -> AttachedLink:
         reader = self._new_reader()
-        self._wants_batches = self._request.wants_batches
+        self._is_batched = self._request.wants_batches
+        self._taken_below = self._client.vpn.broker.retention.taken_below(self._patterns)
         if self._join is not None:
             reader.lease = self._join(reader)
         return reader
 
-    def reply(self) -> None:
-        in_place = SourceInPlace(
-            self._request.address,
-            self._filters,
-            self._resolved,
-            copies=True,
-            settles=self._join is not None,
-            batches=self._wants_batches,
-            taken_below=self._client.vpn.broker.retention.taken_below(self._patterns),
-        )
-        is_said = reply_to_source(self._request, in_place, self._client.vpn.log)
-        assert self._reader is not None
-        self._reader.transfers.in_batches = self._wants_batches and is_said
-
     def opened(self) -> None:
         assert self._reader is not None
+        self._reader.transfers.in_batches = self._is_batched
         self._feed = self._client.vpn.readers.read_log(
             self._resolved, self._patterns, self._reader, self._selects, self._pacer()
         )
@@ -501,28 +544,18 @@ class StreamSource(HistorySource):
 
     The reader brings its own start, or gets the stream's default one; it is resolved here, before the answer, and is
     good for a reader that has to wait for its turn, too: it reads on from there when its turn comes.
-
-    Args:
-        options: Of the source's address.
     """
 
     def __init__(
-        self,
-        client: Client,
-        request: AttachRequest,
-        start: ReplayStart | None,
-        endpoint: Endpoint,
-        options: Mapping[str, str],
-        join: JoinGroup | None = None,
+        self, client: Client, request: AttachRequest, endpoint: Endpoint, join: JoinGroup | None = None
     ) -> None:
-        super().__init__(client, request, start, join)
+        super().__init__(client, request, join)
         self._endpoint = endpoint
-        self._options = options
         self._epoch: int | None = None
 
     async def prepare(self) -> None:
         await super().prepare()
-        self._epoch = self._request.epoch(self._options)
+        self._epoch = self._request.epoch()
         default = self._endpoint.settings.default_start
         if self._start is None and default:
             self._start = parse_text(default)
@@ -530,6 +563,7 @@ class StreamSource(HistorySource):
 
     async def bind(self) -> AttachedLink:
         reader = self._new_reader()
+        self._first_id = self._endpoint.settings.purged_below
         self._feed = self._client.vpn.streams.read(
             self._endpoint,
             reader,
@@ -541,17 +575,6 @@ class StreamSource(HistorySource):
         if self._join is not None:
             reader.lease = self._join(reader)
         return reader
-
-    def reply(self) -> None:
-        in_place = SourceInPlace(
-            self._request.address,
-            self._filters,
-            self._resolved,
-            copies=True,
-            settles=self._join is not None,
-            first_id=self._endpoint.settings.purged_below,
-        )
-        reply_to_source(self._request, in_place, self._client.vpn.log)
 
 
 # --- a partition, in a group of consumers -----------------------------------------------------------------------------
@@ -598,17 +621,15 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
     return GroupedPartition(queue, is_stream, position, groups)
 
 
-async def _partition(
-    client: Client, request: AttachRequest, partition: GroupedPartition, start: ReplayStart | None
-) -> LinkSetup:
+async def _partition(client: Client, request: AttachRequest, partition: GroupedPartition) -> LinkSetup:
     """
     How the link of a reader is set up; its queue is durable.
 
     Raises:
         Refused: STOLEN, a reader with a higher epoch has the partition; as for other links to the queue.
     """
-    options, groups = partition.address.options, partition.groups
-    name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch(options)
+    name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch()
+    groups = partition.groups
     groups.check(name, group, epoch)
     endpoint = client.queue_at(partition.address)
     await client.vpn.committer.committed()
@@ -617,8 +638,8 @@ async def _partition(
         return groups.join(name, group, epoch, reader)
 
     if endpoint.kind is EndpointKind.STREAM:
-        return StreamSource(client, request, start, endpoint, options, join)
-    return LogSource(client, request, start, [queue_topic(name)], join)
+        return StreamSource(client, request, endpoint, join)
+    return LogSource(client, request, [queue_topic(name)], join)
 
 
 # --- a subscription that is given up ----------------------------------------------------------------------------------

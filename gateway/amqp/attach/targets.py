@@ -4,13 +4,11 @@ Targets, to which a peer sends: a queue, a topic, a dynamic node, the anonymous 
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from proton import UNDESCRIBED, Array, Data, Link, Terminus, symbol
+from typing import Any
 
 from amqp_ext.addresses.address import queue_of_topic, queue_topic
 from amqp_ext.transactions import LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS
-from gateway.amqp.attach.attach import AttachRequest, LinkSetup, echo_termini, say_lifetime
+from gateway.amqp.attach.attach import AttachRequest, LinkSetup, reply_to_sender, say_lifetime, symbols
 from gateway.amqp.client import Client
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.links.coordinator import MAX_CONTROL_BYTES, CoordinatorLink
@@ -67,24 +65,15 @@ class PublisherTarget(LinkSetup):
         await client.vpn.committer.committed()
 
     async def bind(self) -> AttachedLink:
-        return Publisher(
-            self._link,
-            self._client,
-            topic=self._topic,
-            lease=self._lease,
-            outcomes=self._request.outcomes,
-        )
+        outcomes = self._request.outcomes
+        return Publisher(self._link, self._client, topic=self._topic, lease=self._lease, outcomes=outcomes)
 
     def reply(self) -> None:
         link = self._link
-        echo_termini(link)
+        reply_to_sender(link, self._largest_message())
         if self._request.is_dynamic and self._address is not None and self._lease is not None:
             link.target.address = self._address
             say_lifetime(link.target, self._lease.lifetime)
-        link.snd_settle_mode = link.remote_snd_settle_mode
-        # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
-        link.rcv_settle_mode = Link.RCV_FIRST
-        link.max_message_size = self._largest_message()
 
     def _largest_message(self) -> int:
         """Bytes of the largest message it takes: the gateway's limit, or its queue's where that is smaller."""
@@ -108,21 +97,10 @@ class CoordinatorTarget(LinkSetup):
         return CoordinatorLink(self._link, self._client, self._request.outcomes)
 
     def reply(self) -> None:
-        link = self._link
-        link.source.copy(link.remote_source)
-        link.source.type = Terminus.SOURCE
-        link.target.type = Terminus.COORDINATOR
-        link.target.capabilities.put_object(
-            # An array, as multiple values are (section 1.4): Qpid JMS takes no list.
-            Array(
-                cast("Any", UNDESCRIBED),
-                Data.SYMBOL,
-                *map(symbol, (LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)),
-            )
-        )
-        link.snd_settle_mode = link.remote_snd_settle_mode
-        link.rcv_settle_mode = Link.RCV_FIRST
-        link.max_message_size = MAX_CONTROL_BYTES
+        reply_to_sender(self._link, MAX_CONTROL_BYTES)
+        capabilities = self._link.target.capabilities
+        capabilities.clear()
+        capabilities.put_object(symbols((LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)))
 
     def log_values(self) -> dict[str, Any]:
         return {log_keys.ADDRESS: "the coordinator"}

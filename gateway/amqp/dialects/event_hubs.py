@@ -25,21 +25,10 @@ from typing import Any, Final
 
 from amqp_ext.addresses.address import Address, AddressKind, check_queue_name, queue_topic
 from amqp_ext.addresses.forms import AddressError, PartitionPosition
+from amqp_ext.event_hubs import management as asked
 from amqp_ext.event_hubs.forms import CBS, CBS_MECHANISM, MANAGEMENT, PARTITION, partition_path, send_path
 from amqp_ext.event_hubs.frames import IncomingFrames, Padder, events_of
-from amqp_ext.event_hubs.management import (
-    SAS_TOKEN,
-    CbsNode,
-    HubState,
-    ManagementNode,
-    PartitionState,
-    PutToken,
-    ReadHub,
-    ReadPartition,
-    Token,
-    TokenError,
-    read_token,
-)
+from amqp_ext.event_hubs.management import HubState, PartitionState, Token, TokenError, read_token
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, ServedNode
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease
@@ -64,8 +53,8 @@ def event_hubs_dialect(users: Users) -> Dialect:
     service = TokenService(users)
     return Dialect(
         nodes={
-            CBS: ServedNode(CbsNode(), service.perform, looks_at_tokens=True),
-            MANAGEMENT: ServedNode(ManagementNode(), Hubs(service).perform, looks_at_tokens=True),
+            CBS: ServedNode(asked.CbsNode(), service.perform, looks_at_tokens=True),
+            MANAGEMENT: ServedNode(asked.ManagementNode(), Hubs(service).perform, looks_at_tokens=True),
         },
         queues_are_streams=True,
         reader_groups=groups.__getitem__,
@@ -254,23 +243,21 @@ class TokenService:
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    async def perform(self, client: DialectClient, command: Any) -> None:
+    async def perform(self, client: DialectClient, command: asked.PutToken) -> None:
         """
         Carry out a command of the node.
 
         Raises:
             Refused: UNAUTHORIZED, the token is not good; RESOURCE_LIMIT.
         """
-        if not isinstance(command, PutToken):
-            raise AssertionError(f"{command!r} is no command")
         tokens = tokens_of(client)
         if tokens is None:
             # Where nobody has a key there is nothing to check, and every token is as good as none.
             return
-        if command.kind != SAS_TOKEN:
+        if command.kind != asked.SAS_TOKEN:
             raise Refused(
                 ErrorCode.UNAUTHORIZED,
-                f"tokens are shared access signatures, {SAS_TOKEN}, not {command.kind!r:.60}",
+                f"tokens are shared access signatures, {asked.SAS_TOKEN}, not {command.kind!r:.60}",
             )
         tokens.put(self.check(client, command.token))
 
@@ -340,10 +327,10 @@ class Hubs:
             Refused: UNAUTHORIZED; NOT_FOUND; INVALID_FIELD, the name is no hub's; as log readers are refused.
         """
         match command:
-            case ReadHub(name=name, token=shown):
+            case asked.ReadHub(name=name, token=shown):
                 hub = await self._find_or_make(client, name, shown)
                 return HubState(name, client.vpn.broker.log_facts(hub).floor_ms)
-            case ReadPartition(hub=name, partition=partition, token=shown):
+            case asked.ReadPartition(hub=name, partition=partition, token=shown):
                 hub = self._find(client, name, shown)
                 _check_partition(partition)
                 try:

@@ -29,29 +29,20 @@ from gateway.vpn.message_vpn import MessageVpn
 class DialectClient(Protocol):
     """What a dialect needs of a client."""
 
-    @property
-    def log(self) -> ConnectionLog:
-        """Lines about it."""
+    log: ConnectionLog
+    """Lines about it."""
+    vpn: MessageVpn
+    """The Message VPN that it opened."""
+    authorization: Authorization
+    """What its user may do there."""
+    owner: NodeOwner
+    """What goes with it."""
+    token_check: TokenCheck | None
+    """What the dialect made for it, where tokens say who it is."""
 
     @property
     def user(self) -> str:
         """Whose connection it is."""
-
-    @property
-    def vpn(self) -> MessageVpn:
-        """The Message VPN that it opened."""
-
-    @property
-    def authorization(self) -> Authorization:
-        """What its user may do there."""
-
-    @property
-    def owner(self) -> NodeOwner:
-        """What goes with it."""
-
-    @property
-    def token_check(self) -> TokenCheck | None:
-        """What the dialect made for it, where tokens say who it is."""
 
     def become(self, user: str) -> None:
         """
@@ -174,6 +165,10 @@ class Dialect:
     frames: Callable[[int], FrameHooks] | None = None
 
 
+def _nothing(_: Any) -> None:
+    """What no dialect has."""
+
+
 class Spoken:
     """
     What a listener speaks beyond AMQP 1.0.
@@ -191,10 +186,22 @@ class Spoken:
         self.offered_capabilities: tuple[str, ...] = ()
         self.nodes: dict[str, ServedNode] = {}
         """Request nodes by address."""
+        self.reader_groups: Callable[[str], ReaderGroups | None] = _nothing
+        """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
+        self.token_check: Callable[[DialectClient], TokenCheck | None] = _nothing
+        """What checks the attaches of a client of whom only tokens say who it is."""
+        self.frames: Callable[[int], FrameHooks | None] = _nothing
+        """
+        What a new connection's frames go through, by the largest that is taken, in bytes; None where nothing wants to
+        see them.
+        """
         for dialect in dialects:
             self.open_properties |= dialect.open_properties
             self.offered_capabilities += dialect.offered_capabilities
             self.nodes |= dialect.nodes
+            self.reader_groups = dialect.reader_groups or self.reader_groups
+            self.token_check = dialect.token_check or self.token_check
+            self.frames = dialect.frames or self.frames
         self.queues_are_streams = any(dialect.queues_are_streams for dialect in dialects)
         """Whether a queue that an attach makes is a stream where it does not say what it is."""
         self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
@@ -202,13 +209,6 @@ class Spoken:
         self._vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
-        self._groups: Callable[[str], ReaderGroups] | None = None
-        self._token_check: Callable[[DialectClient], TokenCheck] | None = None
-        self._frames: Callable[[int], FrameHooks] | None = None
-        for dialect in dialects:
-            self._groups = dialect.reader_groups or self._groups
-            self._token_check = dialect.token_check or self._token_check
-            self._frames = dialect.frames or self._frames
 
     # --- the connection -----------------------------------------------------------------------------------------
 
@@ -228,19 +228,6 @@ class Spoken:
     def vpn_name_of(self, hostname: str | None) -> str | None:
         """The hostname of an open frame; None, which names no Message VPN, where it is a dialect's own default."""
         return None if hostname in self._vhosts else hostname
-
-    def token_check(self, client: DialectClient) -> TokenCheck | None:
-        """What checks the attaches of a client of whom only tokens say who it is."""
-        return self._token_check(client) if self._token_check is not None else None
-
-    def frames(self, largest_bytes: int) -> FrameHooks | None:
-        """
-        What a new connection's frames go through; None where nothing wants to see them.
-
-        Args:
-            largest_bytes: The largest frame that is taken.
-        """
-        return self._frames(largest_bytes) if self._frames is not None else None
 
     # --- links ---------------------------------------------------------------------------------------------------
 
@@ -264,7 +251,3 @@ class Spoken:
     def targets_are_exchanges(self) -> bool:
         """Who sends to a queue sends to an exchange in front of it, in its vendor's view, and stays when it goes."""
         return bool(self._queues)
-
-    def reader_groups(self, vpn: str) -> ReaderGroups | None:
-        """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
-        return self._groups(vpn) if self._groups is not None else None

@@ -19,34 +19,8 @@ from typing import Any, Final
 from amqp_ext.addresses.address import AddressKind, check_queue_name
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.rabbitmq import forms
-from amqp_ext.rabbitmq.forms import (
-    MANAGEMENT,
-    PREDECLARED,
-    ExchangeError,
-    ExchangeKind,
-    address_of_queue,
-    subscriptions_of,
-    topic_of,
-    topic_of_address,
-)
-from amqp_ext.rabbitmq.management import (
-    Bind,
-    Binding,
-    Declared,
-    DeclareExchange,
-    DeclareQueue,
-    DeleteExchange,
-    DeleteQueue,
-    DescribeQueue,
-    FindBinding,
-    ManagementNode,
-    PurgeQueue,
-    QueueArguments,
-    QueueState,
-    Removed,
-    RenewToken,
-    Unbind,
-)
+from amqp_ext.rabbitmq import management as asked
+from amqp_ext.rabbitmq.management import Binding, Declared, DeclareQueue, QueueArguments, QueueState, Removed
 from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
 from gateway.amqp.nodes import ExclusiveQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
@@ -63,9 +37,9 @@ def rabbitmq_dialect() -> Dialect:
         open_properties=forms.OPEN_PROPERTIES,
         offered_capabilities=forms.OFFERED_CAPABILITIES,
         default_vhost=forms.DEFAULT_VHOST,
-        nodes={MANAGEMENT: ServedNode(ManagementNode(), Management().perform)},
-        topic_of_address=topic_of_address,
-        address_of_queue=address_of_queue,
+        nodes={forms.MANAGEMENT: ServedNode(asked.ManagementNode(), Management().perform)},
+        topic_of_address=forms.topic_of_address,
+        address_of_queue=forms.address_of_queue,
         consumer_priority=forms.CONSUMER_PRIORITY,
     )
 
@@ -87,7 +61,7 @@ class Management:
             Refused: It is not carried out.
         """
         found = await self._perform(client, command)
-        is_change = not isinstance(command, (DescribeQueue, FindBinding, RenewToken))
+        is_change = not isinstance(command, (asked.DescribeQueue, asked.FindBinding, asked.RenewToken))
         if is_change and not (isinstance(found, Declared) and not found.is_new):
             client.log.info("administered", **{log_keys.OPERATION: str(command)})
         return found
@@ -97,23 +71,23 @@ class Management:
         match command:
             case DeclareQueue():
                 return await declare_queue(client, command)
-            case DescribeQueue(name=name):
+            case asked.DescribeQueue(name=name):
                 return await describe_queue(client, name)
-            case PurgeQueue(name=name):
+            case asked.PurgeQueue(name=name):
                 return await purge_queue(client, name)
-            case DeleteQueue(name=name):
+            case asked.DeleteQueue(name=name):
                 return await delete_queue(client, name)
-            case DeclareExchange(name=name, kind=kind):
+            case asked.DeclareExchange(name=name, kind=kind):
                 exchanges.declare(client, name, kind)
-            case DeleteExchange(name=name):
+            case asked.DeleteExchange(name=name):
                 await exchanges.delete(client, name)
-            case Bind(binding=binding):
+            case asked.Bind(binding=binding):
                 await exchanges.bind(client, binding)
-            case Unbind(binding=binding):
+            case asked.Unbind(binding=binding):
                 await exchanges.unbind(client, binding)
-            case FindBinding(binding=binding):
+            case asked.FindBinding(binding=binding):
                 return [binding] if exchanges.is_bound(client, binding) else []
-            case RenewToken():
+            case asked.RenewToken():
                 raise Refused(
                     ErrorCode.NOT_IMPLEMENTED,
                     "there are no tokens here that expire: who has connected stays connected",
@@ -291,6 +265,12 @@ def _arguments_of(endpoint: Endpoint) -> QueueArguments:
     )
 
 
+def _require_binding(client: DialectClient, queue: str) -> None:
+    """To bind a queue, or unbind it."""
+    client.authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, queue)
+    client.authorization.require_unlocked(queue)
+
+
 MAX_EXCHANGES: Final = 10_000
 """Names of exchanges that are kept in mind in a Message VPN."""
 
@@ -299,11 +279,11 @@ class Exchanges:
     """The exchanges of one Message VPN: those that are always there, and those declared since the gateway started."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, ExchangeKind] = dict(PREDECLARED)
+        self._kinds: dict[str, forms.ExchangeKind] = dict(forms.PREDECLARED)
         self._declared_by: dict[str, str] = {}
         """The user who said of which kind an exchange is; others bind to it by that."""
 
-    def declare(self, client: DialectClient, name: str, kind: ExchangeKind) -> None:
+    def declare(self, client: DialectClient, name: str, kind: forms.ExchangeKind) -> None:
         """
         Say of which kind an exchange is: whoever publishes through it, or binds to it, needs the permission for that.
 
@@ -330,9 +310,9 @@ class Exchanges:
             Refused: NOT_ALLOWED, it is always there; UNAUTHORIZED, another user has declared it, and who asks may not
                 administer its topics, or a queue that is bound to it.
         """
-        if name in PREDECLARED:
+        if name in forms.PREDECLARED:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
-        administration, topic = Administration(client.vpn), topic_of(name, "")
+        administration, topic = Administration(client.vpn), forms.topic_of(name, "")
         if self._declared_by.get(name, client.user) != client.user:
             client.authorization.require_any((Action.ADMINISTER,), AddressKind.TOPIC, f"{topic}/>")
         bound = [
@@ -357,12 +337,11 @@ class Exchanges:
             Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is another connection's; NOT_FOUND; INVALID_FIELD, no
                 subscription says the same.
         """
-        authorization, administration = client.authorization, Administration(client.vpn)
-        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
-        authorization.require_unlocked(binding.queue)
+        _require_binding(client, binding.queue)
         subscriptions = self._subscriptions_of(binding)
         for subscription in subscriptions:
-            authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
+            client.authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
+        administration = Administration(client.vpn)
         endpoint = find_queue(administration, binding.queue)
         for subscription in subscriptions:
             if subscription not in endpoint.subscriptions:
@@ -376,9 +355,8 @@ class Exchanges:
         Raises:
             Refused: As ``bind``.
         """
-        authorization, administration = client.authorization, Administration(client.vpn)
-        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
-        authorization.require_unlocked(binding.queue)
+        _require_binding(client, binding.queue)
+        administration = Administration(client.vpn)
         endpoint = find_queue(administration, binding.queue)
         for subscription in self._subscriptions_of(binding):
             if subscription in endpoint.subscriptions:
@@ -403,6 +381,6 @@ class Exchanges:
                 f"no exchange {binding.exchange!r} was declared since the gateway started",
             )
         try:
-            return subscriptions_of(kind, binding.exchange, binding.key)
-        except ExchangeError as error:
+            return forms.subscriptions_of(kind, binding.exchange, binding.key)
+        except forms.ExchangeError as error:
             raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error

@@ -18,6 +18,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Described, Int, Symbol, ULong, encode
 from gateway.amqp.engine.native import describe_condition
 from gateway.core.errors import ErrorCode, Refused
+from gateway.logging import log_keys
 from gateway.vpn.runtime import REFUSALS
 
 UNBOUNDED: Final = 0xFFFF_FFFF
@@ -55,9 +56,7 @@ def condition_of(refused: Refused, room: int = UNBOUNDED) -> Condition:
         room: Bytes of the largest frame that the peer takes: the text is cut to what is left for it.
     """
     REFUSALS[refused.code.condition] += 1
-    info: dict[Any, Any] = {}
-    for key, value in info_of(refused).items():
-        info[symbol(key)] = _as_the_engine_has(value)
+    info: dict[Any, Any] = {symbol(key): _as_the_engine_has(value) for key, value in info_of(refused).items()}
     said = len(refused.code.condition) + sum(
         len(f"{key}{value}") + _AROUND_ENTRY for key, value in info.items()
     )
@@ -78,24 +77,9 @@ def _cut(text: str, room: int) -> str:
     return text if len(encoded) <= room else encoded[: max(room - 3, 0)].decode(errors="ignore") + "…"
 
 
-_FOUND: Final = {
-    code.condition: code
-    for code in (
-        ErrorCode.DECODE_ERROR,
-        ErrorCode.FRAMING_ERROR,
-        ErrorCode.HANDLE_IN_USE,
-        ErrorCode.INVALID_FIELD,
-        ErrorCode.NOT_ALLOWED,
-        ErrorCode.NOT_IMPLEMENTED,
-        ErrorCode.UNATTACHED_HANDLE,
-        ErrorCode.WINDOW_VIOLATION,
-    )
-}
-
-
 def code_of(condition: str) -> ErrorCode:
-    """The row of the table of errors for what the walk over a peer's frames has found (``amqp_ext.frames``)."""
-    return _FOUND[condition]
+    """The row of the table of errors for a condition that is no replay's; the first, where several are alike."""
+    return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
 def describe(refused: Refused) -> Any:
@@ -112,44 +96,31 @@ _CLOSE: Final = b"\x02\x00\x00\x00\x00\x53\x18"
 _CUT: Final = " (connection aborted)"
 """What the engine adds when it is told that nothing more will come."""
 
-_MEANT: Final = [
-    (
-        re.compile(r"no such handle: (\d+)"),
-        "amqp:session:unattached-handle",
-        "no link is attached at handle {0}",
-    ),
-    (
-        re.compile(r"no such channel: (\d+)"),
-        "amqp:illegal-state",
-        "no session has begun on channel {0}",
-    ),
-    (
-        re.compile(r"link name already attached: (.*)", re.DOTALL),
-        "amqp:not-allowed",
+_MEANT: Final = {
+    r"no such handle: (\d+)": (ErrorCode.UNATTACHED_HANDLE.condition, "no link is attached at handle {0}"),
+    r"no such channel: (\d+)": ("amqp:illegal-state", "no session has begun on channel {0}"),
+    r"link name already attached: (.*)": (
+        ErrorCode.NOT_ALLOWED.condition,
         "a link named {0!r} is being attached in this direction already: wait for the answer before a second attach",
     ),
-    (
-        re.compile(r"illegal delivery range: (\w+)-(\w+)"),
-        "amqp:invalid-field",
+    r"illegal delivery range: (\w+)-(\w+)": (
+        ErrorCode.INVALID_FIELD.condition,
         "a disposition's range is from {0} to {1} (hexadecimal): first is to be the smaller number",
     ),
-    (
-        re.compile(r"sequencing error, (.*)", re.DOTALL),
-        "amqp:invalid-field",
+    r"sequencing error, (.*)": (
+        ErrorCode.INVALID_FIELD.condition,
         "delivery-ids rise by one in a session: {0}",
     ),
-    (
-        re.compile(r"malformed frame"),
-        "amqp:connection:framing-error",
+    r"malformed frame": (
+        ErrorCode.FRAMING_ERROR.condition,
         "a frame's header is wrong, or the frame is larger than our max-frame-size",
     ),
-    (
-        re.compile(r"connection aborted"),
-        "amqp:decode-error",
+    r"connection aborted": (
+        ErrorCode.DECODE_ERROR.condition,
         "a frame cannot be read: it is to be of type 0, and its performative a list described by a number we know, "
         "such as 0x10 for open; symbols are not taken",
     ),
-]
+}
 """How the engine says it, the condition it should have, and the words for a person."""
 
 
@@ -166,8 +137,8 @@ class CloseError:
         if found is None:
             return cls("amqp:internal-error", "")
         description = (found.description or "").removesuffix(_CUT)
-        for pattern, meant, text in _MEANT:
-            matched = pattern.match(description)
+        for pattern, (meant, text) in _MEANT.items():
+            matched = re.match(pattern, description, re.DOTALL)
             if matched is not None:
                 return cls(meant, text.format(*matched.groups()))
         return cls(found.name, description)
@@ -200,6 +171,11 @@ class Denied(Refused):
         self.rule = rule
 
 
-def rule_of(refused: Refused) -> str | None:
-    """The rule that decided; None where it was no matter of permissions."""
-    return refused.rule if isinstance(refused, Denied) else None
+def reason_keys(refused: Refused) -> dict[str, Any]:
+    """What a log line says of a refusal, with the rule that decided where it was a matter of permissions."""
+    return {
+        log_keys.CONDITION: refused.code.condition,
+        log_keys.REPLAY_ERROR: refused.code.replay_error,
+        log_keys.RULE: refused.rule if isinstance(refused, Denied) else None,
+        log_keys.REASON: refused.text,
+    }

@@ -17,8 +17,10 @@ over the engine's events, and so are plain dictionaries by the links' handles (`
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from proton import Link, Session
 
@@ -27,7 +29,7 @@ from amqp_ext.frames.performatives import ATTACH
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import BadLink, BadSession, FrameWalk
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.conditions import code_of, condition_of, room_of
+from gateway.amqp.engine.conditions import code_of, condition_of, reason_keys, room_of
 from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import forget_name, incoming_bytes, outgoing_bytes
 from gateway.config import Limits
@@ -53,50 +55,102 @@ class Sending(Protocol):
         """The peer has given credit, or taken it back."""
 
 
-class AttachedLink(Protocol):
-    """A link whose attach was answered, until it is detached."""
+class AttachedLink(ABC):
+    """
+    A link whose attach was answered, until it is detached.
 
-    @property
-    def link(self) -> Link:
-        """The engine's."""
+    Args:
+        link: The engine's.
+        links: Of its connection.
+    """
+
+    kind: ClassVar[str]
+    """What it is there for, as administrators are told."""
+
+    def __init__(self, link: Link, links: LinkTable) -> None:
+        self.link = link
+        self._links = links
+        self._is_suspended = False
+        """Its peer has detached it and not closed it."""
 
     @property
     def incoming(self) -> Callable[[], None] | None:
         """What takes its transfers; None where messages go out on it, or none at all."""
+        return None
 
     @property
     def outgoing(self) -> Sending | None:
         """What takes its events one by one; None where messages come in on it, or none at all."""
+        return None
 
-    def ready(self) -> None:
-        """Its attach is answered: give the first credit, or send what can be sent."""
-
-    def writable(self) -> None:
-        """It waited for room in its connection's output, and there is room."""
+    @property
+    def _sent_count(self) -> int:
+        """Messages that went over it."""
+        return 0
 
     def state(self) -> LinkState:
         """What it is like now, for administrators."""
+        link = self.link
+        is_receiver = bool(link.is_sender)
+        ours, theirs = (link.source, link.remote_source) if is_receiver else (link.target, link.remote_target)
+        return LinkState(
+            self._links.names.of(link),
+            not is_receiver,
+            str(ours.address or theirs.address or ""),
+            self.kind,
+            max(link.credit, 0),
+            link.unsettled,
+            self._sent_count,
+        )
 
+    @abstractmethod
+    def ready(self) -> None:
+        """Its attach is answered: give the first credit, or send what can be sent."""
+
+    def writable(self) -> None:  # noqa: B027
+        """It waited for room in its connection's output, and there is room."""
+
+    @abstractmethod
     def detached(self, *, closed: bool) -> None:
         """The peer or we have detached (or closed) the link, or its session is gone."""
+
+    @property
+    def _stands_for_something(self) -> bool:
+        """Whether it goes on to exist, suspended, when its peer detaches it and does not close it."""
+        return False
 
     def suspend(self) -> bool:
         """
         The peer has detached the link and not closed it. Where this says that it still stands for something, it is kept
         until its session ends, or the link is attached anew; then, and otherwise at once, ``detached`` is called.
         """
+        self._is_suspended = self._stands_for_something
+        return self._is_suspended
 
-    def resume(self, older: Any) -> None:
+    def _end_if_idle(self) -> None:
+        """Where it is suspended and stands for nothing any more, it ceases to exist."""
+        if self._is_suspended and not self._stands_for_something:
+            # Not at once: whoever has just told what was settled is not done with the engine's link.
+            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+
+    def resume(self, older: AttachedLink) -> None:  # noqa: B027
         """This link takes the place of a suspended one of the same name, which ends right after."""
 
     def lost(self) -> None:
         """The connection is gone."""
+        self.detached(closed=False)
 
     def steal(self) -> None:
         """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
+        if self._is_suspended or self._links.is_attached(self):
+            self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
 
     def refuse(self, refused: Refused) -> None:
-        """Detach with an error."""
+        """Detach with an error; one that is suspended ends, and nobody is there to be told why."""
+        if self._is_suspended:
+            self._links.end_suspended(self.link)
+        else:
+            self._links.detach(self.link, refused)
 
 
 class LinkNames:
@@ -319,12 +373,8 @@ class LinkTable:
             link.condition = condition_of(refused, room_of(link))
             self._log.info(
                 "link_detached",
-                **{
-                    log_keys.LINK: self.names.of(link),
-                    log_keys.CONDITION: refused.code.condition,
-                    log_keys.REPLAY_ERROR: refused.code.replay_error,
-                    log_keys.REASON: refused.text,
-                },
+                **{log_keys.LINK: self.names.of(link)},
+                **reason_keys(refused),
             )
         link.close()
         self._drop(link, closed=True)
@@ -552,7 +602,7 @@ class PeerSessions:
         if session is None or session not in self._links.sessions:
             return
         refused = Refused(code_of(bad.condition), bad.text)
-        self._log.warning("session_ended", **{log_keys.CONDITION: bad.condition, log_keys.REASON: bad.text})
+        self._log.warning("session_ended", **reason_keys(refused))
         self._forget(session)
         self._ended[session] = None
         self._links.drop_session(session)

@@ -12,8 +12,9 @@ Deliveries are handles of the loops wherever they are kept or handed on.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from cproton_ffi import lib
 from proton import Link, Transport
@@ -250,28 +251,30 @@ BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
 
 
-class OutgoingLink(Protocol):
+Others: TypeAlias = "list[tuple[int, int, bool, bool]]"
+"""Deliveries that have come to something else than "accepted": id, outcome, failed, undeliverable here."""
+
+Confirm: TypeAlias = "Callable[[], None] | None"
+"""To be called when what became of deliveries is durable: it settles those that the peer waits for, if any."""
+
+
+class OutgoingLink(ABC):
     """A link that messages go out on: it is told what its peer says of them."""
 
+    @abstractmethod
     def on_credit(self) -> None:
         """The peer has given credit, or taken it back."""
 
-    def on_outcomes(
-        self,
-        accepted: list[int],
-        others: list[tuple[int, int, bool, bool]],
-        confirm: Callable[[], None] | None,
-    ) -> None:
+    @abstractmethod
+    def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
         """
         The peer has said what became of deliveries.
 
         Args:
             accepted: Ids of messages.
-            others: Of all others: id, outcome, failed, undeliverable here.
-            confirm: To be called when that is durable: it settles those deliveries that the peer waits for. None when
-                it waits for none.
         """
 
+    @abstractmethod
     def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
         """
         The peer has given a delivery an outcome in a transaction.
@@ -319,7 +322,7 @@ class OutgoingTransfers:
         self._entered = 0
         """Unsettled deliveries that the account knows of."""
         self._accepted: list[int] = []
-        self._others: list[tuple[int, int, bool, bool]] = []
+        self._others: Others = []
         self._confirm: list[Any] = []
         self._average_bytes = 256
         self.in_batches = False

@@ -1,140 +1,128 @@
 """
-Base classes of attached links: of every kind, and of those that messages go out on. The simplest kind is here, too: a
-link without a source, by which a durable subscription is given up.
+Base classes of attached links: of every kind, of those that messages for the gateway itself come in on, and of those
+that messages go out on. The simplest kind is here, too: a link without a source, by which a durable subscription is
+given up.
 """
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, Final
 
-from proton import Link
+from proton import Delivery, Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
-from gateway.amqp.engine.link_table import Sending
-from gateway.amqp.engine.output import OutgoingTransfers
+from gateway.amqp.engine.conditions import condition_of
+from gateway.amqp.engine.link_table import AttachedLink, Sending
+from gateway.amqp.engine.output import OutgoingLink, OutgoingTransfers
 from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.logging import log_keys
-from gateway.vpn.clients import LinkState
 
 
-class BaseLink(ABC):
+class BaseLink(AttachedLink):
     """
-    An attached link.
+    An attached link of a client's.
 
     Args:
         link: The engine's.
         client: Of its connection.
     """
 
-    kind: ClassVar[str]
-    """What it is there for, as administrators are told."""
-
     def __init__(self, link: Link, client: Client) -> None:
-        self.link = link
-        self._links, self._output, self._log = client.links, client.output, client.log
-        self._lease: Lease | None = None
-        """What it has on a temporary node."""
-        self._is_suspended = False
-        """Its peer has detached it and not closed it."""
-
-    @property
-    def incoming(self) -> Callable[[], None] | None:
-        """What takes its transfers."""
-        return None
-
-    @property
-    def outgoing(self) -> Sending | None:
-        """What takes its events one by one."""
-        return None
-
-    @property
-    def _sent_count(self) -> int:
-        """Messages that went over it."""
-        return 0
-
-    def state(self) -> LinkState:
-        """What it is like now, for administrators."""
-        link = self.link
-        is_receiver = bool(link.is_sender)
-        ours, theirs = (link.source, link.remote_source) if is_receiver else (link.target, link.remote_target)
-        return LinkState(
-            self._links.names.of(link),
-            not is_receiver,
-            str(ours.address or theirs.address or ""),
-            self.kind,
-            max(link.credit, 0),
-            link.unsettled,
-            self._sent_count,
-        )
-
-    @abstractmethod
-    def ready(self) -> None:
-        """Its attach is answered: give the first credit, or send what can be sent."""
-
-    def writable(self) -> None:  # noqa: B027
-        """It waited for room in its connection's output, and there is room."""
-
-    @abstractmethod
-    def detached(self, *, closed: bool) -> None:
-        """The peer or we have detached (or closed) the link, or its session is gone."""
-
-    @property
-    def _stands_for_something(self) -> bool:
-        """Whether it goes on to exist, suspended, when its peer detaches it and does not close it."""
-        return False
+        super().__init__(link, client.links)
+        self._output, self._log = client.output, client.log
+        self.lease: Lease | None = None
+        """What it has on a node that lives no longer than it is used, or of the group it is one of."""
 
     @property
     def _keeps_node(self) -> bool:
         """Whether a node is there as long as this link is, suspended or not."""
-        return self._lease is not None and self._lease.lasts_suspended
+        return self.lease is not None and self.lease.lasts_suspended
 
-    def suspend(self) -> bool:
-        """The peer has detached the link and not closed it; whether it still stands for something."""
-        self._is_suspended = self._stands_for_something
-        return self._is_suspended
+    def resume(self, older: AttachedLink) -> None:
+        if isinstance(older, BaseLink) and self.lease is not None and older.lease is not None:
+            self.lease.take_over(older.lease)
 
-    def _end_if_idle(self) -> None:
-        """Where it is suspended and stands for nothing any more, it ceases to exist."""
-        if self._is_suspended and not self._stands_for_something:
-            # Not at once: whoever has just told what was settled is not done with the engine's link.
-            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+    def detached(self, *, closed: bool) -> None:
+        if self.lease is not None:
+            self.lease.release()
 
-    def resume(self, older: Any) -> None:
-        """This link takes the place of a suspended one of the same name, which ends right after."""
-        if isinstance(older, BaseLink) and self._lease is not None and older._lease is not None:
-            self._lease.take_over(older._lease)
 
-    def lost(self) -> None:
-        """The connection is gone."""
-        self.detached(closed=False)
+class ControlLink(BaseLink):
+    """A link that messages for the gateway itself come in on: they are small, few at a time, and each is answered."""
 
-    def steal(self) -> None:
-        """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
-        if self._is_suspended or self._links.is_attached(self):
-            self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
+    window: ClassVar[int]
+    """Messages that may be on their way."""
+    most_bytes: ClassVar[int]
+    """Of a message."""
 
-    def refuse(self, refused: Refused) -> None:
-        """Detach with an error; one that is suspended ends, and nobody is there to be told why."""
-        if self._is_suspended:
-            self._links.end_suspended(self.link)
-        else:
-            self._links.detach(self.link, refused)
+    def __init__(self, link: Link, client: Client) -> None:
+        super().__init__(link, client)
+        self._is_closed = False
+
+    def ready(self) -> None:
+        self.link.flow(self.window)
+
+    def _take(self) -> bool:
+        """Take the current message, if it is there and complete. Whether another may follow."""
+        link = self.link
+        delivery = None if self._is_closed else link.current
+        if delivery is None:
+            return False
+        size = delivery.pending
+        if size > self.most_bytes:
+            self.refuse(
+                Refused(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"a message of {size} bytes or more; at most {self.most_bytes} are taken here",
+                )
+            )
+            return False
+        if delivery.aborted:
+            link.advance()
+            delivery.settle()
+            link.flow(1)
+            return True
+        if delivery.partial:
+            return False
+        content = bytes(link.recv(size) or b"") if size else b""
+        is_settled = delivery.settled
+        link.advance()
+        if is_settled:
+            delivery.settle()
+        self._came(content, None if is_settled else delivery)
+        return True
+
+    @abstractmethod
+    def _came(self, content: bytes, delivery: Delivery | None) -> None:
+        """A message; its delivery is to be told the outcome, and is None where it came settled."""
+
+    def _tell(self, delivery: Delivery, outcome: Any, refused: Refused | None = None) -> None:
+        """Settle a delivery with an outcome, and with why it is refused; another may come."""
+        if refused is not None:
+            delivery.local.condition = condition_of(refused)
+        delivery.update(outcome)
+        delivery.settle()
+        self.link.flow(1)
+        self._output.schedule_flush()
+
+    def detached(self, *, closed: bool) -> None:
+        super().detached(closed=closed)
+        self._is_closed = True
 
 
 ID_OF: Final = itemgetter(ID)
 
 
-class SendingLink(BaseLink):
+class SendingLink(BaseLink, OutgoingLink):
     """
     A link that messages go out on.
 
@@ -145,13 +133,7 @@ class SendingLink(BaseLink):
     """
 
     def __init__(
-        self,
-        link: Link,
-        client: Client,
-        splicer: Splicer,
-        *,
-        settles: bool = False,
-        default_outcome: Outcome,
+        self, link: Link, client: Client, splicer: Splicer, *, settles: bool = False, default_outcome: Outcome
     ) -> None:
         super().__init__(link, client)
         self.client = client.identity
@@ -180,21 +162,7 @@ class SendingLink(BaseLink):
         """Send what can be sent, or say what it can take, for the first time."""
         self.on_credit()
 
-    @abstractmethod
-    def on_credit(self) -> None:
-        """The peer has given credit, or taken it back."""
-
-    @abstractmethod
-    def on_outcomes(
-        self,
-        accepted: list[int],
-        others: list[tuple[int, int, bool, bool]],
-        confirm: Callable[[], None] | None,
-    ) -> None:
-        """What the peer said of deliveries (see ``OutgoingTransfers``)."""
-
     def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
-        """A delivery got an outcome in a transaction."""
         self._links.retire()
 
     def room(self) -> int:

@@ -13,7 +13,9 @@ from proton import Link, Terminus
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
+from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from gateway.amqp.engine.output import Confirm, Others
 from gateway.amqp.links.base_link import SendingLink
 from gateway.amqp.nodes import Lease
 from gateway.amqp.transactions import LocalTransaction
@@ -52,7 +54,7 @@ class Consumer(SendingLink):
         self._consumers = client.vpn.consumers
         self._committer = client.vpn.committer
         self._transactions = client.transactions
-        self._lease = lease
+        self.lease = lease
         self._is_stopping = client.is_stopping
         """Whether the gateway is being stopped: nothing is said of deliveries then."""
         self._never_expires = link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
@@ -122,12 +124,7 @@ class Consumer(SendingLink):
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
 
-    def on_outcomes(
-        self,
-        accepted: list[int],
-        others: list[tuple[int, int, bool, bool]],
-        confirm: Callable[[], None] | None,
-    ) -> None:
+    def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
         flow = self.flow
         if flow is None:
             return
@@ -233,8 +230,7 @@ class Consumer(SendingLink):
             self._transactions.has_lost_any |= bool(self.flow.unsettled)
             self._unbind(self.flow, closed=closed)
             self.flow = None
-        if self._lease is not None:
-            self._lease.release()
+        super().detached(closed=closed)
 
     def _unbind(self, flow: Flow, *, closed: bool) -> None:
         """Its link has ceased to exist: where its source has, too, the default outcome is of what is unsettled."""
@@ -247,7 +243,7 @@ class Consumer(SendingLink):
         else:
             self._consumers.unbind(flow, failed=default.failed)
 
-    def resume(self, older: Any) -> None:
+    def resume(self, older: AttachedLink) -> None:
         super().resume(older)
         if isinstance(older, Consumer):
             older._source_goes_on = True

@@ -15,12 +15,11 @@ from proton import Delivery, Disposition, Link
 from amqp_ext.terminus_fields import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
 from gateway.amqp.client import Client
-from gateway.amqp.engine.conditions import condition_of
-from gateway.amqp.engine.link_table import Sending
+from gateway.amqp.engine.conditions import reason_keys
+from gateway.amqp.engine.link_table import AttachedLink, Sending
 from gateway.amqp.engine.loops import LOOPS
-from gateway.amqp.links.base_link import BaseLink
+from gateway.amqp.links.base_link import ControlLink
 from gateway.core.errors import ErrorCode, Refused
-from gateway.logging import log_keys
 
 WINDOW: Final = 32
 """Control messages that may be on their way: a session has one, seldom two."""
@@ -32,7 +31,7 @@ DECLARED: Final = 0x33
 """A delivery's state that tells its sender the txn-id (section 4.5.5)."""
 
 
-class CoordinatorLink(BaseLink):
+class CoordinatorLink(ControlLink):
     """
     A link to the coordinator.
 
@@ -42,11 +41,13 @@ class CoordinatorLink(BaseLink):
 
     kind = "transactions"
 
+    window = WINDOW
+    most_bytes = MAX_CONTROL_BYTES
+
     def __init__(self, link: Link, client: Client, outcomes: Collection[str]) -> None:
         super().__init__(link, client)
         self._transactions = client.transactions
         self._can_reject = REJECTED in outcomes
-        self._is_closed = False
         self._unanswered = 0
         """Control messages; of a commit, while it is being made durable."""
 
@@ -55,10 +56,6 @@ class CoordinatorLink(BaseLink):
         # Where the engine's events are handled one by one.
         return self
 
-    def ready(self) -> None:
-        """The attach is answered: control messages may come."""
-        self.link.flow(WINDOW)
-
     # --- control messages ---------------------------------------------------------------------------------------
 
     def updated(self, collector: Any) -> None:
@@ -66,38 +63,17 @@ class CoordinatorLink(BaseLink):
         self._take()
         LOOPS.drop(collector)
 
-    def _take(self) -> None:
-        link = self.link
-        current = None if self._is_closed else link.current
-        if current is None or current.aborted:
-            if current is not None:
-                link.advance()
-                current.settle()
-                link.flow(1)
-            return
-        if current.pending > MAX_CONTROL_BYTES:
-            self.refuse(
-                Refused(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"a message to the coordinator has at most {MAX_CONTROL_BYTES} bytes",
-                )
-            )
-            return
-        if current.partial:
-            return
-        content = bytes(link.recv(current.pending) or b"") if current.pending else b""
-        is_settled = current.settled
-        link.advance()
-        if is_settled:
+    def _came(self, content: bytes, delivery: Delivery | None) -> None:
+        if delivery is None:
             # Nobody could be told the txn-id, or whether it was committed (section 4.2).
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "a message to the coordinator is sent unsettled"))
             return
         self._links.deal_with_arrived()
         self._unanswered += 1
         try:
-            self._do(content, current)
+            self._do(content, delivery)
         except Refused as refused:
-            self._answer(current, refused)
+            self._answer(delivery, refused)
 
     def _do(self, content: bytes, delivery: Delivery) -> None:
         transactions = self._transactions
@@ -108,10 +84,8 @@ class CoordinatorLink(BaseLink):
         if isinstance(control, Declare):
             fields: list[Any] = [transactions.declare(self)]
             delivery.local.data = fields
-            delivery.update(DECLARED)
-            delivery.settle()
             self._unanswered -= 1
-            self.link.flow(1)
+            self._tell(delivery, DECLARED)
         elif control.fail:
             transactions.roll_back(control.txn_id)
             self._answer(delivery, None)
@@ -121,23 +95,14 @@ class CoordinatorLink(BaseLink):
     def _answer(self, delivery: Delivery, refused: Refused | None) -> None:
         if self._is_closed:
             return
-        if refused is None:
-            delivery.update(Disposition.ACCEPTED)
-        else:
-            self._log.warning(
-                "transaction_refused",
-                **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
-            )
+        if refused is not None:
+            self._log.warning("transaction_refused", **reason_keys(refused))
             if not self._can_reject:
                 # Section 4.3: then the link is detached, with the transaction's error.
                 self.refuse(refused)
                 return
-            delivery.local.condition = condition_of(refused)
-            delivery.update(Disposition.REJECTED)
-        delivery.settle()
         self._unanswered -= 1
-        self.link.flow(1)
-        self._output.schedule_flush()
+        self._tell(delivery, Disposition.ACCEPTED if refused is None else Disposition.REJECTED, refused)
         self._end_if_idle()
 
     def report(self) -> None:
@@ -153,10 +118,10 @@ class CoordinatorLink(BaseLink):
         """Its transactions are rolled back when it is closed (section 4.3): detached, it keeps those that are open."""
         return self._unanswered > 0 or self._transactions.has_any_of(self)
 
-    def resume(self, older: Any) -> None:
+    def resume(self, older: AttachedLink) -> None:
         if isinstance(older, CoordinatorLink):
             self._transactions.hand_over(older, self)
 
     def detached(self, *, closed: bool) -> None:
-        self._is_closed = True
+        super().detached(closed=closed)
         self._transactions.lost(self)

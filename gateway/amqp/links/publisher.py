@@ -21,7 +21,7 @@ from amqp_ext.message.sections import bare_offsets
 from amqp_ext.terminus_fields import REJECTED, RELEASED
 from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.client import Client
-from gateway.amqp.engine.conditions import Denied, describe
+from gateway.amqp.engine.conditions import Denied, describe, reason_keys
 from gateway.amqp.engine.input import IncomingTransfers
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import tag_of
@@ -69,7 +69,7 @@ class Publisher(BaseLink):
         if topic is not None and not client.spoken.targets_are_exchanges:
             self._queue = queue_of_topic(topic)
         self._outcomes = outcomes
-        self._lease = lease
+        self.lease = lease
         self._unanswered = 0
         """Deliveries whose outcome is not known yet."""
         self._publishing = client.vpn.publishing
@@ -165,10 +165,16 @@ class Publisher(BaseLink):
             deleted = _deleted(topic)
             self.not_stored(deliveries or [], deleted)
             self.refuse(deleted)
-        elif deliveries is None:
-            self._publishing.publish(self, topic, contents, bares, [], is_direct=True, origin=self._origin)
         else:
-            self._publishing.publish(self, topic, contents, bares, deliveries, origin=self._origin)
+            self._publishing.publish(
+                self,
+                topic,
+                contents,
+                bares,
+                deliveries or [],
+                is_direct=deliveries is None,
+                origin=self._origin,
+            )
 
     def _relay(
         self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None, first: int
@@ -233,13 +239,8 @@ class Publisher(BaseLink):
         self._denied.add(to)
         self._log.warning(
             "publish_refused",
-            **{
-                log_keys.LINK: self._links.names.of(self.link),
-                log_keys.ADDRESS: to,
-                log_keys.CONDITION: denied.code.condition,
-                log_keys.RULE: denied.rule,
-                log_keys.REASON: denied.text,
-            },
+            **{log_keys.LINK: self._links.names.of(self.link), log_keys.ADDRESS: to},
+            **reason_keys(denied),
         )
 
     def _batch(self, content: bytes, delivery: Any) -> None:
@@ -379,8 +380,7 @@ class Publisher(BaseLink):
         self.transfers.close()
         if self._batches is not None:
             self._batches.forget(self._name)
-        if self._lease is not None:
-            self._lease.release()
+        super().detached(closed=closed)
 
 
 def _deleted(topic: str) -> Refused:

@@ -6,7 +6,7 @@ writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from proton import Link
@@ -15,8 +15,8 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
 from gateway.amqp.engine.native import ACCEPTED
+from gateway.amqp.engine.output import Confirm, Others
 from gateway.amqp.links.base_link import SendingLink
-from gateway.amqp.nodes import Lease
 from gateway.core.model import Row
 
 FINISH_SECONDS: Final = 30.0
@@ -42,7 +42,6 @@ class ReaderLink(SendingLink):
 
     Attributes:
         account: What its connection makes the gateway hold.
-        lease: What it has on the temporary queue that it browses, or of the group it is one of.
     """
 
     kind = "reader"
@@ -50,7 +49,6 @@ class ReaderLink(SendingLink):
     def __init__(self, link: Link, client: Client, splicer: Splicer, *, settles: bool = False) -> None:
         super().__init__(link, client, splicer, settles=settles, default_outcome=Outcome(ACCEPTED))
         self.account = client.links.account
-        self.lease: Lease | None = None
         self._feed: Feed | None = None
         self._max_unsettled = client.limits.max_unsettled_per_flow
         self._waits_for_outcomes = False
@@ -91,12 +89,7 @@ class ReaderLink(SendingLink):
         """How many deliveries more it may have unsettled; those that go out settled are none."""
         return self._max_unsettled - self.transfers.unsettled_count
 
-    def on_outcomes(
-        self,
-        accepted: list[int],
-        others: list[tuple[int, int, bool, bool]],
-        confirm: Callable[[], None] | None,
-    ) -> None:
+    def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
         if confirm is not None:
             confirm()
             self._output.schedule_flush()
@@ -123,8 +116,7 @@ class ReaderLink(SendingLink):
         if self._feed is not None:
             self._feed.close()
             self._feed = None
-        if self.lease is not None:
-            self.lease.release()
+        super().detached(closed=closed)
 
     def finish(self) -> None:
         """A bounded replay is over: detach without error, once its reader has settled what it got."""

@@ -24,10 +24,10 @@ from amqp_ext.codec import CodecError
 from amqp_ext.request_nodes import Request, RequestError
 from gateway.amqp.client import Client
 from gateway.amqp.dialects.hooks import ServedNode
-from gateway.amqp.engine.conditions import condition_of, rule_of
+from gateway.amqp.engine.conditions import code_of, reason_keys
 from gateway.amqp.engine.link_table import Sending
 from gateway.amqp.engine.loops import LOOPS
-from gateway.amqp.links.base_link import BaseLink
+from gateway.amqp.links.base_link import BaseLink, ControlLink
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
 from gateway.vpn.runtime import REFUSALS
@@ -49,7 +49,7 @@ class _Waiting(NamedTuple):
     """Why it is not carried out, where that is known already."""
 
 
-class RequestLink(BaseLink):
+class RequestLink(ControlLink):
     """
     A link that requests come in on.
 
@@ -59,6 +59,8 @@ class RequestLink(BaseLink):
     """
 
     kind = "requests"
+    window = WINDOW
+    most_bytes = MAX_REQUEST_BYTES
 
     def __init__(self, link: Link, client: Client, served: ServedNode, *, paired: bool) -> None:
         super().__init__(link, client)
@@ -68,7 +70,6 @@ class RequestLink(BaseLink):
         self._is_paired = paired
         self._waiting: deque[_Waiting] = deque()
         self._is_working = False
-        self._is_closed = False
 
     @property
     def incoming(self) -> Callable[[], None]:
@@ -79,45 +80,19 @@ class RequestLink(BaseLink):
         """The node, as the peer spells it."""
         return str(self.link.remote_target.address)
 
-    def ready(self) -> None:
-        """The attach is answered: requests may come."""
-        self.link.flow(WINDOW)
-
     # --- requests come --------------------------------------------------------------------------------------------
 
     def receive(self) -> None:
         """Take every request that is complete."""
-        link = self.link
-        while not self._is_closed and (delivery := link.current) is not None:
-            size = delivery.pending
-            if size > MAX_REQUEST_BYTES:
-                self.refuse(
-                    Refused(
-                        ErrorCode.MESSAGE_TOO_LARGE,
-                        f"a request of {size} bytes or more; at most {MAX_REQUEST_BYTES} are taken",
-                    )
-                )
-                return
-            if delivery.aborted:
-                link.advance()
-                delivery.settle()
-                link.flow(1)
-                continue
-            if delivery.partial:
-                break
-            content = bytes(link.recv(size) or b"") if size else b""
-            is_settled = delivery.settled
-            link.advance()
-            if is_settled:
-                delivery.settle()
-            self._received(content, None if is_settled else delivery)
-        if not self._is_closed and link.credit < 0:
+        while self._take():
+            pass
+        if not self._is_closed and self.link.credit < 0:
             raise Refused(
                 ErrorCode.TRANSFER_LIMIT,
                 "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)",
             )
 
-    def _received(self, content: bytes, delivery: Delivery | None) -> None:
+    def _came(self, content: bytes, delivery: Delivery | None) -> None:
         error: Refused | None = None
         try:
             request = self._node.read(content)
@@ -127,7 +102,7 @@ class RequestLink(BaseLink):
             )
             return
         except RequestError as bad:
-            request, error = bad.request, Refused(_code_of(bad.condition), str(bad))
+            request, error = bad.request, Refused(code_of(bad.condition), str(bad))
         self._waiting.append(_Waiting(request, delivery, error))
         if not self._is_working:
             self._is_working = True
@@ -140,12 +115,8 @@ class RequestLink(BaseLink):
             return
         if delivery is None:
             self.refuse(refused)
-            return
-        delivery.local.condition = condition_of(refused)
-        delivery.update(Delivery.REJECTED)
-        delivery.settle()
-        self.link.flow(1)
-        self._output.schedule_flush()
+        else:
+            self._tell(delivery, Delivery.REJECTED, refused)
 
     # --- and are answered -------------------------------------------------------------------------------------------
 
@@ -212,25 +183,15 @@ class RequestLink(BaseLink):
     def _warn(self, refused: Refused) -> None:
         self._log.warning(
             "request_refused",
-            **{
-                log_keys.LINK: self._links.names.of(self.link),
-                log_keys.ADDRESS: self.node_address,
-                log_keys.CONDITION: refused.code.condition,
-                log_keys.RULE: rule_of(refused),
-                log_keys.REASON: refused.text,
-            },
+            **{log_keys.LINK: self._links.names.of(self.link), log_keys.ADDRESS: self.node_address},
+            **reason_keys(refused),
         )
 
     # --- the link -------------------------------------------------------------------------------------------------
 
     def detached(self, *, closed: bool) -> None:
-        self._is_closed = True
+        super().detached(closed=closed)
         self._waiting.clear()
-
-
-def _code_of(condition: str) -> ErrorCode:
-    """The row of the table of errors with this condition and no replay-error."""
-    return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
 class AnswerLink(BaseLink):
