@@ -47,7 +47,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     def __init__(self, connection: Connection, settings: WebSocket) -> None:
         super().__init__()
         self._connection = connection
-        self._socket: asyncio.Transport
+        self._socket: asyncio.Transport | None = None
         self._protocol = ServerProtocol(
             origins=[None, *map(Origin, settings.origins)],
             subprotocols=SUBPROTOCOLS,
@@ -145,34 +145,42 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._send()
-        elif self._protocol.state is State.CONNECTING:
+        elif self._protocol.state is State.CONNECTING and self._socket is not None:
             self._socket.close()
 
     def is_closing(self) -> bool:
-        return self._protocol.state in (State.CLOSING, State.CLOSED) or self._socket.is_closing()
+        is_over = self._protocol.state in (State.CLOSING, State.CLOSED)
+        return is_over or self._socket is None or self._socket.is_closing()
 
     def abort(self) -> None:
-        self._socket.abort()
+        if self._socket is not None:
+            self._socket.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)
+        return default if self._socket is None else self._socket.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
+        return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._socket.set_write_buffer_limits(high, low)
+        if self._socket is not None:
+            self._socket.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        self._socket.pause_reading()
+        if self._socket is not None:
+            self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        self._socket.resume_reading()
+        if self._socket is not None:
+            self._socket.resume_reading()
 
     def _send(self) -> None:
         """Write what the protocol has to say, and close when it says nothing more."""
+        socket = self._socket
+        if socket is None:
+            return
         for data in self._protocol.data_to_send():
             if data is SEND_EOF or not data:
-                self._socket.close()
-            elif not self._socket.is_closing():
-                self._socket.write(data)
+                socket.close()
+            elif not socket.is_closing():
+                socket.write(data)

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from tests.support.frames import (
 from tests.support.messages import data
 from tests.support.peer import OK, Closed, Peer
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 OURS = (
     "gateway.amqp.",
@@ -71,6 +73,8 @@ OURS = (
 WAIT_SECONDS = 20.0
 
 ROUNDS = 2
+
+HISTORY = "log://>?replay-start=beginning"
 
 COORDINATOR, DECLARE, TRANSACTIONAL = 0x30, 0x31, 0x34
 
@@ -140,47 +144,12 @@ class Site:
         peer.skip_to(DISPOSITION)
         return peer
 
-    def consumer(self) -> Peer:
-        """Has unsettled deliveries, and settled some."""
+    def receiver(self, address: str, count: int = 0, credit: int = 20, accepts: int = 0) -> Peer:
+        """Receives so many messages, and settles the first ones of them."""
         peer = self.opened()
-        peer.attach_receiver("q", credit=40)
-        for number in range(40):
-            peer.receive(accept=number % 2 == 0)
-        return peer
-
-    def log_reader(self) -> Peer:
-        """Reads history, not to its end."""
-        peer = self.opened()
-        peer.attach_receiver("log://>?replay-start=beginning", credit=20)
-        for _ in range(20):
-            peer.receive(accept=False)
-        return peer
-
-    def live_reader(self) -> Peer:
-        """Waits for what is published."""
-        peer = self.opened()
-        peer.attach_receiver("log://somewhere/>", credit=20)
-        return peer
-
-    def paced_reader(self) -> Peer:
-        """Waits for the turn of its next message, which comes in a second."""
-        peer = self.opened()
-        peer.attach_receiver("log://>?replay-start=beginning&rate=1", credit=20)
-        peer.receive()
-        return peer
-
-    def finished_reader(self) -> Peer:
-        """Has got all of a bounded replay, and leaves it unsettled."""
-        peer = self.opened()
-        peer.attach_receiver("log://>?replay-start=%231&until=%233", credit=20)
-        for _ in range(3):
-            peer.receive(accept=False)
-        return peer
-
-    def stream_reader(self) -> Peer:
-        """Reads a stream."""
-        peer = self.opened()
-        peer.attach_receiver("s?kind=stream", credit=20)
+        peer.attach_receiver(address, credit=credit)
+        for number in range(count):
+            peer.receive(accept=number < accepts)
         return peer
 
     def browser(self) -> Peer:
@@ -192,12 +161,6 @@ class Site:
         peer.send(flow_frame(0, 0, 20))
         for _ in range(20):
             peer.receive(accept=False)
-        return peer
-
-    def subscriber(self) -> Peer:
-        """Has a topic endpoint of its own."""
-        peer = self.opened()
-        peer.attach_receiver("topic://t/>", credit=20)
         return peer
 
     def temporary_queue(self) -> Peer:
@@ -337,9 +300,7 @@ class Site:
 
     def wait_until_gone(self) -> None:
         """The gateway has no connection."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.gateway.connections():
-            assert time.monotonic() < deadline, "the gateway keeps a connection"
+        wait_until(lambda: not self.gateway.connections(), "the gateway keeps no connection")
 
     def grown(self, before: Counter[str]) -> Counter[str]:
         """What there is more of than before, once that is nothing, or does not become less."""
@@ -452,36 +413,43 @@ def _closes(peer: Peer) -> None:
     peer.sock.close()
 
 
-KINDS = [
-    Site.publisher,
-    Site.relay_publisher,
-    Site.consumer,
-    Site.log_reader,
-    Site.live_reader,
-    Site.paced_reader,
-    Site.finished_reader,
-    Site.stream_reader,
-    Site.browser,
-    Site.subscriber,
-    Site.temporary_queue,
-    Site.transaction,
-    Site.management,
-    Site.tokens,
-    Site.refused_attach,
-    Site.detached_links,
-    Site.session_error,
-    Site.suspended_links,
-    Site.over_tls,
-    Site.over_websocket,
-]
-CUT_SHORT = [Site.silent, Site.half_signed_in, Site.refused_sign_in, Site.protocol_error]
+KINDS: dict[str, Callable[[Site], Peer]] = {
+    "publisher": Site.publisher,
+    "relay publisher": Site.relay_publisher,
+    "consumer that has settled some": partial(Site.receiver, address="q", count=40, credit=40, accepts=20),
+    "log reader in the midst of history": partial(Site.receiver, address=HISTORY, count=20),
+    "live reader": partial(Site.receiver, address="log://somewhere/>"),
+    "paced reader, which waits for a second": partial(Site.receiver, address=f"{HISTORY}&rate=1", count=1),
+    "finished reader that settles nothing": partial(
+        Site.receiver, address="log://>?replay-start=%231&until=%233", count=3
+    ),
+    "stream reader": partial(Site.receiver, address="s?kind=stream"),
+    "browser": Site.browser,
+    "subscriber": partial(Site.receiver, address="topic://t/>"),
+    "temporary queue": Site.temporary_queue,
+    "transaction": Site.transaction,
+    "management": Site.management,
+    "tokens": Site.tokens,
+    "refused attach": Site.refused_attach,
+    "detached links": Site.detached_links,
+    "session error": Site.session_error,
+    "suspended links": Site.suspended_links,
+    "over TLS": Site.over_tls,
+    "over WebSocket": Site.over_websocket,
+}
+CUT_SHORT: dict[str, Callable[[Site], Peer]] = {
+    "silent": Site.silent,
+    "half signed in": Site.half_signed_in,
+    "refused sign in": Site.refused_sign_in,
+    "protocol error": Site.protocol_error,
+}
 ENDS = [_closes, _leaves, _resets]
 
 
 @pytest.mark.parametrize(
     ("kind", "ends"),
-    [*((kind, ENDS) for kind in KINDS), *((kind, ENDS[1:]) for kind in CUT_SHORT)],
-    ids=[kind.__name__ for kind in (*KINDS, *CUT_SHORT)],
+    [*((kind, ENDS) for kind in KINDS.values()), *((kind, ENDS[1:]) for kind in CUT_SHORT.values())],
+    ids=[*KINDS, *CUT_SHORT],
 )
 def test_nothing_is_left_of_a_closed_connection(
     site: Site, kind: Callable[[Site], Peer], ends: list[Callable[[Peer], None]]
@@ -533,15 +501,14 @@ def test_a_commit_that_is_told_of_when_its_publisher_is_gone(telling: Telling, s
     telling.hold()
     # Too many for a commit on the loop's own thread.
     peer.send(*(transfer_frame(0, number, data(b"x" * 1_000)) for number in range(500)))
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not site.gateway.call(lambda gateway: gateway.vpns["default"].committer.pending_bytes):
-        assert time.monotonic() < deadline
+    wait_until(
+        lambda: site.gateway.call(lambda gateway: gateway.vpns["default"].committer.pending_bytes),
+        "it is being committed",
+    )
     _resets(peer)
     site.wait_until_gone()
     telling.go_on()
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (site.gateway.depth("q") or 0) <= before:
-        assert time.monotonic() < deadline, "nothing of it was stored"
+    wait_until(lambda: (site.gateway.depth("q") or 0) > before, "some of it is stored")
     with site.opened() as other:
         other.attach_sender("q")
         other.publish(b"one more")
@@ -581,19 +548,17 @@ def pages(given: dict[str, Any], tmp_path: Path) -> _HeldPages:
 def test_a_page_that_arrives_when_its_reader_is_gone(pages: _HeldPages, site: Site) -> None:
     """It wakes nobody, and nothing is left of the reader once it is there."""
     site.gateway.restart()  # History is in the file alone.
-    _resets(site.log_reader())
+    _resets(site.receiver(HISTORY, count=20))
     site.wait_until_gone()
     gc.collect()
     before = site.most()
     pages.may_read.clear()
-    peer = site.opened()
-    peer.attach_receiver("log://>?replay-start=beginning", credit=20)
+    peer = site.receiver(HISTORY)
     assert pages.was_asked.wait(WAIT_SECONDS)
     _resets(peer)
     del peer
     site.wait_until_gone()
     pages.may_read.set()
     assert not site.grown(before)
-    with site.opened() as other:
-        other.attach_receiver("log://>?replay-start=beginning", credit=1)
-        other.receive()
+    with site.receiver(HISTORY, count=1):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,14 +47,22 @@ def stolen_from(peer: Peer) -> Frame:
     return detached
 
 
-def test_a_consumers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
-    """The older link of a session is detached as stolen; what it had not settled goes to the new one, which goes on."""
+@pytest.mark.parametrize(
+    ("address", "expiry"), [("queue://taken", None), ("topic://taken/a", Symbol("never"))]
+)
+def test_a_consumers_name_attached_anew_takes_the_link_over(
+    opened: Opened, address: str, expiry: Symbol | None
+) -> None:
+    """
+    The older link of a session is detached as stolen; what it had not settled goes to the new one, which goes on; so
+    does a durable subscription, with what came for it.
+    """
     peer, publisher = opened(), opened()
-    publisher.attach_sender("queue://taken")
-    peer.attach_receiver("queue://taken", name="mine", credit=10)
+    peer.attach_receiver(address, name="mine", credit=10, expiry=expiry)
+    publisher.attach_sender(address)
     publisher.publish(b"first")
     assert body_of(peer.skip_to(TRANSFER).payload) == b"first"
-    peer.send(attach_frame(1, receiver=True, address="queue://taken", name="mine"))
+    peer.send(attach_frame(1, receiver=True, address=address, name="mine", expiry=expiry))
     stolen_from(peer)
     assert peer.skip_to(ATTACH).field(0) == "mine"
     peer.send(flow_frame(1, 0, 10))
@@ -90,20 +99,6 @@ def test_a_name_can_be_stolen_again_and_again(opened: Opened) -> None:
     assert peer.skip_to(DETACH).field(2) is None
     peer.send(attach_frame(5, receiver=True, address="queue://taken", name="mine"))
     peer.skip_to(ATTACH)
-    peer.close()
-
-
-def test_a_durable_subscription_is_taken_over_by_its_name(opened: Opened) -> None:
-    """The new link has the subscription, with what came for it while the old one held it."""
-    peer = opened()
-    peer.attach_receiver("topic://taken/a", name="mine", expiry=Symbol("never"))
-    peer.attach_sender("topic://taken/a")
-    peer.publish(b"kept", handle=1)
-    peer.send(attach_frame(2, receiver=True, address="topic://taken/a", name="mine", expiry=Symbol("never")))
-    stolen_from(peer)
-    peer.skip_to(ATTACH)
-    peer.send(flow_frame(2, 0, 1))
-    assert peer.receive() == b"kept"
     peer.close()
 
 
@@ -165,24 +160,16 @@ class Attached:
     def on_flow(self) -> None: ...
 
 
-class Flushes:
-    """Counts how often a flush was asked for."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self) -> None:
-        self.count += 1
+@pytest.fixture
+def flushes() -> list[None]:
+    """One more for each flush that was asked for."""
+    return []
 
 
 @pytest.fixture
-def flushes() -> Flushes:
-    return Flushes()
-
-
-@pytest.fixture
-def table(flushes: Flushes) -> LinkTable:
-    return LinkTable(ConnectionLog(1), Ledger(2**30, 2**30).open(2**30, print), flushes)
+def table(flushes: list[None]) -> LinkTable:
+    account = Ledger(2**30, 2**30).open(2**30, print)
+    return LinkTable(ConnectionLog(1), account, partial(flushes.append, None))
 
 
 @pytest.fixture
@@ -198,28 +185,30 @@ def register(table: LinkTable, link: Link) -> Attached:
     return attached
 
 
-def test_a_registered_link_is_found_by_its_handle(table: LinkTable, session: Any) -> None:
-    """Links that messages come in on and those that they go out on are kept apart."""
-    incoming, outgoing = register(table, session.receiver("in")), register(table, session.sender("out"))
+def test_a_link_is_found_by_its_handle_until_we_detach_it(
+    table: LinkTable, session: Any, flushes: list[None]
+) -> None:
+    """
+    Links that messages come in on and those that they go out on are kept apart. One that we detach is told, and gone;
+    the error is that of the refusal, what the engine then has to say is written, and the link's name is the peer's
+    until that has detached, too.
+    """
+    incoming, link = register(table, session.receiver("in")), session.sender("out")
+    assert (table.count_attach(link), table.replaced_by(link)) == (1, None)
+    outgoing = register(table, link)
     assert list(table.incoming.values()) == [incoming.receive]
     assert list(table.outgoing.values()) == [outgoing]
-    assert table.attached_at(LOOPS.handle_of(outgoing.link._impl)) == outgoing.link
+    assert table.attached_at(LOOPS.handle_of(link._impl)) == link
     assert list(table.attached.values()) == [incoming, outgoing]
-
-
-def test_a_link_that_we_detach_is_told_and_gone(table: LinkTable, session: Any, flushes: Flushes) -> None:
-    """What the engine then has to say is written; the link's name is the peer's until that has detached, too."""
-    link = session.sender("out")
-    assert (table.count_attach(link), table.replaced_by(link)) == (1, None)
-    attached = register(table, link)
     link.open()
-    table.detach(link, None)
-    assert attached.told == [("detached", True)]
-    assert (dict(table.outgoing), list(table.attached.values()), flushes.count) == ({}, [], 1)
+    table.detach(link, Refused(ErrorCode.RESOURCE_DELETED, "gone"))
+    assert (link.condition.name, link.condition.description) == ("amqp:resource-deleted", "gone")
+    assert outgoing.told == [("detached", True)]
+    assert (dict(table.outgoing), list(table.attached.values()), len(flushes)) == ({}, [incoming], 1)
     assert table.attached_at(LOOPS.handle_of(link._impl)) is None
     assert table.count_attach(session.sender("other")) == 2
     table.detached(link, closed=True)
-    assert attached.told == [("detached", True)]
+    assert outgoing.told == [("detached", True)]
     assert table.count_attach(session.sender("third")) == 2
 
 
@@ -259,20 +248,13 @@ def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: An
     assert not table.is_known(second)
 
 
-def test_a_lost_connection_is_told_to_every_link(table: LinkTable, session: Any) -> None:
-    """Each is told by itself, so that a mistake of one costs no other its end; and nothing is kept."""
-    links = [register(table, session.sender(name)) for name in "abc"]
-    guarded: list[Callable[[], None]] = []
-    table.wait_for_output(links[0])
-    table.lost(guarded.append)
-    for tell in guarded:
-        tell()
-    assert [link.told for link in links] == [["lost"]] * 3
-    assert (dict(table.outgoing), list(table.attached.values()), table.is_waiting) == ({}, [], False)
-
-
-def test_links_that_wait_are_told_of_room_once(table: LinkTable, session: Any) -> None:
-    """In the order in which they came; who has nothing to send any more is not."""
+def test_links_that_wait_are_told_of_room_once_and_of_a_lost_connection(
+    table: LinkTable, session: Any
+) -> None:
+    """
+    Of room in the order in which they came; who has nothing to send any more is not. Of the connection's end each by
+    itself, so that a mistake of one costs no other its end; and nothing is kept.
+    """
     links = [register(table, session.sender(name)) for name in "abc"]
     for link in links:
         table.wait_for_output(link)
@@ -280,14 +262,13 @@ def test_links_that_wait_are_told_of_room_once(table: LinkTable, session: Any) -
     table.offer_output()
     assert [link.told for link in links] == [["writable"], [], ["writable"]]
     assert not table.is_waiting
-
-
-def test_a_refusal_is_the_condition_of_the_detach(table: LinkTable, session: Any) -> None:
-    """The row of the table of errors, and the text for a person."""
-    link = session.sender("a")
-    register(table, link)
-    table.detach(link, Refused(ErrorCode.RESOURCE_DELETED, "gone"))
-    assert (link.condition.name, link.condition.description) == ("amqp:resource-deleted", "gone")
+    guarded: list[Callable[[], None]] = []
+    table.wait_for_output(links[0])
+    table.lost(guarded.append)
+    for tell in guarded:
+        tell()
+    assert [link.told[-1] for link in links] == ["lost"] * 3
+    assert (dict(table.outgoing), list(table.attached.values()), table.is_waiting) == ({}, [], False)
 
 
 # --- What is made of the engine's errors, and of the close frame it writes for them ---------------------------------
@@ -319,19 +300,17 @@ def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, te
 
 
 def test_the_last_frame_is_replaced() -> None:
-    """What was to be written before the close frame stays as it was, even where it looks like one."""
-    before = frame(CLOSE, []) + frame(0x14, [], b"\x02\x00\x00\x00\x00\x53\x18")
+    """
+    What was to be written before the close frame stays as it was, even where it looks like one; output that does not
+    end with a close frame goes as it is.
+    """
+    like_one = b"\x02\x00\x00\x00\x00\x53\x18"
+    before = frame(CLOSE, []) + frame(0x14, [], like_one)
     output = ERROR.put_into(before + frame(CLOSE, ["the engine's words"]))
     assert output.startswith(before)
     closed = parse(output, len(before), len(output))
     assert closed is not None
     assert closed.code == CLOSE
     assert [str(part) for part in closed.fields[0].value] == ["amqp:illegal-state", "not now"]
-
-
-@pytest.mark.parametrize(
-    "output", [b"", b"AMQP\x00\x01\x00\x00", frame(0x14, [], b"\x02\x00\x00\x00\x00\x53\x18 more")]
-)
-def test_where_no_close_frame_is_last_nothing_is_replaced(output: bytes) -> None:
-    """Output that does not end with a close frame goes as it is."""
-    assert ERROR.put_into(output) == output
+    for output in (b"", b"AMQP\x00\x01\x00\x00", frame(0x14, [], like_one + b" more")):
+        assert ERROR.put_into(output) == output

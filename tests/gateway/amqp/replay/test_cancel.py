@@ -12,15 +12,11 @@ from gateway.app import Gateway
 from gateway.config import Queue, ReplayLog, Vpn
 from gateway.core.errors import ErrorCode, Refused
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, numbered, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
 FROM_BEGINNING = "orders?replay-start=beginning"
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(i) for i in range(first, last)]
 
 
 def selector(text: str) -> dict[str, str]:
@@ -34,46 +30,66 @@ def publish(client: Client, first: int, last: int, address: str = "orders") -> N
 # --- cancel -------------------------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_replay_detaches_its_consumer(gateway: RunningGateway, client: Client) -> None:
-    """Cancelled, a replay ends with its consumer's link, detach-forced, `cancelled`, 142; its state is failed."""
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cancelled_replay(
+    gateway: RunningGateway, client: Client, connect: Connect, restarted: bool
+) -> None:
+    """
+    It ends with its consumer's link, detach-forced, `cancelled`, 142, and has failed. Nothing of it lies on the queue,
+    which is live from then on, in depth and bytes too, over a restart as well; and it can be replayed anew at once.
+    """
     publish(client, 0, 3_000)
     receiver = client.receiver(FROM_BEGINNING, credit=100)
-    receiver.take_and_accept(100)
+    receiver.settle(receiver.take(100)[:10])
+    client.wait(lambda: gateway.replay("orders").acknowledged == 10, "settlements arrive")
     gateway.cancel_replay("orders")
     refused = receiver.detached_by_peer()
     assert refused.name == "amqp:link:detach-forced"
     assert (refused.replay_error, refused.subcode) == ("cancelled", 142)
-    replay = gateway.replay("orders")
-    assert replay.state.value == "failed"
-    assert replay.totals.last_failure == "it was cancelled"
-    assert (replay.totals.started, replay.totals.succeeded, replay.totals.failed) == (1, 0, 1)
-
-
-def test_what_a_cancelled_replay_had_put_is_gone(gateway: RunningGateway, client: Client) -> None:
-    """After a cancel nothing of the replay lies on the queue; it is live from then on, in depth and bytes too."""
-    publish(client, 0, 3_000)
-    receiver = client.receiver(FROM_BEGINNING, credit=100)
-    receiver.take(100)
-    gateway.cancel_replay("orders")
-    receiver.detached_by_peer()
     assert gateway.depth("orders") == 0
     publish(client, 3_000, 3_010)
+    if restarted:
+        client.close()
+        gateway.restart()
+        client = connect(gateway)
+    replay = gateway.replay("orders")
+    assert (replay.state.value, replay.totals.last_failure) == ("failed", "it was cancelled")
+    assert (replay.totals.started, replay.totals.succeeded, replay.totals.failed) == (1, 0, 1)
     assert gateway.depth("orders") == 10
-    assert texts(client.receiver("orders").drain()) == numbers(3_000, 3_010)
+    live = client.receiver("orders")
+    assert texts(live.drain()) == numbered(3_000, 3_010)
+    live.close()
+    taken: list[Received] = []
+    client.receiver(FROM_BEGINNING).collect(taken, 3_010)
+    assert texts(taken) == numbered(3_010)
+    client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+    record = gateway.replay("orders").totals
+    assert (record.started, record.succeeded, record.failed) == (2, 1, 1)
+    assert record.transmitted >= 3_020
+    assert record.acknowledged == 3_020
 
 
-def test_a_cancel_drops_no_live_message(gateway: RunningGateway, client: Client) -> None:
-    """Pending complete, a replay can still be cancelled: its unacknowledged messages go, and live ones stay."""
+@pytest.mark.parametrize("force_complete", [False, True])
+def test_a_replay_that_has_put_all(gateway: RunningGateway, client: Client, force_complete: bool) -> None:
+    """
+    Pending complete, it can still be cancelled: its unacknowledged messages go, and live ones stay. Forced, it is
+    complete, and nothing is lost of what lies on the queue.
+    """
     publish(client, 0, 50)
     receiver = client.receiver(FROM_BEGINNING, credit=20)
     receiver.take_and_accept(20)
     client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
     publish(client, 50, 60)
-    gateway.cancel_replay("orders")
-    assert receiver.detached_by_peer().subcode == 142
-    assert gateway.depth("orders") == 10
-    assert texts(client.receiver("orders").drain()) == numbers(50, 60)
-    assert gateway.replay_state("orders") == "failed"
+    gateway.cancel_replay("orders", force_complete=force_complete)
+    assert gateway.replay_state("orders") == ("complete" if force_complete else "failed")
+    if force_complete:
+        taken: list[Received] = []
+        receiver.collect(taken, 40)
+        assert texts(taken) == numbered(20, 60)
+    else:
+        assert receiver.detached_by_peer().subcode == 142
+        assert gateway.depth("orders") == 10
+        assert texts(client.receiver("orders").drain()) == numbered(50, 60)
 
 
 def test_what_the_log_did_not_take_outlives_a_cancel(start: Start, connect: Connect) -> None:
@@ -87,24 +103,7 @@ def test_what_the_log_did_not_take_outlives_a_cancel(start: Start, connect: Conn
     publish(client, 2_000, 2_005, "topic://a/other")
     gateway.cancel_replay("orders")
     receiver.detached_by_peer()
-    assert texts(client.receiver("orders").drain()) == numbers(2_000, 2_005)
-
-
-def test_a_cancel_is_durable(start: Start, connect: Connect) -> None:
-    """After a restart a cancelled replay is still that: failed for that reason, its messages gone, live ones there."""
-    gateway = start()
-    client = connect(gateway)
-    publish(client, 0, 2_000)
-    receiver = client.receiver(FROM_BEGINNING, credit=10)
-    receiver.take_and_accept(10)
-    gateway.cancel_replay("orders")
-    receiver.detached_by_peer()
-    publish(client, 2_000, 2_010)
-    client.close()
-    gateway.restart()
-    replay = gateway.replay("orders")
-    assert (replay.state.value, replay.totals.last_failure) == ("failed", "it was cancelled")
-    assert texts(connect(gateway).receiver("orders").drain()) == numbers(2_000, 2_010)
+    assert texts(client.receiver("orders").drain()) == numbered(2_000, 2_005)
 
 
 def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, client: Client) -> None:
@@ -125,25 +124,7 @@ def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, 
     assert gateway.call(start_and_cancel) == ["initializing", "failed"]
     assert client.receiver("orders").drain() == []
     publish(client, 10, 12)
-    assert texts(client.receiver("orders").drain()) == numbers(10, 12)
-
-
-def test_a_new_replay_after_a_cancel(gateway: RunningGateway, client: Client) -> None:
-    """What a cancel left to the log can be replayed at once."""
-    publish(client, 0, 2_000)
-    receiver = client.receiver(FROM_BEGINNING, credit=10)
-    receiver.take_and_accept(10)
-    client.wait(lambda: gateway.replay("orders").acknowledged == 10, "settlements arrive")
-    gateway.cancel_replay("orders")
-    receiver.detached_by_peer()
-    taken: list[Received] = []
-    client.receiver(FROM_BEGINNING).collect(taken, 2_000)
-    assert texts(taken) == numbers(0, 2_000)
-    client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
-    record = gateway.replay("orders").totals
-    assert (record.started, record.succeeded, record.failed) == (2, 1, 1)
-    assert record.transmitted >= 2_010
-    assert record.acknowledged == 2_010
+    assert texts(client.receiver("orders").drain()) == numbered(10, 12)
 
 
 @pytest.mark.parametrize("force_complete", [False, True])
@@ -174,24 +155,10 @@ def test_a_forced_replay_keeps_what_it_had_put(gateway: RunningGateway, client: 
     publish(client, 20_000, 20_010)
     taken: list[Received] = []
     receiver.collect(taken, left + 10)
-    assert texts(taken) == numbers(100, 100 + left) + numbers(20_000, 20_010)
+    assert texts(taken) == numbered(100, 100 + left) + numbered(20_000, 20_010)
     assert receiver.drain(0) == []
     record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (1, 1, 0)
-
-
-def test_a_pending_replay_is_forced(gateway: RunningGateway, client: Client) -> None:
-    """Pending complete and forced, a replay is complete: nothing is lost of what lies on the queue."""
-    publish(client, 0, 50)
-    receiver = client.receiver(FROM_BEGINNING, credit=20)
-    receiver.take_and_accept(20)
-    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
-    gateway.cancel_replay("orders", force_complete=True)
-    assert gateway.replay_state("orders") == "complete"
-    publish(client, 50, 60)
-    taken: list[Received] = []
-    receiver.collect(taken, 40)
-    assert texts(taken) == numbers(20, 60)
 
 
 # --- what is said of a replay -------------------------------------------------------------------------------------
@@ -267,7 +234,7 @@ def test_a_replaced_replay_counts_as_failed(gateway: RunningGateway, client: Cli
     assert receiver.detached_by_peer().subcode == 141
     taken: list[Received] = []
     client.receiver("orders").collect(taken, 10)
-    assert texts(taken) == numbers(4_990, 5_000)
+    assert texts(taken) == numbered(4_990, 5_000)
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
     record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (2, 1, 1)
