@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -23,6 +23,22 @@ from store.ports import LogPage
 from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of, state_of
 
 # --- When messages of the log came, while log and archive change under every read -----------------------------------
+
+Test = Callable[[World], Coroutine[Any, Any, None]]
+
+
+def in_worlds(*, keeps: bool = True) -> Callable[[Test], Callable[[int], None]]:
+    """The test, on a loop, in each of a hundred worlds. ``keeps``: nothing is trimmed there that is not archived."""
+
+    def decorated(test: Test) -> Callable[[int], None]:
+        @pytest.mark.parametrize("seed", range(100))
+        def run(seed: int) -> None:
+            asyncio.run(test(World(seed, keeps=keeps)))
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorated
 
 
 def histogram_of(world: World, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
@@ -86,128 +102,98 @@ async def read_all(history: LogHistory, position: int, held: HeldMessages | None
     return found
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_pages_are_the_list(seed: int) -> None:
+@in_worlds()
+async def test_pages_are_the_list(world: World) -> None:
     """Every id once, in order, wherever it has gone at the moment of its page."""
-    world = World(seed)
-
-    async def run() -> None:
-        history, _ = history_of(world)
-        for _ in range(4):
-            first = world.dice.randint(1, COUNT)
-            assert await read_all(history, first) == world.logged(first, COUNT + 1)
-
-    asyncio.run(run())
+    history, _ = history_of(world)
+    for _ in range(4):
+        first = world.dice.randint(1, COUNT)
+        assert await read_all(history, first) == world.logged(first, COUNT + 1)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_newest_first_is_the_list_from_its_end(seed: int) -> None:
+@in_worlds()
+async def test_newest_first_is_the_list_from_its_end(world: World) -> None:
     """Every id once, falling, wherever it has gone at the moment of its page."""
-    world = World(seed)
-
-    async def run() -> None:
-        history, _ = history_of(world)
-        for _ in range(4):
-            first, before = world.dice.randint(1, COUNT), COUNT + 1
-            found: list[tuple[int, str]] = []
-            while before > first:
-                page = await history.topics_below(before, first, (), "ann")
-                assert first <= page.position < before
-                found += page.found
-                before = page.position
-            assert found == [(row[0], row[2]) for row in reversed(world.logged(first, COUNT + 1))]
-
-    asyncio.run(run())
+    history, _ = history_of(world)
+    for _ in range(4):
+        first, before = world.dice.randint(1, COUNT), COUNT + 1
+        found: list[tuple[int, str]] = []
+        while before > first:
+            page = await history.topics_below(before, first, (), "ann")
+            assert first <= page.position < before
+            found += page.found
+            before = page.position
+        assert found == [(row[0], row[2]) for row in reversed(world.logged(first, COUNT + 1))]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_what_an_endpoint_alone_holds_has_its_place(seed: int) -> None:
+@in_worlds()
+async def test_what_an_endpoint_alone_holds_has_its_place(world: World) -> None:
     """Beside what the log took, once, by the endpoint's routes; of the log, what another holds is not doubled."""
-    world = World(seed)
-
-    async def run() -> None:
-        history, _ = history_of(world)
-        own = HeldMessages(lambda: [OWN_ROUTE, OTHER_ROUTE], lambda row: row[0] in world.held)
-        found = await read_all(history, 1, own)
-        assert found == sorted([*world.rows.values(), *world.held.values()])
-
-    asyncio.run(run())
+    history, _ = history_of(world)
+    own = HeldMessages(lambda: [OWN_ROUTE, OTHER_ROUTE], lambda row: row[0] in world.held)
+    found = await read_all(history, 1, own)
+    assert found == sorted([*world.rows.values(), *world.held.values()])
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_what_is_lost_ends_the_read(seed: int) -> None:
+@in_worlds(keeps=False)
+async def test_what_is_lost_ends_the_read(world: World) -> None:
     """Where the log does not keep what is not archived, a reader has all that came before, and is told."""
-    world = World(seed, keeps=False)
-
-    async def run() -> None:
-        history, _ = history_of(world)
-        position, found = 1, list[Row]()
-        try:
-            while position <= COUNT:
-                page, _ = await asyncio.wrap_future(history.page(position, COUNT + 1, ()))
-                found += page.rows
-                position = page.position
-        except LogTrimmed:
-            # What was looked for is in neither.
-            assert world.archived < position < world.below
-        assert found == world.logged(1, position)
-
-    asyncio.run(run())
+    history, _ = history_of(world)
+    position, found = 1, list[Row]()
+    try:
+        while position <= COUNT:
+            page, _ = await asyncio.wrap_future(history.page(position, COUNT + 1, ()))
+            found += page.rows
+            position = page.position
+    except LogTrimmed:
+        # What was looked for is in neither.
+        assert world.archived < position < world.below
+    assert found == world.logged(1, position)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_messages_by_their_ids(seed: int) -> None:
+@in_worlds()
+async def test_messages_by_their_ids(world: World) -> None:
     """As many from the first on as a page holds, whoever has them; a store's own row is taken before the archive's."""
-    world = World(seed)
-
-    async def run() -> None:
-        history, _ = history_of(world)
-        for _ in range(5):
-            rest = sorted(world.dice.sample(sorted(world.rows), 20))
-            while rest:
-                found = await asyncio.wrap_future(history.messages(rest))
-                if not found:
-                    # It was trimmed behind the store's answer, and is asked for again.
-                    continue
-                assert [row[0] for row in found] == rest[: len(found)]
-                assert [row[6] for row in found] == [world.rows[i][6] for i in rest[: len(found)]]
-                rest = rest[len(found) :]
-
-    asyncio.run(run())
+    history, _ = history_of(world)
+    for _ in range(5):
+        rest = sorted(world.dice.sample(sorted(world.rows), 20))
+        while rest:
+            found = await asyncio.wrap_future(history.messages(rest))
+            if not found:
+                # It was trimmed behind the store's answer, and is asked for again.
+                continue
+            assert [row[0] for row in found] == rest[: len(found)]
+            assert [row[6] for row in found] == [world.rows[i][6] for i in rest[: len(found)]]
+            rest = rest[len(found) :]
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_searches_tallies_and_probes(seed: int) -> None:
+@in_worlds()
+async def test_searches_tallies_and_probes(world: World) -> None:
     """The first message that a search takes, how much there is, and what starts are resolved by."""
-    world = World(seed)
+    history, _ = history_of(world)
+    for _ in range(3):
+        number = world.dice.randint(1, COUNT)
+        search = search_for(parse_text(f"match:n >= {number}"), None)
+        assert search is not None
+        position, found = 1, None
+        while found is None and position <= COUNT:
+            page = await history.search_page(search, (), position, COUNT + 1, "ann")
+            position, found = page.position, page.found
+        assert found == next((i for i in sorted(world.rows) if i >= number), None)
+        position, count = 1, 0
+        while position <= COUNT:
+            tally = await history.tally(position, min(position + 9, COUNT + 1), (), "ann")
+            count += sum(messages for _, messages, _ in tally.found)
+            position = tally.position
+        assert count == len(world.rows)
+        there = world.dice.choice(sorted(world.rows))
+        assert await history.time_of(there, "ann") == there
+        last = await history.last_matching("a".__eq__, "ann")
+        assert last == max((i for i, row in world.rows.items() if row[2] == "a"), default=None)
 
-    async def run() -> None:
-        history, _ = history_of(world)
-        for _ in range(3):
-            number = world.dice.randint(1, COUNT)
-            search = search_for(parse_text(f"match:n >= {number}"), None)
-            assert search is not None
-            position, found = 1, None
-            while found is None and position <= COUNT:
-                page = await history.search_page(search, (), position, COUNT + 1, "ann")
-                position, found = page.position, page.found
-            assert found == next((i for i in sorted(world.rows) if i >= number), None)
-            position, count = 1, 0
-            while position <= COUNT:
-                tally = await history.tally(position, min(position + 9, COUNT + 1), (), "ann")
-                count += sum(messages for _, messages, _ in tally.found)
-                position = tally.position
-            assert count == len(world.rows)
-            there = world.dice.choice(sorted(world.rows))
-            assert await history.time_of(there, "ann") == there
-            last = await history.last_matching("a".__eq__, "ann")
-            assert last == max((i for i, row in world.rows.items() if row[2] == "a"), default=None)
-
-            if world.archived:
-                found_by = partial(_ask, there)
-                assert await history.ask(found_by, "a".__eq__, "ann", last=True) == (there, there, last)
-
-    asyncio.run(run())
+        if world.archived:
+            found_by = partial(_ask, there)
+            assert await history.ask(found_by, "a".__eq__, "ann", last=True) == (there, there, last)
 
 
 def _ask(there: int, probe: LogProbe) -> tuple[int | None, int | None, int | None]:
