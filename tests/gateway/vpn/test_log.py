@@ -237,7 +237,7 @@ def test_who_waits_no_more_is_not_read_for() -> None:
             waiting.append(Future())
             return waiting[-1]
 
-        archive.submit = submit  # type: ignore[method-assign,assignment]
+        archive.submit = submit  # type: ignore[method-assign]
         pages = [history.page(1, COUNT + 1, (), "ann") for _ in range(6)]
         await asyncio.sleep(0)
         assert len(asked) == 2
