@@ -20,8 +20,9 @@ from gateway.vpn.runtime import Runtime
 from gateway.vpn.state import VpnState
 from gateway.vpn.turns import UserTurns
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import MAX_ID, Archive, LogPage, Reader, RoutedPage, SearchPage, TallyPage, TopicPage
+from store.ports import MAX_ID, Archive, LogPage, Reader, SearchPage, TallyPage, TopicPage
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
+from tests.support.naive_reader import NaivePages
 
 T = TypeVar("T")
 
@@ -73,6 +74,12 @@ class World:
                 case 3:
                     self.state.first_id = self.first_id
 
+    @property
+    def messages(self) -> dict[int, Row]:
+        """What the store has."""
+        logged = {i: row for i, row in self.rows.items() if i >= self.first_id}
+        return logged | self.still_held | self.held
+
     def logged(self, position: int, end: int) -> list[Row]:
         """Messages that the log had, of these ids."""
         return [self.rows[i] for i in range(position, min(end, COUNT + 1)) if i in self.rows]
@@ -104,27 +111,16 @@ class _Pool:
         return done
 
 
-class ChangingStore(_Pool):
-    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
-        world = self.world
-        if position < world.first_id:
-            raise LogTrimmed(position, world.first_id)
-        rows = world.logged(position, end)
-        if held:
-            rows = sorted([*rows, *(row for i, row in world.held.items() if position <= i < end)])
-        return world.page(rows, end)
+class ChangingStore(NaivePages, _Pool):
+    """Pages have as many messages as it happens."""
 
-    def routed_page(
-        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
-        held = {**self.world.still_held, **self.world.held}
-        rows = [held[i] for i in sorted(held) if after < i < end and held[i][4] in routes]
-        return RoutedPage(*self.world.page(rows, end))
+    def __init__(self, world: World) -> None:
+        _Pool.__init__(self, world)
+        self._store = world
 
-    def messages(self, ids: Sequence[int]) -> list[Row]:
-        world = self.world
-        found = [world.rows.get(i) if i >= world.first_id else world.still_held.get(i) for i in ids]
-        return [row for row in found if row is not None][: world.dice.randint(1, 9)]
+    @property
+    def _page_rows(self) -> int:
+        return self.world.dice.randint(1, 7)
 
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
         world = self.world
@@ -132,20 +128,10 @@ class ChangingStore(_Pool):
         found = next((row[0] for row in page.rows if search.takes(row)), None)
         return SearchPage(found, page.position)
 
-    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
-        return [
-            (row[2], 1, len(row[6])) for row in self.world.logged(max(position, self.world.first_id), end)
-        ]
-
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
         if self.world.first_id >= before:
             raise LogTrimmed(before - 1, self.world.first_id)
         return self.world.topics(before, max(first, self.world.first_id))
-
-    def first_since(self, time_ms: int) -> int | None:
-        return next(
-            (row[0] for row in self.world.logged(self.world.first_id, MAX_ID) if row[1] >= time_ms), None
-        )
 
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         rows = self.world.logged(self.world.first_id, MAX_ID)
@@ -153,14 +139,6 @@ class ChangingStore(_Pool):
             max([self.world.first_id, *(row[0] + 1 for row in rows if row[1] < time_ms)])
             for time_ms in times_ms
         ]
-
-    def time_of(self, message_id: int) -> int | None:
-        row = self.world.rows.get(message_id)
-        return row[1] if row is not None and message_id >= self.world.first_id else None
-
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        rows = self.world.logged(self.world.first_id, MAX_ID)
-        return next((row[0] for row in reversed(rows) if matches is None or matches(row[2])), None)
 
 
 class ChangingArchive(_Pool):

@@ -10,19 +10,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.core.effects import AddReferences, Effect, MoveCursor, Publication
-from gateway.core.model import CONTENT, HELD, ROUTE, Row
-from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import (
-    MAX_ID,
-    UNDONE_BY_FAILURE,
-    Batch,
-    DiskUse,
-    LengthPage,
-    LogPage,
-    Recovered,
-    RoutedPage,
-    TopicPage,
-)
+from gateway.core.model import CONTENT, Row
+from store.errors import ReadFailed, WriteFailed
+from store.ports import UNDONE_BY_FAILURE, Batch, LengthPage, Recovered, TopicPage
+from tests.support.naive_reader import NaivePages
 from tests.support.naive_store import NaiveStore
 
 GENERATION = 7
@@ -138,15 +129,14 @@ class NaiveWriter:
         return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
 
 
-class NaiveReader:
+class NaiveReader(NaivePages):
     """Reads when told to; what it reads is what is durable at that moment."""
 
     damage: str | None = None
     standby_damage: str | None = None
 
     def __init__(self, store: WatchedStore, page_rows: int) -> None:
-        self._store = store
-        self._page_rows = page_rows
+        super().__init__(store, page_rows)
         self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
@@ -174,60 +164,14 @@ class NaiveReader:
         taken = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
         return [(future, read) for future, read in taken if future.set_running_or_notify_cancel()]
 
-    # --- pages ------------------------------------------------------------------------------------------------------
-
-    def _logged(self) -> list[Row]:
-        return [row for _, row in sorted(self._store.messages.items()) if row[HELD] is None]
-
-    def disk(self) -> DiskUse:
-        return DiskUse(0, 0, None)
-
-    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
-        first_id = self._store.first_id
-        if first_id > position:
-            raise LogTrimmed(position, first_id)
-        everything = [row for _, row in sorted(self._store.messages.items())] if held else self._logged()
-        rows = [row for row in everything if position <= row[0] < end]
-        page = rows[: self._page_rows]
-        return LogPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
-
-    def routed_page(
-        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
-        rows = [row for i, row in sorted(self._store.messages.items()) if after < i < end]
-        rows = [row for row in rows if row[ROUTE] in routes]
-        page = rows[: min(self._page_rows, limit or self._page_rows)]
-        return RoutedPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
-
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
-        if self._store.first_id >= before:
-            raise LogTrimmed(before - 1, self._store.first_id)
-        logged = [(row[0], row[2]) for row in reversed(self._logged()) if first <= row[0] < before]
-        page = logged[: self._page_rows]
-        return TopicPage(page, page[-1][0] if len(page) < len(logged) else max(first, self._store.first_id))
+        """As many as a page holds: the rest is asked for."""
+        whole = super().topics_below(before, first, patterns)
+        page = whole.found[: self._page_rows]
+        return TopicPage(page, page[-1][0]) if len(page) < len(whole.found) else whole
 
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        logged = [(row[0], row[2], len(row[CONTENT])) for row in self._logged() if position <= row[0] < end]
-        page = logged[: self._page_rows]
-        return LengthPage(page, end if len(page) == len(logged) else page[-1][0] + 1)
-
-    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        found = self._store.cursors.get(cursor)
-        return [(i, n) for i, n in sorted(found.attempts.items() if found else ()) if first <= i <= last]
-
-    def messages(self, ids: Sequence[int]) -> list[Row]:
-        messages = self._store.messages
-        return [messages[i] for i in ids if i in messages][: self._page_rows]
-
-    # --- probes -----------------------------------------------------------------------------------------------------
-
-    def first_since(self, time_ms: int) -> int | None:
-        return next((row[0] for row in self._logged() if row[1] >= time_ms), None)
-
-    def time_of(self, message_id: int) -> int | None:
-        row = self._store.messages.get(message_id)
-        return row[1] if row is not None and row[HELD] is None else None
-
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        logged = reversed(self._logged())
-        return next((row[0] for row in logged if matches is None or matches(row[2])), None)
+        """As many as a page holds: the rest is asked for."""
+        whole = super().lengths_page(position, end, patterns)
+        page = whole.found[: self._page_rows]
+        return LengthPage(page, page[-1][0] + 1) if len(page) < len(whole.found) else whole
