@@ -711,7 +711,7 @@ def test_readers_that_left_are_forgotten(vpn: NaiveVpn) -> None:
     assert [link.received for link in links] == [[], [first]]
     vpn.world.on_loop(other.close)
     assert not waiting._groups
-    assert len(waiting._index) == 0
+    assert not any(map(waiting._index.match, ("a/x", "a/y")))
 
 
 def stalled(vpn: NaiveVpn, *links: NaiveLink) -> list[LogFeed]:
