@@ -30,6 +30,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -423,21 +424,20 @@ def _from_answer(entries: Mapping[Any, Any]) -> ReplayStart:
     if entries.get("from") is not None:
         kind, _ = _from_word(entries["from"])
         return ReplayStart(kind, form=ANSWER)
-    kind, place = _from_offset(entries.get("offset"))
+    kind, place = _START_KEYS["offset"](entries.get("offset"))
     modifiers = {name: entries[name] for name in ("generation", "until") if entries.get(name) is not None}
     return with_modifiers(ReplayStart(kind, place, form=ANSWER), modifiers, ANSWER)
+
+
+_Place = int | ReplayId | str | None
+_ReadStart = Callable[[Any], tuple[StartKind, _Place]]
+_ID_TEXT: Final = "the text of a replay id, rmid1:…"
 
 
 def _from_word(value: Any) -> tuple[StartKind, None]:
     if is_text(value) and value.lower() in WORDS:
         return WORDS[value.lower()], None
     raise ReplayStartError(f"'from' is one of {', '.join(WORDS)}, not {shown(value)}.")
-
-
-def _from_last(value: Any) -> tuple[StartKind, int]:
-    if not is_integer(value):
-        raise ReplayStartError(f"'last' is an integer, a number of messages, not {shown(value)}.")
-    return StartKind.NEWEST, check_newest(value)
 
 
 def _from_date(value: Any) -> tuple[StartKind, int]:
@@ -449,36 +449,6 @@ def _from_date(value: Any) -> tuple[StartKind, int]:
     raise ReplayStartError(f"'date' is an AMQP timestamp, or a text such as {SOME_DATE}, not {shown(value)}.")
 
 
-def _from_offset(value: Any) -> tuple[StartKind, int]:
-    if not is_integer(value):
-        raise ReplayStartError(f"'offset' is an integer, not {shown(value)}.")
-    return StartKind.OFFSET, check_offset(value)
-
-
-def _from_ago(value: Any) -> tuple[StartKind, int]:
-    if not is_integer(value):
-        raise ReplayStartError(f"'ago' is an integer, in milliseconds, not {shown(value)}.")
-    return StartKind.AGO, check_ago(value)
-
-
-def _from_id(key: str, kind: StartKind) -> Callable[[Any], tuple[StartKind, ReplayId]]:
-    def read(value: Any) -> tuple[StartKind, ReplayId]:
-        if not is_text(value):
-            raise ReplayStartError(f"{key!r} is the text of a replay id, rmid1:…, not {shown(value)}.")
-        return kind, read_id(value)
-
-    return read
-
-
-def _from_name(key: str, kind: StartKind) -> Callable[[Any], tuple[StartKind, str]]:
-    def read(value: Any) -> tuple[StartKind, str]:
-        if not is_text(value):
-            raise ReplayStartError(f"{key!r} is a text, not {shown(value)}.")
-        return kind, check_name(key, value)
-
-    return read
-
-
 def _from_message_id(value: Any) -> tuple[StartKind, str]:
     # As a client has it in its hands: of a message's own type, not as somebody would type it.
     if isinstance(value, UUID | bytes) or (is_integer(value) and value >= 0):
@@ -488,17 +458,30 @@ def _from_message_id(value: Any) -> tuple[StartKind, str]:
     return StartKind.MESSAGE_ID, check_name("message-id", value)
 
 
-_START_KEYS: Final[Mapping[str, Callable[[Any], tuple[StartKind, int | ReplayId | str | None]]]] = {
+def _reader(
+    key: str, kind: StartKind, is_its_type: Callable[[Any], bool], what: str, check: Callable[[Any], _Place]
+) -> _ReadStart:
+    """A reader of values that have one type, which ``what`` names."""
+
+    def read(value: Any) -> tuple[StartKind, _Place]:
+        if not is_its_type(value):
+            raise ReplayStartError(f"{key!r} is {what}, not {shown(value)}.")
+        return kind, check(value)
+
+    return read
+
+
+_START_KEYS: Final[Mapping[str, _ReadStart]] = {
     "from": _from_word,
-    "last": _from_last,
+    "last": _reader("last", StartKind.NEWEST, is_integer, "an integer, a number of messages", check_newest),
     "date": _from_date,
-    "offset": _from_offset,
-    "after": _from_id("after", StartKind.AFTER),
-    "at": _from_id("at", StartKind.AT),
-    "ago": _from_ago,
-    "point": _from_name("point", StartKind.POINT),
+    "offset": _reader("offset", StartKind.OFFSET, is_integer, "an integer", check_offset),
+    "after": _reader("after", StartKind.AFTER, is_text, _ID_TEXT, read_id),
+    "at": _reader("at", StartKind.AT, is_text, _ID_TEXT, read_id),
+    "ago": _reader("ago", StartKind.AGO, is_integer, "an integer, in milliseconds", check_ago),
+    "point": _reader("point", StartKind.POINT, is_text, "a text", partial(check_name, "point")),
     "message-id": _from_message_id,
-    "match": _from_name("match", StartKind.MATCH),
+    "match": _reader("match", StartKind.MATCH, is_text, "a text", partial(check_name, "match")),
 }
 
 NAME_CHARACTERS: Final = 200
@@ -544,12 +527,13 @@ def _read_until(value: Any) -> Until:
     raise ReplayStartError(f"A replay cannot end at {shown(value)}: {_UNTIL_TEXTS}.")
 
 
+_MISSING: Final = {missing.value: missing for missing in Missing}
+
+
 def _read_missing(value: Any) -> Missing:
-    if is_text(value):
-        for missing in Missing:
-            if value == missing.value:
-                return missing
-    raise ReplayStartError(f"'missing' is fail or clamp, not {shown(value)}.")
+    if not is_text(value) or value not in _MISSING:
+        raise ReplayStartError(f"'missing' is fail or clamp, not {shown(value)}.")
+    return _MISSING[value]
 
 
 def _read_generation(value: Any) -> int:

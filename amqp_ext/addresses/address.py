@@ -42,10 +42,7 @@ from amqp_ext.vendor_forms import ADDRESS_FORMS
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "create": (
-            "always",
-            "never",
-        ),  # whether this attach may make the queue; the VPN's setting if not given
+        "create": ("always", "never"),  # may this attach make the queue; the VPN's setting if not given
         "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
         "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
         "generation": (),
@@ -113,14 +110,6 @@ TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
 _URL: Final = re.compile(r"amqps?://[^/]*(/|$)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
-_PATHS: Final = tuple(form.queue_of for form in ADDRESS_FORMS if form.queue_of is not None)
-_SOURCE_PARTITIONS: Final = tuple(
-    form.partition_of_source for form in ADDRESS_FORMS if form.partition_of_source is not None
-)
-_TARGET_QUEUES: Final = tuple(
-    form.queue_of_target for form in ADDRESS_FORMS if form.queue_of_target is not None
-)
-
 
 class AddressKind(enum.Enum):
     """What sort of node an address names."""
@@ -164,8 +153,8 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
-        for read in _SOURCE_PARTITIONS:
-            if (found := read(body)) is not None:
+        for form in ADDRESS_FORMS:
+            if (found := form.partition_of_source(body)) is not None:
                 check_queue_name(found.queue)
                 return Address(AddressKind.PARTITION, found.queue, options, found.position)
     kind, name = _classify(body, capabilities)
@@ -195,8 +184,8 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
-        for read in _TARGET_QUEUES:
-            if (queue := read(body, address)) is not None:
+        for form in ADDRESS_FORMS:
+            if (queue := form.queue_of_target(body, address)) is not None:
                 body = queue
                 break
     kind, name = _classify(body, capabilities)
@@ -231,8 +220,8 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
     ):
         return AddressKind.TOPIC, rest
     if not scheme:
-        for read in _PATHS:
-            if (queue := read(body)) is not None:
+        for form in ADDRESS_FORMS:
+            if (queue := form.queue_of(body)) is not None:
                 rest = queue
                 break
     return AddressKind.QUEUE, check_queue_name(rest)

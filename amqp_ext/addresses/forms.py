@@ -27,6 +27,10 @@ class PartitionAddress(NamedTuple):
     position: PartitionPosition
 
 
+def _none_of_his(*address: str) -> None:
+    """Reads the addresses of a vendor who has none of a kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddressForm:
     """
@@ -42,9 +46,9 @@ class AddressForm:
     """
 
     nodes: frozenset[str] = frozenset()
-    queue_of: Callable[[str], str | None] | None = None
-    partition_of_source: Callable[[str], PartitionAddress | None] | None = None
-    queue_of_target: Callable[[str, str], str | None] | None = None
+    queue_of: Callable[[str], str | None] = _none_of_his
+    partition_of_source: Callable[[str], PartitionAddress | None] = _none_of_his
+    queue_of_target: Callable[[str, str], str | None] = _none_of_his
 
 
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")

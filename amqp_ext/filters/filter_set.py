@@ -30,7 +30,7 @@ out of the reply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -155,9 +155,9 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     return Filters(
         start=reduce(combine, starts),
         selector=selector,
-        no_local=_read_no_local(values),
-        properties=_read_map(values, PROPERTIES),
-        application_properties=_read_map(values, APPLICATION_PROPERTIES),
+        no_local=_read(values, NO_LOCAL, _is_no_local, "described as a list") is not None,
+        properties=_read(values, PROPERTIES, _is_map, "a map"),
+        application_properties=_read(values, APPLICATION_PROPERTIES, _is_map, "a map"),
         sql=_read_text(values, SQL),
         message_filters=tuple(
             found for forms in FILTER_FORMS if (found := forms.read_filter(values)) is not None
@@ -211,28 +211,24 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
     return None if rest is None else rest.text, start
 
 
-def _read_no_local(values: FilterValues) -> bool:
-    if NO_LOCAL not in values:
-        return False
-    value = values[NO_LOCAL]
-    if not isinstance(value, list | str):
-        raise FilterError(NO_LOCAL, f"is described as a list, not {shown(value)}.")
-    return True
-
-
-def _read_map(values: FilterValues, name: Symbol) -> Mapping[Any, Any] | None:
+def _read(values: FilterValues, name: Symbol, is_its_type: Callable[[Any], bool], what: str) -> Any:
+    """The value of a filter, of the type that ``what`` names; None where it is not there."""
     if name not in values:
         return None
     value = values[name]
-    if not isinstance(value, Mapping):
-        raise FilterError(name, f"is a map, not {shown(value)}.")
+    if not is_its_type(value):
+        raise FilterError(name, f"is {what}, not {shown(value)}.")
     return value
 
 
 def _read_text(values: FilterValues, name: Symbol) -> str | None:
-    if name not in values:
-        return None
-    value = values[name]
-    if not is_text(value):
-        raise FilterError(name, f"is a string, not {shown(value)}.")
-    return str(value)
+    value = _read(values, name, is_text, "a string")
+    return None if value is None else str(value)
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_no_local(value: Any) -> bool:
+    return isinstance(value, list | str)

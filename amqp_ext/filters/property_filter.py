@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from amqp_ext.selector.evaluation import BINARY, EXACT, NUMBERS, STRING, kind_of
 from amqp_ext.selector.fields import PROPERTIES_FIELDS, SelectorMessage
 
 # RabbitMQ's limit (rabbit_amqp_filter_prop, after section 7.1 "impose a limit on the complexity"): work done for
@@ -87,7 +88,7 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
             raise PropertyFilterError(
                 f"expected one of the fields {known} in the properties filter, found {name}", name
             )
-        if value is not None and not form.accepts(value):
+        if value is not None and kind_of[type(value)] not in form.kinds:
             raise PropertyFilterError(f"expected {form.what} for {name}, found {_shown(value)}", name)
         if name == "user-id" and isinstance(value, str):
             value = value.encode()  # noqa: PLW2901  # AMQP has it binary, people write it as text
@@ -159,42 +160,26 @@ def _text_test(name: str, reference: str) -> Test:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_message_id(value: Any) -> bool:
-    return _is_text(value) or _is_integer(value) or type(value) is bytes or isinstance(value, UUID)
-
-
-def _is_user_id(value: Any) -> bool:
-    return _is_text(value) or type(value) is bytes
+    return kind_of[type(value)] in NUMBERS
 
 
 class _Form(NamedTuple):
     """What a field may be compared with."""
 
     what: str
-    accepts: Test
+    kinds: frozenset[Any]
 
 
-_TEXT = _Form("a string", _is_text)
-_TIMESTAMP = _Form("a timestamp", _is_integer)
-_MESSAGE_ID = _Form("a ulong, uuid, binary or string", _is_message_id)
+_TEXT = _Form("a string", frozenset({STRING}))
+_TIMESTAMP = _Form("a timestamp", frozenset({EXACT}))
+_MESSAGE_ID = _Form("a ulong, uuid, binary or string", frozenset({EXACT, UUID, BINARY, STRING}))
 _SPECIAL = {
     "message_id": _MESSAGE_ID,
     "correlation_id": _MESSAGE_ID,
-    "user_id": _Form("a binary", _is_user_id),
+    "user_id": _Form("a binary", frozenset({STRING, BINARY})),
     "absolute_expiry_time": _TIMESTAMP,
     "creation_time": _TIMESTAMP,
-    "group_sequence": _Form("an integer", _is_integer),
+    "group_sequence": _Form("an integer", frozenset({EXACT})),
 }
 _FORMS = {name.replace("_", "-"): _SPECIAL.get(name, _TEXT) for name in PROPERTIES_FIELDS}
 

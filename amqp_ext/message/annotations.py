@@ -296,13 +296,8 @@ class Splicer:
 
     def _start_of(self, topic: str) -> bytes:
         """The section up to the id: what changes with the topic, and with how many digits an id has."""
-        first = (
-            self._mark
-            + codec.encode(Symbol("x-opt-topic"))
-            + codec.encode(topic)
-            + codec.encode(Symbol("x-opt-sequence-number"))
-            + b"\x81"
-        )
+        # The number of pairs is not yet among them.
+        first = self.pieces[0][4:] + codec.encode(topic) + self.pieces[1]
         pairs = len(first) + 8 + len(self._middle) + 2 + len(self._end) + self._digit_count
         # A map's size counts from behind itself: the four bytes of the count, and the pairs.
         return _MAP32 + _SIZES(4 + pairs, 2 * self._pairs) + first
@@ -349,7 +344,7 @@ def _with_front_of(
             annotations = _merged(content[section.start : section.end], annotations, keys)
     if attempts:
         header = _counted(content, attempts)
-    return header + annotations
+    return header + (annotations if annotations[12:] else b"")
 
 
 def _merged(theirs: bytes, ours: bytes, keys: Collection[str]) -> bytes:
@@ -395,10 +390,11 @@ def annotated(
     content: bytes, annotations: Mapping[str, object], without: Collection[str] = ()
 ) -> tuple[bytes, int]:
     """
-    A message with more annotations, in the place of any by the same names; its header and bare message as they were.
+    A message with other annotations; its header and bare message as they were.
 
     Args:
-        without: Names of annotations that it has no more.
+        annotations: Those that it has more, in the place of any by the same names.
+        without: Names of those that it has no more.
 
     Returns:
         The content, and where its bare message begins.
@@ -407,25 +403,6 @@ def annotated(
     section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
     bare = bare_offset(content)
     front = _with_front_of(content, bare, section, 0, {*annotations, *without})
-    return front + content[bare:], len(front)
-
-
-def without_annotations(content: bytes, keys: Collection[str]) -> tuple[bytes, int]:
-    """
-    A message without the annotations of these names; its header and bare message as they were.
-
-    Returns:
-        The content, and where its bare message begins.
-    """
-    bare = bare_offset(content)
-    header = annotations = b""
-    for section in split_front(content, bare):
-        if section.code == HEADER:
-            header = content[section.start : section.end]
-        elif section.code == MESSAGE_ANNOTATIONS:
-            kept = _merged(content[section.start : section.end], _MAP32 + _SIZES(4, 0), keys)
-            annotations = kept if kept[12:] else b""
-    front = header + annotations
     return front + content[bare:], len(front)
 
 

@@ -33,17 +33,15 @@ _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 _CODE: Final = b"\x70"
 
 
-def header_field(
-    get: Callable[[Header], T], default: T, remembered: dict[bytes, T] | None = None
-) -> Callable[[bytes], T]:
+def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]:
     """
     A reader of one field, of messages that have something in front of their bare message; that alone need be given.
 
     Args:
         default: What it says where there is no header, or none that can be read.
-        remembered: The memo, by the header's bytes; one of its own if not given.
     """
-    memo: dict[bytes, T] = {} if remembered is None else remembered
+
+    memo: dict[bytes, T] = {}
 
     def read(content: bytes) -> T:
         try:

@@ -6,10 +6,10 @@ A message as an object of JSON, written and read: as ``rewind tail --json`` prin
 from __future__ import annotations
 
 import base64
-import binascii
+import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -22,6 +22,8 @@ from amqp_ext.message.sections import (
     DATA,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    Header,
+    Properties,
     application_properties,
     bare_offset,
     body,
@@ -34,6 +36,19 @@ ENQUEUED_TIME: Final = "x-opt-enqueued-time"
 REPLAY_ID: Final = "x-opt-replay-id"
 REPLAY_END: Final = "x-opt-replay-end"
 TOPIC: Final = "x-opt-topic"
+
+
+def field_names(section: type[Header | Properties]) -> dict[str, str]:
+    """The fields of a section that is a list, in order, and their names in JSON."""
+    fields = [
+        (field.name, field.name.removesuffix("_ms").split("_")) for field in dataclasses.fields(section)
+    ]
+    return {field: words[0] + "".join(map(str.capitalize, words[1:])) for field, words in fields}
+
+
+_NAMES_OF: Final = field_names(Properties)
+_SHOWN: Final = ("message_id", "correlation_id", "subject", "reply_to", "content_type", "group_id")
+"""Of the properties, those that are in the object."""
 
 SAID_ELSEWHERE: Final = {SEQUENCE_NUMBER, ENQUEUED_TIME, REPLAY_ID, REPLAY_END, TOPIC, "x-opt-offset"}
 """Annotations that have a place of their own in the object."""
@@ -79,7 +94,7 @@ def plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Symbol | str):
+    if isinstance(value, str):
         return str(value)
     return repr(value)
 
@@ -126,12 +141,7 @@ def _sections(content: bytes) -> dict[str, Any]:
     described = properties(content)
     kind, parts = body(content)
     return {
-        "messageId": plain(described.message_id),
-        "correlationId": plain(described.correlation_id),
-        "subject": described.subject,
-        "replyTo": described.reply_to,
-        "contentType": described.content_type,
-        "groupId": described.group_id,
+        **{_NAMES_OF[field]: plain(getattr(described, field)) for field in _SHOWN},
         "properties": plain(application_properties(content)) or None,
         "bodyType": kind,
         "body": _body_values(kind, parts),
@@ -150,20 +160,13 @@ def _body_values(kind: str, parts: tuple[bytes, ...]) -> Any:
 SAID_BY_GATEWAY: Final = frozenset({"offset", "replayId", "enqueuedTime", "topic", "replayEnd"})
 """Names in an object that say where a message was, and nothing of what is sent."""
 
-_FIELDS: Final = {
-    "messageId": 0,
-    "subject": 3,
-    "replyTo": 4,
-    "correlationId": 5,
-    "contentType": 6,
-    "groupId": 10,
-}
+PLACES: Final = {_NAMES_OF[field]: list(_NAMES_OF).index(field) for field in _SHOWN}
 """Places in the properties section (AMQP 1.0 section 3.2.4)."""
 
 _IDS: Final = ("messageId", "correlationId")
 _SYMBOLS: Final = ("contentType",)
 _NAMES: Final = frozenset(
-    {*_FIELDS, *SAID_BY_GATEWAY, "annotations", "properties", "bodyType", "body", "malformed"}
+    {*PLACES, *SAID_BY_GATEWAY, "annotations", "properties", "bodyType", "body", "malformed"}
 )
 _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 _LONGS: Final = range(-(2**63), 2**63)
@@ -211,9 +214,9 @@ def message_of(found: Any) -> bytes:
         return b"".join(
             (
                 _DURABLE,
-                _annotations(found.get("annotations")),
+                _map(MESSAGE_ANNOTATIONS, "annotations", found.get("annotations"), _key),
                 _properties(found),
-                _application_properties(found.get("properties")),
+                _map(APPLICATION_PROPERTIES, "properties", found.get("properties"), str),
                 _encoded_body(found.get("bodyType"), found.get("body", "")),
             )
         )
@@ -231,29 +234,21 @@ def _section(code: int, value: bytes) -> bytes:
     return b"\x00\x53%c%s" % (code, value)
 
 
-def _annotations(found: Any) -> bytes:
+def _map(code: int, name: str, found: Any, key_of: Callable[[str], str]) -> bytes:
     if found is None:
         return b""
     if not isinstance(found, dict):
-        raise MessageFormError("`annotations` is an object.")
-    return _section(MESSAGE_ANNOTATIONS, encode({_key(key): _value(item) for key, item in found.items()}))
+        raise MessageFormError(f"`{name}` is an object.")
+    return _section(code, encode({key_of(key): _value(item) for key, item in found.items()}))
 
 
 def _key(key: str) -> str:
     return Symbol(key) if key.isascii() else key
 
 
-def _application_properties(found: Any) -> bytes:
-    if found is None:
-        return b""
-    if not isinstance(found, dict):
-        raise MessageFormError("`properties` is an object.")
-    return _section(APPLICATION_PROPERTIES, encode({key: _value(item) for key, item in found.items()}))
-
-
 def _properties(found: Mapping[str, Any]) -> bytes:
     fields: list[Any] = []
-    for name, place in _FIELDS.items():
+    for name, place in PLACES.items():
         value = found.get(name)
         if value is None:
             continue
@@ -263,7 +258,7 @@ def _properties(found: Mapping[str, Any]) -> bytes:
 
 
 def _id_of(name: str, value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _ULONG_MAX:
+    if _is_ulong(value):
         return ULong(value)
     return _text_of(name, value) if isinstance(value, str) else _bytes_of(name, value)
 
@@ -275,12 +270,10 @@ def _text_of(name: str, value: Any) -> str:
 
 
 def _bytes_of(name: str, value: Any) -> bytes:
-    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (binascii.Error, ValueError):
-            pass
-    raise MessageFormError(f'`{name}` is a text, or bytes as {{"base64": …}}.')
+    found = _from_base64(value)
+    if found is None:
+        raise MessageFormError(f'`{name}` is a text, or bytes as {{"base64": …}}.')
+    return found
 
 
 def _encoded_body(kind: Any, body: Any) -> bytes:
@@ -308,14 +301,19 @@ def _is_base64(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str)
 
 
+def _from_base64(value: Any) -> bytes | None:
+    """What ``as_base64`` made an object of; None for any other value."""
+    try:
+        return base64.b64decode(value["base64"], validate=True) if _is_base64(value) else None
+    except ValueError:
+        return None
+
+
 def _value(value: Any) -> Any:
     """A value of JSON as the codec takes it."""
     if isinstance(value, dict):
-        if _is_base64(value):
-            try:
-                return base64.b64decode(value["base64"], validate=True)
-            except (binascii.Error, ValueError):
-                pass
+        if (content := _from_base64(value)) is not None:
+            return content
         if value.keys() == {"descriptor", "value"} and _is_descriptor(value["descriptor"]):
             return Described(value["descriptor"], _value(value["value"]))
         return {key: _value(item) for key, item in value.items()}
@@ -327,6 +325,8 @@ def _value(value: Any) -> Any:
 
 
 def _is_descriptor(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.isascii()
+    return value.isascii() if isinstance(value, str) else _is_ulong(value)
+
+
+def _is_ulong(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _ULONG_MAX

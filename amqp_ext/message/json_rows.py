@@ -10,7 +10,7 @@ import json
 import math
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from operator import itemgetter
@@ -18,7 +18,15 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from amqp_ext.codec import CodecError, decode
 from amqp_ext.message.annotations import ERASED_TIME, OURS, REPLAY_NAME
-from amqp_ext.message.json_message import SAID_ELSEWHERE, as_base64, iso, plain, said_by_publisher
+from amqp_ext.message.json_message import (
+    PLACES,
+    SAID_ELSEWHERE,
+    as_base64,
+    field_names,
+    iso,
+    plain,
+    said_by_publisher,
+)
 from amqp_ext.message.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -30,7 +38,10 @@ from amqp_ext.message.sections import (
     NESTED_BYTE_STEPS,
     PROPERTIES,
     SMALL_BYTES,
+    USUAL_WIDTHS,
     WIDE_FORM,
+    Header,
+    Properties,
     TooMuchWork,
     check_decoding,
     message_annotations,
@@ -69,41 +80,14 @@ _SHORT_LIST: Final = 0xC0
 _NULL: Final = 0x40
 _TEXT: Final = 0xA1
 _SYMBOL: Final = 0xA3
-_WIDTHS: Final = {
-    _NULL: 1,
-    0x43: 1,
-    0x44: 1,
-    0x53: 2,
-    0x80: 9,
-    0x83: 9,
-    0x98: 17,
-    0xA0: 0,
-    _TEXT: 0,
-    _SYMBOL: 0,
-}
-"""Bytes that a value takes, by its format code; 0: the second byte says it."""
 
 _CORRELATION_ID: Final = 5
 _CONTENT_TYPE: Final = 6
 """Places in the properties section."""
 
 _FIELDS: Final = {
-    HEADER: ("durable", "priority", "ttl", "firstAcquirer", "deliveryCount"),
-    PROPERTIES: (
-        "messageId",
-        "userId",
-        "to",
-        "subject",
-        "replyTo",
-        "correlationId",
-        "contentType",
-        "contentEncoding",
-        "absoluteExpiryTime",
-        "creationTime",
-        "groupId",
-        "groupSequence",
-        "replyToGroupId",
-    ),
+    HEADER: list(field_names(Header).values()),
+    PROPERTIES: list(field_names(Properties).values()),
 }
 """Fields of sections that are lists (AMQP 1.0 sections 3.2.1 and 3.2.4)."""
 
@@ -162,7 +146,7 @@ def _quickly(content: bytes, bare: int) -> tuple[str | None, str | None]:
     correlation = None
     for field in range(min(count, _CONTENT_TYPE + 1)):
         code = content[at]
-        behind = at + (_WIDTHS[code] or 2 + content[at + 1])
+        behind = at + (USUAL_WIDTHS[code] or 2 + content[at + 1])
         if field >= _CORRELATION_ID and code != _NULL:
             if behind > end or code not in (_TEXT, _SYMBOL):
                 raise KeyError
@@ -186,16 +170,26 @@ class _Parts:
     malformed: str | None
 
 
+def _walked(content: bytes) -> Iterator[tuple[int, int, int]]:
+    """
+    Every section, as long as there are not too many: its code, where its value starts, where it ends.
+
+    Raises:
+        CodecError: One is malformed, or there are too many.
+    """
+    for count, (code, start, value, end) in enumerate(walk(content)):
+        if count >= MOST_SECTIONS:
+            raise TooMuchWork(start, f"more than {MOST_SECTIONS} sections are not looked through")
+        yield code, value, end
+
+
 def _cut(content: bytes) -> _Parts:
     sections: dict[int, bytes] = {}
     body: list[bytes] = []
     kind: BodyKind = "none"
     malformed: str | None = None
     try:
-        for count, (code, _, value, end) in enumerate(walk(content)):
-            if count >= MOST_SECTIONS:
-                malformed = f"more than {MOST_SECTIONS} sections are not looked through"
-                break
+        for code, value, end in _walked(content):
             if code == DATA:
                 kind = "data"
                 body.append(content[value + (5 if content[value] == 0xB0 else 2) : end])
@@ -222,17 +216,28 @@ class _Work:
         Raises:
             CodecError: It is none, or would take too long.
         """
-        form, size = encoded[0], len(encoded)
+        size = len(encoded)
         if size > MOST_SECTION_BYTES:
             raise TooMuchWork(0, f"{size:,} bytes are too many to be shown")
-        if not 0xA0 <= form < 0xC0:
-            if size > SMALL_BYTES and WIDE_FORM <= form < 0xE0:
-                self._left -= check_decoding(encoded, 0, self._left)
-            else:
-                self._left -= size * NESTED_BYTE_STEPS
-        if self._left < 0:
-            raise TooMuchWork(0, "decoding it takes too long")
+        self.spend(encoded, 0, size)
         return decode(encoded)[0]
+
+    def spend(self, content: bytes, start: int, end: int) -> None:
+        """
+        The value between two places is to be decoded.
+
+        Raises:
+            CodecError: That takes too long, or what is in it is cut short.
+        """
+        form, size = content[start], end - start
+        if 0xA0 <= form < 0xC0:
+            return
+        if size > SMALL_BYTES and WIDE_FORM <= form < 0xE0:
+            self._left -= check_decoding(content, start, self._left)
+        else:
+            self._left -= size * NESTED_BYTE_STEPS
+        if self._left < 0:
+            raise TooMuchWork(start, "decoding it takes too long")
 
 
 def sections_of(content: bytes) -> dict[str, Any]:
@@ -509,13 +514,13 @@ def _text_or_bytes(value: bytes) -> str:
     try:
         return _text(value)
     except UnicodeDecodeError:
-        return f'{{"base64":"{base64.b64encode(value).decode("ascii")}"}}'
+        return _dumps(as_base64(value))
 
 
 def _text(value: bytes) -> str:
     found: str = encode_basestring(value.decode())
     if len(found) > LONG_TEXT and len(found) > 2 * len(value):
-        return f'{{"base64":"{base64.b64encode(value).decode("ascii")}"}}'
+        return _dumps(as_base64(value))
     return found
 
 
@@ -529,18 +534,16 @@ def _properties(section: bytes) -> str:
         code = section[position]
         if code == 0x40:
             position += 1
-        elif code == 0xA1 and kind in _TEXTS:
+        elif code in _TEXT_CODES and kind in _TEXTS:
             start = position + 2
             position = start + section[position + 1]
-            text += (
-                f',"{name}":{_text(section[start:position])}' if name else _skipped(section[start:position])
-            )
-        elif code == 0xA3 and kind in _TEXTS:
-            start = position + 2
-            position = start + section[position + 1]
-            if not section[start:position].isascii():
+            value = section[start:position]
+            if code == _SYMBOL and not value.isascii():
                 raise _Unusual
-            text += f',"{name}":{_text(section[start:position])}' if name else ""
+            if name:
+                text += f',"{name}":{_text(value)}'
+            else:
+                value.decode()  # to see whether it is text
         elif kind == "id" and code in _UNSIGNED:
             number, position = _value(section, position)
             text += f',"{name}":{number}'
@@ -555,29 +558,23 @@ def _properties(section: bytes) -> str:
     return text
 
 
-def _skipped(value: bytes) -> str:
-    value.decode()
-    return ""
+_KIND_OF: Final = {
+    "messageId": "id",
+    "userId": "binary",
+    "correlationId": "id",
+    "absoluteExpiryTime": "time",
+    "creationTime": "time",
+    "groupSequence": "number",
+}
+"""What a field of the properties is that is no text."""
 
-
-_PROPERTIES: Final = (
-    ("id", "messageId"),
-    ("binary", ""),
-    ("text", ""),
-    ("text", "subject"),
-    ("text", "replyTo"),
-    ("id", "correlationId"),
-    ("text", "contentType"),
-    ("text", ""),
-    ("time", ""),
-    ("time", ""),
-    ("text", "groupId"),
-    ("number", ""),
-    ("text", ""),
-)
+_PROPERTIES: Final = [
+    (_KIND_OF.get(name, "text"), name if name in PLACES else "") for name in _FIELDS[PROPERTIES]
+]
 """Of the properties section, in order: what a field is, and its name in the object where it is shown."""
 
 _TEXTS: Final = frozenset({"id", "text"})
+_TEXT_CODES: Final = frozenset({_TEXT, _SYMBOL})
 
 
 def _application_properties(section: bytes) -> str:
@@ -633,8 +630,10 @@ _UNSIGNED: Final = frozenset(_INTEGERS) - _SIGNED
 
 def _bounded(bare: bytes) -> dict[str, Any]:
     """What a bare message says; where it would take too long to decode, its bytes."""
+    work = _Work()
     try:
-        _check(bare)
+        for _, start, end in _walked(bare):
+            work.spend(bare, start, end)
     except CodecError as error:
         return {"malformed": str(error), "body": as_base64(bare)}
     found = said_by_publisher(bare)
@@ -642,26 +641,3 @@ def _bounded(bare: bytes) -> dict[str, Any]:
     if isinstance(body, str) and len(body) > LONG_TEXT and len(encode_basestring(body)) > 2 * len(bare):
         found["body"] = as_base64(body.encode())
     return found
-
-
-def _check(bare: bytes) -> None:
-    """
-    That a message is decoded soon enough.
-
-    Raises:
-        amqp_ext.message.sections.TooMuchWork: It is not.
-        amqp_ext.codec.CodecError: It is no message.
-    """
-    left = MOST_STEPS
-    for count, (code, start, value, end) in enumerate(walk(bare)):
-        if count >= MOST_SECTIONS:
-            raise TooMuchWork(start, f"more than {MOST_SECTIONS} sections are not looked through")
-        form = bare[value]
-        if code == DATA or 0xA0 <= form < 0xC0:
-            continue
-        if end - value > SMALL_BYTES and WIDE_FORM <= form < 0xE0:
-            left -= check_decoding(bare, value, left)
-        else:
-            left -= (end - value) * NESTED_BYTE_STEPS
-        if left < 0:
-            raise TooMuchWork(value, "decoding it takes too long")

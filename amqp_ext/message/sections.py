@@ -354,8 +354,8 @@ _BEFORE_TO = ("message-id", "user-id")
 
 _STRING = 0xA1
 
-_WIDTHS = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17, 0xA0: 0, _STRING: 0}
-"""How many bytes a value takes, by its format code; 0: the second byte says it."""
+USUAL_WIDTHS = {0x40: 1, 0x43: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x83: 9, 0x98: 17, 0xA0: 0, _STRING: 0, 0xA3: 0}
+"""How many bytes a value of the properties takes, by its format code; 0: the second byte says it."""
 
 
 class Body(NamedTuple):
@@ -498,7 +498,7 @@ def _usual_to_address(content: bytes, bare: int) -> str | None:
             return None
         at = bare + 6
         for _ in _BEFORE_TO:
-            at += _WIDTHS[content[at]] or 2 + content[at + 1]
+            at += USUAL_WIDTHS[content[at]] or 2 + content[at + 1]
         start = at + 2
         stop = start + content[at + 1]
         return content[start:stop].decode() if content[at] == _STRING and stop <= end else None

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 from amqp_ext.addresses.address import queue_topic, topic_endpoint_of_topic, topic_endpoint_topic
 from amqp_ext.codec import CodecError, Long
-from amqp_ext.message.annotations import SOURCE_ID, annotated, origin_of, without_annotations
+from amqp_ext.message.annotations import SOURCE_ID, annotated, origin_of
 from amqp_ext.message.fields import DELIVERY_ANNOTATIONS
 from amqp_ext.message.sections import MessageView, message_annotations
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -78,7 +78,7 @@ def _returned(content: bytes) -> tuple[bytes, int]:
     A dead letter as it is sent back, and where its bare message begins. It says which message died: whoever handled
     that knows it again.
     """
-    alive, bare = without_annotations(content, DEAD_ANNOTATIONS | DELIVERY_ANNOTATIONS)
+    alive, bare = annotated(content, {}, DEAD_ANNOTATIONS | DELIVERY_ANNOTATIONS)
     if origin_of(alive)[0]:
         return alive, bare
     try:

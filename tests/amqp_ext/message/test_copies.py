@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Long
-from amqp_ext.message.annotations import KNOWN_TOPICS, CopyFronts, annotated, without_annotations
+from amqp_ext.message.annotations import KNOWN_TOPICS, CopyFronts, annotated
 from amqp_ext.message.sections import bare_offset, validate
 from tests.support.messages import data, section, take_apart
 
@@ -66,7 +66,7 @@ def test_topics_that_are_remembered_are_bounded() -> None:
 def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> None:
     """Those that are named, and the section with the last of them; all else is as it was."""
     content = header + section(0x72, theirs) + BARE
-    left, bare = without_annotations(content, {"x-opt-dead-reason", "x-opt-dead-time"})
+    left, bare = annotated(content, {}, {"x-opt-dead-reason", "x-opt-dead-time"})
     assert left[bare:] == BARE
     assert bare == bare_offset(left)
     kept = {key: value for key, value in theirs.items() if key != "x-opt-dead-reason"}
@@ -77,4 +77,4 @@ def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> Non
 @pytest.mark.parametrize("content", [BARE, section(0x70, [True]) + BARE])
 def test_a_message_without_annotations_stays_as_it_is(content: bytes) -> None:
     """There is nothing to take off."""
-    assert without_annotations(content, {"x-opt-dead-reason"}) == (content, bare_offset(content))
+    assert annotated(content, {}, {"x-opt-dead-reason"}) == (content, bare_offset(content))
