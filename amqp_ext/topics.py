@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final, Generic, NamedTuple, TypeVar
 
 MAX_TOPIC_BYTES: Final = 250
@@ -166,6 +167,25 @@ class TopicPattern:
                 return False
         return True
 
+    def covers(self, asked: TopicPattern) -> bool:
+        """Whether every topic that ``asked`` matches is one of these, exceptions read as what they except."""
+        ours, theirs = self.levels, asked.levels
+        if self.takes_rest:
+            if len(theirs) + asked.takes_rest <= len(ours):
+                return False
+        elif asked.takes_rest or len(theirs) != len(ours):
+            return False
+        return all(_covers(our, their) for our, their in zip(ours, theirs, strict=False))
+
+    def touches(self, asked: TopicPattern) -> bool:
+        """Whether some topic that ``asked`` matches is one of these, exceptions read as what they except."""
+        ours, theirs = self.levels, asked.levels
+        if len(ours) + self.takes_rest > len(theirs) and not asked.takes_rest:
+            return False
+        if len(theirs) + asked.takes_rest > len(ours) and not self.takes_rest:
+            return False
+        return all(_touch(our, their) for our, their in zip_longest(ours, theirs, fillvalue=_ANY_LEVEL))
+
     @property
     def starts_with_wildcard(self) -> bool:
         """Whether the first level is ``*`` or ``>``, so that the pattern reaches into every branch."""
@@ -181,6 +201,23 @@ def _read_level(piece: str) -> PatternLevel:
     if piece[-1] == "*":
         return PatternLevel(LevelKind.PREFIX, piece[:-1])
     return PatternLevel(LevelKind.LITERAL, piece)
+
+
+def _covers(our: PatternLevel, their: PatternLevel) -> bool:
+    if our.kind is LevelKind.LITERAL:
+        return our == their
+    # A prefix, or ANY as the empty one: ANY is covered by nothing narrower.
+    return their.text.startswith(our.text)
+
+
+def _touch(our: PatternLevel, their: PatternLevel) -> bool:
+    if our.kind is LevelKind.LITERAL:
+        return our.text == their.text or (
+            their.kind is not LevelKind.LITERAL and our.text.startswith(their.text)
+        )
+    if their.kind is LevelKind.LITERAL:
+        return their.text.startswith(our.text)
+    return our.text.startswith(their.text) or their.text.startswith(our.text)
 
 
 REMEMBERED_TOPICS: Final = 4_096

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from amqp_ext.addresses.address import AddressKind
 from amqp_ext.addresses.forms import AddressError
-from amqp_ext.topics import LevelKind, PatternLevel, TopicPattern, TopicSyntaxError, is_reserved
+from amqp_ext.topics import TopicPattern, TopicSyntaxError, is_reserved
 
 _KINDS = {kind.value: kind for kind in (AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG)}
-_ANY = PatternLevel(LevelKind.ANY, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +61,21 @@ class AddressPattern:
 
     def covers(self, kind: AddressKind, asked: TopicPattern) -> bool:
         """Whether every topic that ``asked`` matches is one of these; exceptions are the caller's business."""
-        if kind is not self.kind or not self._reaches(asked.text):
-            return False
-        ours, theirs = self.names.levels, asked.levels
-        if self.names.takes_rest:
-            shortest = len(theirs) + asked.takes_rest
-            if shortest <= len(ours):
-                return False
-        elif asked.takes_rest or len(theirs) != len(ours):
-            return False
-        return all(_covers(our, their) for our, their in zip(ours, theirs, strict=False))
+        return kind is self.kind and self._reaches(asked.text) and self.names.covers(asked)
 
     def touches(self, kind: AddressKind, asked: TopicPattern) -> bool:
         """Whether some topic that ``asked`` matches is one of these; exceptions are the caller's business."""
-        if kind is not self.kind or not (self._reaches(asked.text) and self._is_reached_by(asked)):
+        if kind is not self.kind or not self._reaches(asked.text):
             return False
-        ours, theirs = self.names.levels, asked.levels
-        if len(ours) + self.names.takes_rest > len(theirs) and not asked.takes_rest:
-            return False
-        if len(theirs) + asked.takes_rest > len(ours) and not self.names.takes_rest:
-            return False
-        return all(_touch(our, their) for our, their in zip_longest(ours, theirs, fillvalue=_ANY))
+        is_hidden = asked.starts_with_wildcard and is_reserved(self.names.text)
+        return (kind is AddressKind.LOG or not is_hidden) and self.names.touches(asked)
 
     def _reaches(self, name: str) -> bool:
         """Whether a name, or pattern of names, is not hidden from us by its ``#``."""
         return self.kind is AddressKind.LOG or not (self.names.starts_with_wildcard and is_reserved(name))
 
-    def _is_reached_by(self, asked: TopicPattern) -> bool:
-        return self.kind is AddressKind.LOG or not (
-            asked.starts_with_wildcard and is_reserved(self.names.text)
-        )
-
     def __str__(self) -> str:
         return self.text
-
-
-def _covers(our: PatternLevel, their: PatternLevel) -> bool:
-    if our.kind is LevelKind.LITERAL:
-        return our == their
-    # A prefix, or ANY as the empty one: ANY is covered by nothing narrower.
-    return their.text.startswith(our.text)
-
-
-def _touch(our: PatternLevel, their: PatternLevel) -> bool:
-    if our.kind is LevelKind.LITERAL:
-        return our.text == their.text or (
-            their.kind is not LevelKind.LITERAL and our.text.startswith(their.text)
-        )
-    if their.kind is LevelKind.LITERAL:
-        return their.text.startswith(our.text)
-    return our.text.startswith(their.text) or their.text.startswith(our.text)
 
 
 def may_hold_for(topics: Sequence[str], before: Sequence[Sequence[str]], patterns: Sequence[str]) -> bool:
@@ -144,12 +107,12 @@ def _may_hold_for(
         excepted: Exceptions of whoever asks.
     """
     patterns = list(map(TopicPattern.parse, topics))
-    if any(_rule_covers(pattern, asked) for pattern in patterns if pattern.is_exception):
+    if any(pattern.covers(asked) for pattern in patterns if pattern.is_exception):
         return False
     if any(_covers_all(others, asked) for others in before):
         return False
     return any(
-        _rules_touch(pattern, asked) and not any(_rule_covers(exception, pattern) for exception in excepted)
+        pattern.touches(asked) and not any(exception.covers(pattern) for exception in excepted)
         for pattern in patterns
         if not pattern.is_exception
     )
@@ -157,20 +120,6 @@ def _may_hold_for(
 
 def _covers_all(topics: Sequence[str], asked: TopicPattern) -> bool:
     patterns = list(map(TopicPattern.parse, topics))
-    return not any(_rules_touch(p, asked) for p in patterns if p.is_exception) and any(
-        _rule_covers(p, asked) for p in patterns if not p.is_exception
+    return not any(p.touches(asked) for p in patterns if p.is_exception) and any(
+        p.covers(asked) for p in patterns if not p.is_exception
     )
-
-
-def _rule_covers(pattern: TopicPattern, asked: TopicPattern) -> bool:
-    """Whether every topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
-    return _names(pattern).covers(AddressKind.LOG, asked)
-
-
-def _rules_touch(pattern: TopicPattern, asked: TopicPattern) -> bool:
-    """Whether some topic of ``asked`` is one of ``pattern``, exceptions as what they except."""
-    return _names(pattern).touches(AddressKind.LOG, asked)
-
-
-def _names(pattern: TopicPattern) -> AddressPattern:
-    return AddressPattern(pattern.text, AddressKind.LOG, pattern, False)

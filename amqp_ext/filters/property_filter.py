@@ -15,7 +15,6 @@ Invariant: a filter is compiled whole or refused; matching raises nothing, whate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,49 +27,15 @@ MAX_FIELDS = 16
 
 Test = Callable[[Any], bool]
 
+MessageTest = Callable[[SelectorMessage], bool]
+"""Whether every entry matches its field; raises ``CodecError`` where the section cannot be decoded."""
+
 
 class PropertyFilterError(ValueError):
-    """
-    A property filter that cannot be honoured.
-
-    Attributes:
-        field: The entry at fault, None for the whole map.
-    """
-
-    def __init__(self, reason: str, field: str | None = None) -> None:
-        super().__init__(reason)
-        self.field = field
+    """A property filter that cannot be honoured; the text is a sentence for its sender."""
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyFilter:
-    """
-    A compiled filter.
-
-    Attributes:
-        section: The one whose fields it looks at, ``properties`` or ``application_properties``.
-        entries: The map it was made from, for comparison.
-    """
-
-    section: str
-    entries: Mapping[str, Any] = field(hash=False)
-    _tests: tuple[tuple[str, Test], ...] = field(repr=False, compare=False)
-
-    def matches(self, message: SelectorMessage) -> bool:
-        """
-        Whether every entry matches its field.
-
-        Raises:
-            CodecError: The section cannot be decoded.
-        """
-        if self.section == "properties":
-            properties = message.properties
-            return all(test(getattr(properties, name)) for name, test in self._tests)
-        values = message.application_properties
-        return all(name in values and test(values[name]) for name, test in self._tests)
-
-
-def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
+def compile_properties_filter(entries: Mapping[Any, Any]) -> MessageTest:
     """
     Compile the value of an ``amqp:properties-filter`` (0x173).
 
@@ -86,17 +51,22 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
         if form is None:
             known = ", ".join(_FORMS)
             raise PropertyFilterError(
-                f"expected one of the fields {known} in the properties filter, found {name}", name
+                f"expected one of the fields {known} in the properties filter, found {name}"
             )
         if value is not None and kind_of[type(value)] not in form.kinds:
-            raise PropertyFilterError(f"expected {form.what} for {name}, found {_shown(value)}", name)
+            raise PropertyFilterError(f"expected {form.what} for {name}, found {_shown(value)}")
         if name == "user-id" and isinstance(value, str):
             value = value.encode()  # noqa: PLW2901  # AMQP has it binary, people write it as text
         tests.append((name.replace("-", "_"), _test(name, value)))
-    return PropertyFilter("properties", dict(entries), tuple(tests))
+
+    def matches(message: SelectorMessage) -> bool:
+        properties = message.properties
+        return all(test(getattr(properties, name)) for name, test in tests)
+
+    return matches
 
 
-def compile_application_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
+def compile_application_properties_filter(entries: Mapping[Any, Any]) -> MessageTest:
     """
     Compile the value of an ``amqp:application-properties-filter`` (0x174).
 
@@ -105,8 +75,13 @@ def compile_application_properties_filter(entries: Mapping[Any, Any]) -> Propert
     Raises:
         PropertyFilterError: It is no map, or an entry is none.
     """
-    tests = tuple((name, _test(name, value)) for name, value in _checked(entries).items())
-    return PropertyFilter("application_properties", dict(entries), tests)
+    tests = [(name, _test(name, value)) for name, value in _checked(entries).items()]
+
+    def matches(message: SelectorMessage) -> bool:
+        values = message.application_properties
+        return all(name in values and test(values[name]) for name, test in tests)
+
+    return matches
 
 
 def _checked(entries: Mapping[Any, Any]) -> dict[str, Any]:
@@ -138,8 +113,7 @@ def _test(name: str, reference: Any) -> Test:
         return lambda value: type(value) is type(reference) and bool(value == reference)
     raise PropertyFilterError(
         f"expected null, a boolean, a number, a string, a symbol, a binary or a uuid for {name}, "
-        f"found {_shown(reference)}",
-        name,
+        f"found {_shown(reference)}"
     )
 
 
@@ -154,7 +128,7 @@ def _text_test(name: str, reference: str) -> Test:
         reference = reference[1:]
     elif reference.startswith("&"):
         raise PropertyFilterError(
-            f"expected &p:, &s: or && at the start of the text for {name}, found {reference}", name
+            f"expected &p:, &s: or && at the start of the text for {name}, found {reference}"
         )
     return lambda value: isinstance(value, str) and value == reference
 

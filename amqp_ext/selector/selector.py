@@ -36,13 +36,10 @@ from amqp_ext.selector.parser import (
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled selector: immutable, equal to any other of the same text and syntax."""
+    """A compiled selector, and its text."""
 
     text: str
-    identifiers: frozenset[str]
-    """The names it reads, as written but without quotes."""
-    syntax: Syntax = Syntax.JMS
-    _evaluate: Evaluator = field(kw_only=True, repr=False, compare=False)
+    _evaluate: Evaluator = field(repr=False, compare=False)
 
     def matches(self, message: SelectorMessage) -> bool:
         """
@@ -64,8 +61,8 @@ def compile_selector(text: str) -> Selector:
         SelectorError: It is none.
     """
     if not text.strip():
-        return Selector(text, frozenset(), _evaluate=lambda message: True)
-    return selector_of(text, parse(text), Syntax.JMS)
+        return Selector(text, lambda message: True)
+    return Selector(text, compile_condition(parse(text), Syntax.JMS))
 
 
 def compile_sql_filter(text: str) -> Selector:
@@ -77,18 +74,7 @@ def compile_sql_filter(text: str) -> Selector:
     Raises:
         SelectorError: It is none.
     """
-    return selector_of(text, parse(text, Syntax.SQL), Syntax.SQL)
-
-
-def selector_of(text: str, node: Node, syntax: Syntax) -> Selector:
-    """
-    A selector of a tree.
-
-    Raises:
-        SelectorError: The types cannot fit whatever a message holds.
-    """
-    names = frozenset(identifier.name for identifier in identifiers(node))
-    return Selector(text, names, syntax, _evaluate=compile_condition(node, syntax))
+    return Selector(text, compile_condition(parse(text, Syntax.SQL), Syntax.SQL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +187,5 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
         return equation.value, None
     first, last = rest[0].node, rest[-1].node
     node = first if first is last else And(tuple(term.node for term in rest), start=first.start, end=last.end)
-    return equation.value, selector_of(" AND ".join(term.text for term in rest), node, Syntax.JMS)
+    left = " AND ".join(term.text for term in rest)
+    return equation.value, Selector(left, compile_condition(node, Syntax.JMS))

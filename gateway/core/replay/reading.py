@@ -74,9 +74,9 @@ def compile_filters(
         if filters.sql is not None:
             tests.append(compile_sql_filter(filters.sql).matches)
         if filters.properties is not None:
-            tests.append(compile_properties_filter(filters.properties).matches)
+            tests.append(compile_properties_filter(filters.properties))
         if filters.application_properties is not None:
-            tests.append(compile_application_properties_filter(filters.application_properties).matches)
+            tests.append(compile_application_properties_filter(filters.application_properties))
         tests += [own.compile() for own in filters.message_filters]
     except (SelectorError, PropertyFilterError) as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
