@@ -266,6 +266,7 @@ class VerifiedPasswords(Protocol):
         """It is the user's password."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SaslServer:
     """
     One peer's handshake. Feed it with ``receive``, write what ``drain_output`` gives, and look at ``state``.
@@ -287,35 +288,24 @@ class SaslServer:
         ValueError: No mechanisms, or one that is not of ``MECHANISMS``.
     """
 
-    def __init__(
-        self,
-        *,
-        mechanisms: Sequence[str],
-        credentials: Callable[[str], StoredPassword | None],
-        verified: VerifiedPasswords | None = None,
-        anonymous_user: str = "anonymous",
-        external_user: str | None = None,
-        sasl_required: bool,
-        nonce: Callable[[], str],
-        max_frame_bytes: int = 4096,
-        decoy_key: bytes | None = None,
-        decoy_iterations: int = ITERATIONS,
-    ) -> None:
-        unknown = [name for name in mechanisms if name not in MECHANISMS]
-        if unknown or not mechanisms:
-            raise ValueError(f"mechanisms must be some of {', '.join(MECHANISMS)}, not {list(mechanisms)}")
+    mechanisms: Sequence[str]
+    credentials: Callable[[str], StoredPassword | None]
+    verified: VerifiedPasswords | None = None
+    anonymous_user: str = "anonymous"
+    external_user: str | None = None
+    sasl_required: bool
+    nonce: Callable[[], str]
+    max_frame_bytes: int = 4096
+    decoy_key: bytes | None = None
+    decoy_iterations: int = ITERATIONS
+
+    def __post_init__(self) -> None:
+        named = list(self.mechanisms)
+        if not named or not set(named).issubset(MECHANISMS):
+            raise ValueError(f"mechanisms must be some of {', '.join(MECHANISMS)}, not {named}")
         # sasl-mechanisms may not be empty: a peer that could only be known by a certificate it lacks is
         # offered EXTERNAL all the same, and then refused.
-        self._offered = [name for name in mechanisms if name != "EXTERNAL" or external_user] or ["EXTERNAL"]
-        self._credentials = credentials
-        self._verified = verified
-        self._anonymous_user = anonymous_user
-        self._external_user = external_user
-        self._sasl_required = sasl_required
-        self._nonce = nonce
-        self._max_frame_bytes = max_frame_bytes
-        self._decoy_key = decoy_key
-        self._decoy_iterations = decoy_iterations
+        self._offered = [name for name in named if name != "EXTERNAL" or self.external_user] or ["EXTERNAL"]
 
         self.state = SaslState.NEGOTIATING
         self.identity: Identity | None = None
@@ -388,10 +378,10 @@ class SaslServer:
     def _read_first_header(self) -> bool:
         header = bytes(self._input[:8])
         if header == AMQP_HEADER:
-            if self._sasl_required:
+            if self.sasl_required:
                 self._output += SASL_HEADER
                 raise _Refused("the peer wants to go without SASL, which is not allowed here")
-            self._candidate = Identity(self._anonymous_user, _NO_SASL)
+            self._candidate = Identity(self.anonymous_user, _NO_SASL)
             return self._finish()
         if header == SASL_HEADER:
             del self._input[:8]
@@ -400,7 +390,7 @@ class SaslServer:
             self._step = self._read_init
             return True
         if not (SASL_HEADER.startswith(header) or AMQP_HEADER.startswith(header)):
-            self._output += SASL_HEADER if self._sasl_required else AMQP_HEADER
+            self._output += SASL_HEADER if self.sasl_required else AMQP_HEADER
             raise _Refused(f"the peer starts with {header!r} where an AMQP 1.0 header should be")
         return False
 
@@ -416,7 +406,7 @@ class SaslServer:
         self._step = self._read_response
         match mechanism:
             case _ if mechanism in _ANONYMOUS:
-                self._accept(Identity(self._anonymous_user, str(mechanism)))
+                self._accept(Identity(self.anonymous_user, str(mechanism)))
             case "EXTERNAL":
                 self._check_external(initial or b"")
             case "PLAIN":
@@ -457,7 +447,7 @@ class SaslServer:
 
     def _check_external(self, response: bytes) -> None:
         # RFC 4422, appendix A: the response is the identity to act as, empty for that of the certificate.
-        user = self._external_user
+        user = self.external_user
         if user is None:
             raise _Refused("EXTERNAL, but the peer has no certificate that stands for a user", _AUTH)
         if response not in (b"", user.encode()):
@@ -477,7 +467,7 @@ class SaslServer:
         if not user or acts_as not in ("", user):
             raise _Refused(f"PLAIN as user {user!r:.80}, who may not act as {acts_as!r:.80}", _AUTH)
         stored = self._stored(user)
-        candidate, verified = Identity(user, "PLAIN"), self._verified
+        candidate, verified = Identity(user, "PLAIN"), self.verified
         if verified is not None and verified.has(user, password):
             self._accept(candidate)
             return
@@ -505,7 +495,7 @@ class SaslServer:
             return self._stored(user).for_scram(mechanism)
 
         try:
-            server = ScramMechanism(mechanism).make_server(find, s_nonce=self._nonce())
+            server = ScramMechanism(mechanism).make_server(find, s_nonce=self.nonce())
             server.set_client_first(response.decode())
             challenge: str = server.get_server_first()
         except (ScramException, UnicodeDecodeError) as error:
@@ -529,12 +519,12 @@ class SaslServer:
 
     def _stored(self, user: str) -> StoredPassword:
         try:
-            stored = self._credentials(user)
+            stored = self.credentials(user)
         except Exception as error:
             raise _Refused(f"the credentials of {user!r:.80} cannot be read: {error!r}", _SYS) from error
         if stored is None:
-            key = self._decoy_key if self._decoy_key is not None else self._nonce().encode()
-            stored = decoy(user, key, self._decoy_iterations)
+            key = self.decoy_key if self.decoy_key is not None else self.nonce().encode()
+            stored = decoy(user, key, self.decoy_iterations)
         return stored
 
     # --- frames and ends ---
@@ -544,8 +534,8 @@ class SaslServer:
         if len(self._input) < 4:
             return None
         size = int.from_bytes(self._input[:4], "big")
-        if not 8 <= size <= self._max_frame_bytes:
-            raise _Refused(f"a SASL frame of {size} bytes; 8 to {self._max_frame_bytes} are accepted")
+        if not 8 <= size <= self.max_frame_bytes:
+            raise _Refused(f"a SASL frame of {size} bytes; 8 to {self.max_frame_bytes} are accepted")
         if len(self._input) < size:
             return None
         frame = bytes(self._input[:size])

@@ -20,20 +20,22 @@ class LifetimeError(ValueError):
 
 
 class Lifetime(enum.Enum):
-    """Value: (descriptor code, descriptor name)."""
+    """Value: descriptor code and name, and what outlives the link that made the node: its other links, its messages."""
 
-    DELETE_ON_CLOSE = (0x2B, "amqp:delete-on-close:list")
+    DELETE_ON_CLOSE = (0x2B, "amqp:delete-on-close:list", False, False)
     """With the link that made the node."""
-    DELETE_ON_NO_LINKS = (0x2C, "amqp:delete-on-no-links:list")
+    DELETE_ON_NO_LINKS = (0x2C, "amqp:delete-on-no-links:list", True, False)
     """When no link has the node as its source or target."""
-    DELETE_ON_NO_MESSAGES = (0x2D, "amqp:delete-on-no-messages:list")
+    DELETE_ON_NO_MESSAGES = (0x2D, "amqp:delete-on-no-messages:list", False, True)
     """When the link that made the node is gone, and no message is left."""
-    DELETE_ON_NO_LINKS_OR_MESSAGES = (0x2E, "amqp:delete-on-no-links-or-messages:list")
+    DELETE_ON_NO_LINKS_OR_MESSAGES = (0x2E, "amqp:delete-on-no-links-or-messages:list", True, True)
     """When no link has the node as its source or target, and no message is left."""
 
-    def __init__(self, code: int, symbol: str) -> None:
+    def __init__(self, code: int, symbol: str, by_links: bool, by_messages: bool) -> None:
         self.code = code
         self.symbol = symbol
+        self._by_links = by_links
+        self._by_messages = by_messages
 
     def is_over(self, *, has_maker: bool, has_links: bool, has_messages: bool) -> bool:
         """
@@ -44,19 +46,12 @@ class Lifetime(enum.Enum):
             has_links: Some link is, that one or another.
             has_messages: Messages lie on it.
         """
-        match self:
-            case Lifetime.DELETE_ON_CLOSE:
-                return not has_maker
-            case Lifetime.DELETE_ON_NO_LINKS:
-                return not has_links
-            case Lifetime.DELETE_ON_NO_MESSAGES:
-                return not has_maker and not has_messages
-            case Lifetime.DELETE_ON_NO_LINKS_OR_MESSAGES:
-                return not has_links and not has_messages
+        is_linked = has_links if self._by_links else has_maker
+        return not is_linked and not (self._by_messages and has_messages)
 
 
 _BY_DESCRIPTOR: Final[dict[int | str, Lifetime]] = {
-    descriptor: lifetime for lifetime in Lifetime for descriptor in lifetime.value
+    descriptor: lifetime for lifetime in Lifetime for descriptor in (lifetime.code, lifetime.symbol)
 }
 
 

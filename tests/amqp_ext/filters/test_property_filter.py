@@ -166,17 +166,12 @@ def test_what_cannot_be_honoured_is_refused_with_a_sentence(entries: Any, senten
     assert sentence in str(refused.value)
 
 
-def test_the_error_names_the_field() -> None:
-    """A caller can point at the entry at fault."""
-    with pytest.raises(PropertyFilterError, match="found a dict") as refused:
-        compile_application_properties_filter({"k": {}})
-    assert refused.value.field == "k"
-
-
 def test_sixteen_fields_are_allowed() -> None:
     """The documented number of fields is taken, one more is refused."""
     fields = {f"k{number}": number for number in range(MAX_FIELDS)}
     assert compile_application_properties_filter(fields)(message(**fields))
+    with pytest.raises(PropertyFilterError, match="for k, found a dict"):
+        compile_application_properties_filter({"k": {}})
     with pytest.raises(PropertyFilterError, match="expected 1 to 16 fields in a property filter, found 17"):
         compile_application_properties_filter(fields | {"one_more": 1})
 
@@ -199,7 +194,6 @@ def test_matching_never_raises(entries: dict[str, Any], values: dict[str, Any]) 
     """Whatever a message holds, a filter that compiled says yes or no."""
     try:
         compiled = compile_application_properties_filter(entries)
-    except PropertyFilterError as refused:
-        assert refused.field in entries
+    except PropertyFilterError:
         return
     assert compiled(message(**values)) in (True, False)

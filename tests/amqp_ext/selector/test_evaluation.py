@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from types import SimpleNamespace
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -13,19 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Char, Decimal32, Float, Symbol, UInt, ULong
-from amqp_ext.message.sections import Header, Properties
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
-
-
-def message(**application_properties: Any) -> Any:
-    """A message with nothing but application properties."""
-    return SimpleNamespace(
-        header=Header(),
-        properties=Properties(),
-        message_annotations={},
-        application_properties=application_properties,
-    )
+from tests.amqp_ext.selector.examples import like, message
 
 
 def truth(text: str, **values: Any) -> bool | None:
@@ -128,85 +118,30 @@ TRUTH = {"T": True, "F": False, "U": None}
 
 
 @pytest.mark.parametrize(
-    ("operator_", "table"),
-    [
-        (
-            "AND",
-            {
-                "TT": "T",
-                "TF": "F",
-                "TU": "U",
-                "FT": "F",
-                "FF": "F",
-                "FU": "F",
-                "UT": "U",
-                "UF": "F",
-                "UU": "U",
-            },
-        ),
-        (
-            "OR",
-            {
-                "TT": "T",
-                "TF": "T",
-                "TU": "T",
-                "FT": "T",
-                "FF": "F",
-                "FU": "U",
-                "UT": "T",
-                "UF": "U",
-                "UU": "U",
-            },
-        ),
-    ],
+    ("text", "results"), [("l AND r", "TFUFFFUFU"), ("l OR r", "TTTTFUTUU"), ("NOT l", "FFFTTTUUU")]
 )
-@pytest.mark.parametrize("absent", [None, 5, "text"])
-def test_and_and_or_follow_their_truth_tables(operator_: str, table: dict[str, str], absent: Any) -> None:
-    """Tables 3-4 and 3-5; a value that is no boolean counts as unknown."""
-    for operands, result in table.items():
-        values = {name: TRUTH[letter] for name, letter in zip("lr", operands, strict=True)}
-        values = {name: absent if value is None else value for name, value in values.items()}
-        assert truth(f"l {operator_} r", **values) is TRUTH[result]
-
-
-def test_not_follows_its_truth_table() -> None:
-    """Table 3-6."""
-    assert truth("NOT a", a=True) is False
-    assert truth("NOT a", a=False) is True
-    assert truth("NOT a") is None
+@pytest.mark.parametrize("unknown", [None, 5, "text"])
+def test_logic_follows_its_truth_tables(text: str, results: str, unknown: Any) -> None:
+    """Tables 3-4 to 3-6, for TT TF TU FT FF FU UT UF UU; a value that is no boolean counts as unknown."""
+    values = [TRUTH[letter] if letter != "U" else unknown for letter in "TFU"]
+    found = [truth(text, l=left, r=right) for left, right in product(values, repeat=2)]
+    assert found == [TRUTH[letter] for letter in results]
 
 
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
         # NULL
-        ("a = 1", {}, None),
-        ("a <> 1", {}, None),
         ("a = b", {}, None),
-        ("a + 1 > 0", {}, None),
-        ("a LIKE '%'", {}, None),
-        ("a NOT LIKE '%'", {}, None),
-        ("a IN ('x')", {}, None),
-        ("a BETWEEN 1 AND 2", {}, None),
-        ("a NOT BETWEEN 1 AND 2", {}, None),
         ("a BETWEEN 1 AND b", {"a": 0}, False),
         ("a NOT BETWEEN 1 AND b", {"a": 0}, True),
         ("a IN (b, 'x')", {"a": "y"}, None),
         ("a IN (b, 'x')", {"a": "x"}, True),
-        ("a", {}, None),
         # unlike types: false, <> included
-        ("a = '5'", {"a": 5}, False),
-        ("a <> '5'", {"a": 5}, False),
-        ("a = 1", {"a": True}, False),
-        ("a <> 1", {"a": True}, False),
-        ("a < 1", {"a": False}, False),
-        ("a = TRUE", {"a": "TRUE"}, False),
         ("a > b", {"a": "y", "b": "x"}, False),
         ("a > b", {"a": True, "b": False}, False),
-        ("a NOT BETWEEN 1 AND 2", {"a": "x"}, False),
         ("a = 'x'", {"a": b"x"}, False),
         # like types
-        ("a = TRUE", {"a": True}, True),
         ("a <> FALSE", {"a": True}, True),
         ("a = b", {"a": UUID(int=1), "b": UUID(int=1)}, True),
         ("a < b", {"a": UUID(int=1), "b": UUID(int=2)}, False),
@@ -241,9 +176,6 @@ def test_not_follows_its_truth_table() -> None:
         ("a / 0 = 0", {"a": 5}, None),
         ("a / 0.0 > 0", {"a": 5}, None),
         ("a / b = 1", {"a": 0, "b": 0}, None),
-        ("a + 1 > 0", {"a": "5"}, None),
-        ("a + 1 > 0", {"a": True}, None),
-        ("-a > 0", {"a": "5"}, None),
         ("a + 1 > 0", {"a": 2**64 - 1}, None),
         ("a * a > 0", {"a": 2**40}, None),
         ("-a < 0", {"a": 2**64 - 1}, None),
@@ -270,7 +202,7 @@ def test_not_follows_its_truth_table() -> None:
 def test_values_compare_and_add_up_as_specified(
     text: str, values: dict[str, Any], expected: bool | None
 ) -> None:
-    """NULL is unknown, unlike types never compare, numbers promote as in Java, no answer is NULL."""
+    """Beside the table of operators and types: NULL among operands, AMQP's types, Java's promotion, constants."""
     assert truth(text, **values) is expected
 
 
@@ -422,15 +354,6 @@ def joined(sign: str, left: Any, right: Any) -> bool | None:
     if decisive in values:
         return decisive
     return None if None in values else not decisive
-
-
-def like(pattern: str, text: str) -> bool:
-    """LIKE by its definition."""
-    if not pattern:
-        return not text
-    if pattern[0] == "%":
-        return any(like(pattern[1:], text[start:]) for start in range(len(text) + 1))
-    return bool(text) and pattern[0] in ("_", text[0]) and like(pattern[1:], text[1:])
 
 
 def interpret(node: Any, values: dict[str, Any]) -> Any:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from amqp_ext.codec import Described, Symbol, Timestamp, UByte, ULong, encode
-from amqp_ext.message.sections import Header, MessageView, Properties, bare_offset
+from amqp_ext.codec import Symbol, Timestamp, UByte, ULong
+from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.selector.fields import PROPERTIES_FIELDS, Reference, reader, resolve
 from amqp_ext.selector.lexer import SelectorError, Syntax
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
-
-
-def message(
-    header: Any = None, properties: Any = None, annotations: Any = None, **properties_of_app: Any
-) -> Any:
-    """A message with these sections."""
-    return SimpleNamespace(
-        header=Header(**header or {}),
-        properties=Properties(**properties or {}),
-        message_annotations=annotations or {},
-        application_properties=properties_of_app,
-    )
+from tests.amqp_ext.selector.examples import message
+from tests.support.messages import data, section
 
 
 @pytest.mark.parametrize(
@@ -34,12 +23,7 @@ def message(
         ("JMSMessageID", "message_id", ULong(42), "ID:AMQP_ULONG:42"),
         ("JMSMessageID", "message_id", b"\x0a\xff", "ID:AMQP_BINARY:0AFF"),
         ("JMSCorrelationID", "correlation_id", "order 7", "order 7"),
-        (
-            "JMSCorrelationID",
-            "correlation_id",
-            UUID("12345678-1234-5678-1234-567812345678"),
-            "ID:AMQP_UUID:12345678-1234-5678-1234-567812345678",
-        ),
+        ("JMSCorrelationID", "correlation_id", UUID(int=7), f"ID:AMQP_UUID:{UUID(int=7)}"),
         ("JMSType", "subject", "car", "car"),
         ("JMSDestination", "to", "queue://a", "queue://a"),
         ("JMSReplyTo", "reply_to", "queue://b", "queue://b"),
@@ -82,11 +66,9 @@ def test_header_fields_have_their_amqp_defaults(
 @pytest.mark.parametrize("field", PROPERTIES_FIELDS)
 def test_every_properties_field_has_its_names(field: str) -> None:
     """properties.x, p.x in SQL filters and amqp.x in Apache's form are one reference."""
-    expected = Reference("properties", field)
-    assert resolve(f"properties.{field}", Syntax.SQL, 0) == expected
-    assert resolve(f"p.{field}", Syntax.SQL, 0) == expected
-    assert resolve(f"properties.{field}", Syntax.JMS, 0) == expected
-    assert resolve(f"amqp.{field}", Syntax.JMS, 0) == expected
+    for syntax, prefixes in {Syntax.SQL: ("properties", "p"), Syntax.JMS: ("properties", "amqp")}.items():
+        for prefix in prefixes:
+            assert resolve(f"{prefix}.{field}", syntax, 0) == Reference("properties", field)
 
 
 def test_annotations_are_read_under_any_of_their_names() -> None:
@@ -145,16 +127,8 @@ def test_fields_that_do_not_exist_are_refused(name: str, syntax: Syntax) -> None
 
 def test_an_encoded_message_can_be_asked() -> None:
     """A view of an encoded message answers selectors of both syntaxes."""
-    content = b"".join(
-        encode(Described(ULong(code), value))
-        for code, value in [
-            (0x70, [True, UByte(7)]),
-            (0x72, {Symbol("x-opt-a"): 1}),
-            (0x73, ["id-1", None, "queue://q"]),
-            (0x74, {"colour": "red"}),
-            (0x75, b"body"),
-        ]
-    )
+    content = section(0x70, [True, UByte(7)]) + section(0x72, {Symbol("x-opt-a"): 1})
+    content += section(0x73, ["id-1", None, "queue://q"]) + section(0x74, {"colour": "red"}) + data(1)
     view = MessageView(content, bare_offset(content))
     assert compile_selector(
         "JMSDeliveryMode = 'PERSISTENT' AND JMSPriority = 7 AND \"m.x-opt-a\" = 1 AND JMSMessageID = 'id-1' "

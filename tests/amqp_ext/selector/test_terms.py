@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from amqp_ext.selector.fields import Reference
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter, extract_equal, split_conjunction
+from tests.amqp_ext.selector.examples import message
 
 START = "m.x-opt-replay-start"
-
-
-def message(annotations: dict[Any, Any] | None = None, **application_properties: Any) -> Any:
-    """A message with annotations and application properties."""
-    return SimpleNamespace(
-        message_annotations=annotations or {}, application_properties=application_properties
-    )
 
 
 def test_terms_are_split_at_the_top_level_only() -> None:
@@ -102,14 +93,6 @@ def test_what_is_left_selects_as_before() -> None:
     assert compile_selector(selector.text).matches(message(b=2, c=4))
 
 
-def test_an_empty_selector_has_nothing_to_take_out() -> None:
-    """No selector is no start, and matches everything."""
-    value, selector = extract_equal("", START)
-    assert value is None
-    assert selector is not None
-    assert selector.matches(message())
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -153,7 +136,10 @@ def test_positions_in_the_rest_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("text", ["", "  \t\n"])
 def test_an_empty_jms_selector_matches_everything(text: str) -> None:
-    """JMS says that an empty selector is none; an empty SQL filter is an error."""
+    """JMS says that an empty selector is none, and so no start; an empty SQL filter is an error."""
     assert compile_selector(text).matches(message())
+    value, selector = extract_equal(text, START)
+    assert value is None
+    assert selector is not None and selector.matches(message())
     with pytest.raises(SelectorError, match="found the end of the selector"):
         compile_sql_filter(text)
