@@ -73,6 +73,11 @@ class Refused(Exception):
         return self.name, self.replay_error, self.subcode
 
 
+SELECTOR: Final = "apache.org:selector-filter:string"
+NO_LOCAL: Final = "apache.org:no-local-filter:list"
+BEGINNING: Final = {"rewind:replay-start": "beginning"}
+"""A filter-set that asks for all that the log has."""
+
 MESSAGE_UNAVAILABLE: Final = ("amqp:resource-deleted", "message-unavailable", 140)
 """``Refused.replay_refusal`` of who was still to read what has left the log."""
 
@@ -306,6 +311,10 @@ class Client:
             receiver.flow(credit)
         return receiver
 
+    def read_log(self, topics: str = ">", start: str = "beginning", more: str = "") -> list[Received]:
+        """All that the log has now of some topics, from a start on, which is as an address has it."""
+        return self.receiver(f"log://{topics}?replay-start={start}&until=now{more}").take_to_end()
+
     def watch(self, receiver: Receiver) -> None:
         """Take what arrives on a link that was opened by hand."""
         self._receivers[receiver.link] = receiver
@@ -463,6 +472,11 @@ class Sender(_End):
         for delivery in deliveries:
             assert self.outcome(delivery) == "ACCEPTED"
             delivery.settle()
+
+    def outcomes(self, messages: Iterable[bytes]) -> list[str]:
+        """Send messages, and wait until the peer has said what became of each."""
+        deliveries = [self.send(raw) for raw in messages]
+        return [self.outcome(delivery) for delivery in deliveries]
 
     def _is_gone(self) -> bool:
         return bool(self.link.state & Endpoint.REMOTE_CLOSED)

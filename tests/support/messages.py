@@ -83,6 +83,11 @@ def trade(body: str | int = "", properties: dict[str, Any] | None = None, **fiel
     return raw + data(body)
 
 
+def selectable(number: int, **more: object) -> bytes:
+    """A message with the application property `n`, which its text says, too."""
+    return section(APPLICATION_PROPERTIES, {"n": number, **more}) + data(number)
+
+
 HELD_ROUTE = 7
 """The route of messages that the log does not hold."""
 

@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pytest
 
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Retention
+from gateway.core.broker import Broker
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Tuning
 from store.sqlite.check import check
-from tests.gateway.amqp.conftest import Clock, Start
-from tests.support.client import MESSAGE_UNAVAILABLE, Client, Refused, texts
+from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.support.client import MESSAGE_UNAVAILABLE, Client, Sender, numbered, refusal, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway, trim_before
 
-# --- Retention by topic ---------------------------------------------------------------------------------------------
+T = TypeVar("T")
 
 HOUR_MS = 3_600_000
 KILOBYTE = b"x" * 1_000
 
 DEBUG = Retention(topics=("debug/>",), quota_mb=1)
+NO_MESSAGE = ("amqp:precondition-failed", "start-message-unavailable", 156)
+NO_TIME = ("amqp:precondition-failed", "start-time-not-available", 143)
+NARROW = Limits(tail_bytes=10_000, max_unsettled_per_flow=20, read_page_rows=10)
+"""So little in memory that readers read the store."""
+
+by_rule_or_whole = pytest.mark.parametrize("by_rule", [True, False], ids=["by a rule", "trimmed"])
 
 
-def retaining(*rules: Retention, **more: Any) -> Vpn:
-    """A Message VPN whose log has these rules."""
+def keeping(*rules: Retention, **more: Any) -> Vpn:
+    """A Message VPN whose log has these rules and settings."""
     return Vpn(replay_log=ReplayLog(retention=rules, **more))
 
 
-def kept(gateway: RunningGateway, place: int = 0) -> tuple[int, int, bool]:
-    """Messages and bytes that a rule knows of, and whether it has counted them."""
-
-    def ask(g: Any) -> tuple[int, int, bool]:
-        retention = g.vpns["default"].broker.retention
-        found = retention.rules[place]
-        return found.messages, found.size_bytes, retention.is_counted
-
-    return gateway.call(ask)
+def in_vpn(gateway: RunningGateway, ask: Callable[[MessageVpn], T]) -> T:
+    return gateway.call(lambda running: ask(running.vpns["default"]))
 
 
-def size_bytes(gateway: RunningGateway) -> int:
-    return gateway.call(lambda g: g.vpns["default"].broker.log.size_bytes)
+def of_broker(gateway: RunningGateway, ask: Callable[[Broker], T]) -> T:
+    return in_vpn(gateway, lambda vpn: ask(vpn.broker))
 
 
-def read(client: Client, pattern: str, start: str = "beginning", more: str = "") -> list[Any]:
-    """All that the log has of some topics."""
-    return client.receiver(f"log://{pattern}?replay-start={start}&until=now{more}").take_to_end()
+def messages_kept(gateway: RunningGateway, place: int = 0) -> int:
+    """How many a rule knows of."""
+    return of_broker(gateway, lambda broker: broker.retention.rules[place].messages)
+
+
+def counted(gateway: RunningGateway) -> tuple[int, int, int]:
+    """Messages and bytes of the first rule, and bytes of the log."""
+
+    def ask(broker: Broker) -> tuple[int, int, int]:
+        rule = broker.retention.rules[0]
+        return rule.messages, rule.size_bytes, broker.log.size_bytes
+
+    return of_broker(gateway, ask)
+
+
+def is_counted(gateway: RunningGateway) -> bool:
+    return of_broker(gateway, lambda broker: broker.retention.is_counted)
 
 
 def fill(client: Client, rounds: int = 40) -> None:
@@ -58,338 +75,262 @@ def fill(client: Client, rounds: int = 40) -> None:
         orders.send_all([data(f"order {i}")])
 
 
-def trimmed(gateway: RunningGateway, client: Client) -> None:
-    """Wait until the rule's topics are within their quota."""
-    client.wait(lambda: kept(gateway)[2] and kept(gateway)[1] <= 1 << 20, "the rule is kept to")
+def trimmed(gateway: RunningGateway, client: Client, place: int = 0) -> None:
+    """Wait until a rule's topics are within their quota."""
+
+    def is_kept_to(broker: Broker) -> bool:
+        return broker.retention.is_counted and broker.retention.rules[place].size_bytes <= 1 << 20
+
+    client.wait(lambda: of_broker(gateway, is_kept_to), "the rule is kept to")
 
 
-def test_a_rule_s_topics_are_trimmed_and_others_stay(start: Start) -> None:
-    """The oldest of its topics go, between others that stay; what is counted is what is there, after a restart, too."""
-    gateway = start(vpn=retaining(DEBUG))
-    with Client(gateway.url) as client:
-        fill(client)
-        trimmed(gateway, client)
-        assert texts(read(client, "orders/>")) == [f"order {i}" for i in range(40)]
-        left = [message.id for message in read(client, "debug/>")]
-        assert 700 < len(left) < 1_000
-        before, whole = kept(gateway), size_bytes(gateway)
-        assert before[0] == len(left)
-    gateway.restart()
-    with Client(gateway.url) as client:
-        client.wait(lambda: kept(gateway)[2], "it is counted again")
-        assert (kept(gateway), size_bytes(gateway)) == (before, whole)
-        assert [message.id for message in read(client, "debug/>")] == left
+def ids(messages: list[Any]) -> list[int]:
+    return [message.id for message in messages]
+
+
+def is_sound(gateway: RunningGateway) -> bool:
+    """Of the file once the gateway has stopped."""
     gateway.stop()
-    assert check(gateway.settings.data / "default.db") == []
+    return check(gateway.settings.data / "default.db") == []
+
+
+# --- Retention by topic ---------------------------------------------------------------------------------------------
+
+
+def test_a_rule_s_topics_are_trimmed_and_others_stay(start: Start, connect: Connect) -> None:
+    """
+    The oldest of its topics go, between others that stay; what is counted is what is there. What queues need is held
+    for them and delivered, once each, what a replay has put there, too, whatever the queue subscribes to since then.
+    All of that over a restart as well.
+    """
+    gateway = start(vpn=keeping(DEBUG))
+    client = connect(gateway)
+    for name in ("replayed", "all", "again"):
+        client.receiver(name).detach()
+        gateway.subscribe(name, ["debug/>", "orders/>"])
+    client.sender("topic://debug/a").send_all(map(data, range(10)))
+    assert len(client.receiver("replayed?replay-start=beginning", credit=10).take(10)) == 10
+    gateway.subscribe("replayed", ["other"])
+    fill(client)
+    trimmed(gateway, client)
+    assert len(client.receiver("all", credit=2_100).take_and_accept(2_050)) == 2_050
+    assert texts(client.read_log("orders/>")) == [f"order {i}" for i in range(40)]
+    left = ids(client.read_log("debug/>"))
+    assert 700 < len(left) < 1_000
+    assert left[0] > 10
+    before = counted(gateway)
+    assert before[0] == len(left)
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.wait(lambda: is_counted(gateway), "it is counted again")
+    assert counted(gateway) == before
+    assert ids(client.read_log("debug/>")) == left
+    for name, count in (("again", 2_050), ("replayed", 10)):
+        taken = client.receiver(name, credit=2_100).take_and_accept(count)
+        assert ids(taken) == list(range(1, count + 1))
+        client.wait(lambda name=name: gateway.depth(name) == 0, "all is settled")
+    assert is_sound(gateway)
 
 
 def first_moment(client: Client) -> str:
     """When the log's first message arrived, as a date."""
     (first,) = client.receiver("log://>?replay-start=beginning&until=%231").take_to_end()
-    return f"{datetime.fromtimestamp(first.annotations['x-opt-enqueued-time'] / 1_000, UTC).isoformat()}".replace(
-        "+", "%2B"
-    )
+    return quote(datetime.fromtimestamp(first.annotations["x-opt-enqueued-time"] / 1_000, UTC).isoformat())
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("offset", ("amqp:precondition-failed", "start-message-unavailable", 156)),
-        ("date", ("amqp:precondition-failed", "start-time-not-available", 143)),
-        ("point", ("amqp:precondition-failed", "start-message-unavailable", 156)),
-    ],
-)
-def test_a_start_where_messages_were_taken_out_is_refused(
-    start: Start, kind: str, error: tuple[str, str, int]
-) -> None:
+def test_a_start_where_messages_were_taken_out_is_refused(start: Start, connect: Connect) -> None:
     """For its topics and for all topics, after a restart and without the rule, too; for other topics it is granted."""
-    gateway = start(vpn=retaining(DEBUG))
-
-    def make_point(g: Any) -> None:
-        vpn = g.vpns["default"]
-        _, effects = vpn.broker.points.create("early", 1, vpn.broker.log.last_time_ms, 1)
-        vpn.committer.commit(effects)
-
-    with Client(gateway.url) as client:
-        client.sender("topic://orders/a").send_all([data("first")])
-        gateway.call(make_point)
-        text = {"offset": "%232", "date": first_moment(client), "point": "point:early"}[kind]
-        fill(client)
-        trimmed(gateway, client)
+    gateway = start(vpn=keeping(DEBUG))
+    client = connect(gateway)
+    client.sender("topic://orders/a").send_all([data("first")])
+    gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point("early", None))
+    fill(client, 1)
+    gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point("debugging", None))
+    starts = {"%232": NO_MESSAGE, first_moment(client): NO_TIME, "point:debugging": NO_MESSAGE}
+    fill(client)
+    trimmed(gateway, client)
     for rules in ((DEBUG,), ()):
-        gateway.settings = replace(gateway.settings, vpns={"default": retaining(*rules)})
+        client.close()
+        gateway.settings = replace(gateway.settings, vpns={"default": keeping(*rules)})
         gateway.restart()
-        with Client(gateway.url) as client:
+        client = connect(gateway)
+        for text, error in starts.items():
             for pattern in ("debug/>", ">", "debug/a"):
-                with pytest.raises(Refused) as refused:
-                    client.receiver(f"log://{pattern}?replay-start={text}")
-                assert refused.value.replay_refusal == error
-                assert len(read(client, pattern, text, "&missing=clamp")) > 700
-            assert len(read(client, "orders/>", text)) >= 40
+                asked = refusal(client.receiver, f"log://{pattern}?replay-start={text}")
+                assert asked.replay_refusal == error
+                assert len(client.read_log(pattern, text, "&missing=clamp")) > 700
+            assert len(client.read_log("orders/>", text)) >= 40
 
 
-def test_the_first_rule_that_matches_holds(start: Start) -> None:
+def test_the_first_rule_that_matches_holds(start: Start, connect: Connect) -> None:
     """What an earlier rule is about is not trimmed by a later one, and a start there is granted."""
     every = Retention(topics=(">",), quota_mb=1)
-    gateway = start(vpn=retaining(Retention(topics=("orders/>",)), every))
-    with Client(gateway.url) as client:
-        client.sender("topic://orders/a").send_all([data("first")])
-        text = first_moment(client)
-        fill(client)
-        client.wait(lambda: kept(gateway, 1)[2] and kept(gateway, 1)[1] <= 1 << 20, "the rule is kept to")
-        assert len(read(client, "orders/>", text)) == 41
-        assert kept(gateway, 0)[0] == 41
+    gateway = start(vpn=keeping(Retention(topics=("orders/>",)), every))
+    client = connect(gateway)
+    client.sender("topic://orders/a").send_all([data("first")])
+    text = first_moment(client)
+    fill(client)
+    trimmed(gateway, client, 1)
+    assert len(client.read_log("orders/>", text)) == 41
+    assert messages_kept(gateway) == 41
 
 
-def test_what_is_too_old_leaves_the_log(start: Start, clock: Clock, given: dict[str, Any]) -> None:
+def test_what_is_too_old_leaves_the_log(
+    clock: Clock, given: dict[str, Any], start: Start, connect: Connect
+) -> None:
     """By its own topics' age, whatever the size; the rest of the log stays."""
     given["tuning"] = Tuning(ageing_seconds=0.05)
-    gateway = start(vpn=retaining(Retention(topics=("debug/>",), max_age_hours=1)))
-    with Client(gateway.url) as client:
-        fill(client, 3)
-        clock.ms += HOUR_MS - 1_000
-        fill(client, 1)
-        clock.ms += 2_000
-        client.wait(lambda: kept(gateway)[0] == 50, "those that are older are gone")
-        assert len(read(client, "debug/>")) == 50
-        assert len(read(client, "orders/>")) == 4
+    gateway = start(vpn=keeping(Retention(topics=("debug/>",), max_age_hours=1)))
+    client = connect(gateway)
+    fill(client, 3)
+    clock.ms += HOUR_MS - 1_000
+    fill(client, 1)
+    clock.ms += 2_000
+    client.wait(lambda: messages_kept(gateway) == 50, "those that are older are gone")
+    assert len(client.read_log("debug/>")) == 50
+    assert len(client.read_log("orders/>")) == 4
 
 
-def test_what_lies_on_a_queue_is_delivered(start: Start) -> None:
-    """A message taken out of the log is held by the queues that need it, once each, over a restart, too."""
-    gateway = start(vpn=retaining(DEBUG))
-    with Client(gateway.url) as client:
-        for name in ("all", "again"):
-            client.receiver(name).detach()
-            gateway.subscribe(name, ["debug/>", "orders/>"])
+@by_rule_or_whole
+def test_a_reader_that_was_to_read_it_is_told(start: Start, connect: Connect, *, by_rule: bool) -> None:
+    """140, and never short in silence; where a rule takes it out, one of other topics goes on."""
+    gateway = start(vpn=keeping(DEBUG), limits=NARROW)
+    client = connect(gateway)
+    fill(client, 10)
+    slow, other = (client.receiver(f"log://{topics}?until=now") for topics in (">", "orders/>"))
+    for reader in (slow, other):
+        reader.flow(5)
+        reader.take_and_accept(5)
+    if by_rule:
         fill(client)
-        trimmed(gateway, client)
-        assert len(client.receiver("all", credit=2_100).take_and_accept(2_040)) == 2_040
-    gateway.restart()
-    with Client(gateway.url) as client:
-        taken = client.receiver("again", credit=2_100).take_and_accept(2_040)
-        assert [message.id for message in taken] == list(range(1, 2_041))
-        client.wait(lambda: gateway.depth("again") == 0, "all is settled")
-    gateway.stop()
-    assert check(gateway.settings.data / "default.db") == []
+    else:
+        trim_before(gateway, 300)
+        slow.flow(400)
+    assert slow.detached_by_peer().replay_refusal == MESSAGE_UNAVAILABLE
+    assert ids(list(slow.arrived)) == list(range(6, 6 + len(slow.arrived)))
+    if by_rule:
+        other.flow(5)
+        assert len(other.take(5)) == 5
 
 
-def test_a_reader_that_was_to_read_it_is_told(start: Start) -> None:
-    """140 for one of the rule's topics; one of other topics goes on."""
-    gateway = start(vpn=retaining(DEBUG), limits=Limits(tail_bytes=10_000, read_page_rows=10))
-    with Client(gateway.url) as client:
-        fill(client, 10)
-        slow = client.receiver("log://>?replay-start=beginning", credit=5)
-        slow.take_and_accept(5)
-        other = client.receiver("log://orders/>?replay-start=beginning", credit=5)
-        other.take_and_accept(5)
+@by_rule_or_whole
+def test_an_endpoint_replay_that_was_to_put_it_fails(
+    start: Start, connect: Connect, *, by_rule: bool
+) -> None:
+    """With 140; what its consumer had not acknowledged is gone, and the queue is live again."""
+    gateway = start(vpn=keeping(DEBUG), limits=NARROW)
+    client = connect(gateway)
+    client.receiver("q").detach()
+    gateway.subscribe("q", ["debug/>"])
+    fill(client, 10)
+    replaying = client.receiver("q?replay-start=beginning", credit=500)
+    taken = replaying.take(20)
+    if by_rule:
         fill(client)
-        told = slow.detached_by_peer()
-        assert told.replay_refusal == MESSAGE_UNAVAILABLE
-        other.flow(45)
-        assert len(other.take(45)) == 45
+    else:
+        trim_before(gateway, 400)
+        replaying.settle(taken)
+    assert replaying.detached_by_peer().replay_refusal == MESSAGE_UNAVAILABLE
+    assert gateway.replay_state("q") == "failed"
+    if not by_rule:
+        client.sender("topic://debug/a").send_all([data("live")])
+        assert texts(client.receiver("q").drain()) == ["live"]
 
 
-def test_an_endpoint_replay_that_was_to_put_it_fails(start: Start) -> None:
-    """With 140, as when the log is trimmed under it; the queue is live again."""
-    limits = Limits(tail_bytes=10_000, max_unsettled_per_flow=20, read_page_rows=10)
-    gateway = start(vpn=retaining(DEBUG), limits=limits)
-    with Client(gateway.url) as client:
-        client.receiver("q").detach()
-        gateway.subscribe("q", ["debug/>"])
-        fill(client, 10)
-        replaying = client.receiver("q?replay-start=beginning", credit=500)
-        replaying.take(20)
-        fill(client)
-        told = replaying.detached_by_peer()
-        assert told.replay_refusal == MESSAGE_UNAVAILABLE
-        assert gateway.replay_state("q") == "failed"
-
-
-def test_what_a_replay_has_put_is_delivered_though_it_leaves_the_log(start: Start) -> None:
-    """It was put and not acknowledged: it lies there, over a restart, too, and leaves nothing behind."""
-    gateway = start(vpn=retaining(DEBUG))
-    with Client(gateway.url) as client:
-        client.receiver("q").detach()
-        gateway.subscribe("q", ["debug/>"])
-        sender = client.sender("topic://debug/a")
-        sender.send_all(data(i) for i in range(10))
-        replaying = client.receiver("q?replay-start=beginning", credit=10)
-        assert len(replaying.take(10)) == 10
-        gateway.subscribe("q", ["other"])
-        fill(client)
-        trimmed(gateway, client)
-        assert read(client, "debug/>")[0].id > 10
-    gateway.restart()
-    with Client(gateway.url) as client:
-        taken = client.receiver("q", credit=10).take_and_accept(10)
-        assert [message.id for message in taken] == list(range(1, 11))
-        client.wait(lambda: gateway.depth("q") == 0, "all is settled")
-    gateway.stop()
-    assert check(gateway.settings.data / "default.db") == []
-
-
-def test_nothing_leaves_that_is_not_archived(start: Start) -> None:
+def test_nothing_leaves_that_is_not_archived(start: Start, connect: Connect) -> None:
     """Where the log keeps what is not archived, a rule's quota waits for the archiver."""
-    gateway = start(vpn=retaining(DEBUG, keep_until_archived=True))
-    with Client(gateway.url) as client:
-        fill(client)
-        assert len(read(client, "debug/>")) == 2_000
-        gateway.call(lambda g: setattr(g.vpns["default"].broker.log, "archived_id", 1_000))
-        client.wait(lambda: kept(gateway)[0] == 2_000 - 981, "what is archived leaves")
+    gateway = start(vpn=keeping(DEBUG, keep_until_archived=True))
+    client = connect(gateway)
+    fill(client)
+    assert len(client.read_log("debug/>")) == 2_000
+    of_broker(gateway, lambda broker: setattr(broker.log, "archived_id", 1_000))
+    client.wait(lambda: messages_kept(gateway) == 2_000 - 981, "what is archived leaves")
 
 
-def test_rules_change_while_it_runs(start: Start) -> None:
+def test_rules_change_while_it_runs(start: Start, connect: Connect) -> None:
     """Another rule holds at once: what the log has of its topics is counted, and what is too much goes."""
-    gateway = start(vpn=retaining())
-    with Client(gateway.url) as client:
-        fill(client)
-        assert len(read(client, "debug/>")) == 2_000
-
-        def change(*rules: Retention) -> None:
-            gateway.call(lambda g: g.vpns["default"].reconfigure(retaining(*rules)))
-
-        change(DEBUG)
-        trimmed(gateway, client)
-        left = len(read(client, "debug/>"))
-        assert 700 < left < 1_000
-        change()
-        client.sender("topic://debug/a").send_all(data(KILOBYTE) for _ in range(500))
-        assert len(read(client, "debug/>")) == left + 500
+    gateway = start(vpn=keeping())
+    client = connect(gateway)
+    fill(client)
+    assert len(client.read_log("debug/>")) == 2_000
+    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping(DEBUG)))
+    trimmed(gateway, client)
+    left = len(client.read_log("debug/>"))
+    assert 700 < left < 1_000
+    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping()))
+    client.sender("topic://debug/a").send_all([data(KILOBYTE)] * 500)
+    assert len(client.read_log("debug/>")) == left + 500
 
 
 # --- Trimming -------------------------------------------------------------------------------------------------------
 
 
 def first_id(gateway: RunningGateway) -> int:
-    return gateway.call(lambda g: g.vpns["default"].broker.log.first_id)
+    return of_broker(gateway, lambda broker: broker.log.first_id)
+
+
+def size_bytes(gateway: RunningGateway) -> int:
+    return of_broker(gateway, lambda broker: broker.log.size_bytes)
 
 
 def usage(gateway: RunningGateway) -> float:
-    return gateway.call(lambda g: g.vpns["default"].broker.trimming.usage)
+    return of_broker(gateway, lambda broker: broker.trimming.usage)
 
 
-def test_the_log_trims_its_oldest_messages_near_its_quota(start: Start) -> None:
-    """Past 90 % of the quota the oldest go, publishers notice nothing, and what is left is the newest, whole."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        for _ in range(50):
-            sender.send_all(data(KILOBYTE) for _ in range(50))
-        client.wait(lambda: usage(gateway) <= 0.9, "the oldest are trimmed")
-        assert usage(gateway) > 0.7
-        kept = client.receiver("log://a?replay-start=beginning&until=now").take_to_end()
-        assert len(kept) > 500
-        assert [m.id for m in kept] == list(range(2_501 - len(kept), 2_501))
-
-
-def test_a_log_of_large_messages_is_not_emptied_for_one_too_many(start: Start) -> None:
-    """Where a few dozen fill it, some go and most stay."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        for _ in range(50):
-            sender.send_all([data(KILOBYTE * 32)])
-        client.wait(lambda: usage(gateway) <= 0.9, "the oldest are trimmed")
-        assert usage(gateway) > 0.7
-
-
-def test_a_trimmed_message_on_a_queue_is_delivered(gateway: RunningGateway, client: Client) -> None:
-    """Trimming takes a message from the log, not from a queue; once consumed it is nowhere."""
-    client.sender("orders").send_all(data(i) for i in range(10))
-    client.sender("topic://a").send_all(data(i) for i in range(10))
-    trim_before(gateway, 16)
-    assert texts(client.receiver("orders").take_and_accept(0)) == []
-    consumer = client.receiver("orders", credit=10)
-    assert texts(consumer.take_and_accept(10)) == [str(i) for i in range(10)]
-    logged = client.receiver("log://>?replay-start=beginning&until=now").take_to_end()
-    assert texts(logged) == ["5", "6", "7", "8", "9"]
-
-
-def test_a_full_log_rejects_and_stores_nothing_of_it(start: Start) -> None:
-    """What would take the log over its quota is rejected with the reason, and is in no queue."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
-    with Client(gateway.url) as client:
-        sender = client.sender("orders")
-        told = sender.rejection(sender.send(data(b"x" * 2_000_000)))
-        assert told.name == "amqp:resource-limit-exceeded"
-        assert told.info["rewind:reason"] == "replay-log-quota"
-        assert gateway.depth("orders") == 0
-
-
-def test_trimming_survives_a_restart(gateway: RunningGateway, client: Client) -> None:
-    """After a restart the log begins where it was trimmed to, its size is right, and ids go on."""
-    client.sender("topic://a").send_all(data(i) for i in range(10))
-    size = gateway.call(lambda g: g.vpns["default"].broker.log.size_bytes)
-    trim_before(gateway, 6)
-    gateway.restart()
-    assert first_id(gateway) == 6
-    assert gateway.call(lambda g: g.vpns["default"].broker.log.size_bytes) == size // 2
-    with Client(gateway.url) as again:
-        again.sender("topic://a").send_all([data("next")])
-        assert again.receiver("log://a?replay-start=last", credit=1).take(1)[0].id == 11
-
-
-@pytest.mark.parametrize(
-    ("start_text", "expected"),
-    [
-        ("%233", ("amqp:precondition-failed", "start-message-unavailable", 156)),
-        ("1970-01-01T00:00:00Z", ("amqp:precondition-failed", "start-time-not-available", 143)),
-    ],
-)
-def test_a_start_that_was_trimmed_is_refused(
-    gateway: RunningGateway, client: Client, start_text: str, expected: tuple[str, str, int]
+@pytest.mark.parametrize(("kilobytes", "at_once"), [(1, 50), (32, 1)])
+def test_the_log_trims_its_oldest_messages_near_its_quota(
+    start: Start, connect: Connect, kilobytes: int, at_once: int
 ) -> None:
-    """An offset, or a date, before what is left of the log is refused; with clamp the replay has what is there."""
-    client.sender("topic://a").send_all(data(i) for i in range(10))
-    trim_before(gateway, 6)
-    with pytest.raises(Refused) as refused:
-        client.receiver(f"log://a?replay-start={start_text}")
-    assert refused.value.replay_refusal == expected
-    clamped = client.receiver(f"log://a?replay-start={start_text}&missing=clamp&until=now").take_to_end()
-    assert [m.id for m in clamped] == [6, 7, 8, 9, 10]
+    """
+    Past 90 % of the quota the oldest go, publishers notice nothing, and what is left is the newest, whole: most of the
+    log, also where a few dozen messages fill it.
+    """
+    gateway = start(vpn=keeping(quota_mb=1))
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    for _ in range(50):
+        sender.send_all([data(KILOBYTE * kilobytes)] * at_once)
+    client.wait(lambda: usage(gateway) <= 0.9, "the oldest are trimmed")
+    assert usage(gateway) > 0.7
+    kept, count = ids(client.read_log("a")), 50 * at_once
+    assert len(kept) > 500 // kilobytes
+    assert kept == list(range(count + 1 - len(kept), count + 1))
 
 
-def test_a_log_reader_whose_next_message_was_trimmed_is_told(start: Start) -> None:
-    """amqp:resource-deleted, message-unavailable, 140: it is never short in silence."""
-    gateway = start(limits=Limits(tail_bytes=10_000, read_page_rows=10))
-    with Client(gateway.url) as client:
-        client.sender("topic://a").send_all(data(KILOBYTE) for _ in range(500))
-        reader = client.receiver("log://a?replay-start=beginning", credit=5)
-        reader.take_and_accept(5)
-        trim_before(gateway, 300)
-        reader.flow(400)
-        told = reader.detached_by_peer()
-        assert told.replay_refusal == MESSAGE_UNAVAILABLE
-        ids = [m.id for m in reader.arrived]
-        assert ids == list(range(6, 6 + len(ids)))
-
-
-def test_an_endpoint_replay_whose_next_message_was_trimmed_fails(start: Start) -> None:
-    """The consumer is detached with 140, what it had not acknowledged is gone, and the queue is live again."""
-    gateway = start(limits=Limits(tail_bytes=10_000, max_unsettled_per_flow=20, read_page_rows=10))
-    with Client(gateway.url) as client:
-        sender = client.sender("orders")
-        sender.send_all(data(KILOBYTE) for _ in range(500))
-        replaying = client.receiver("orders?replay-start=beginning", credit=500)
-        taken = replaying.take(20)
-        trim_before(gateway, 400)
-        replaying.settle(taken)
-        told = replaying.detached_by_peer()
-        assert told.replay_refusal == MESSAGE_UNAVAILABLE
-        assert gateway.replay_state("orders") == "failed"
-        sender.send_all([data("live")])
-        assert texts(client.receiver("orders").drain()) == ["live"]
+def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, connect: Connect) -> None:
+    """
+    Trimming takes a message from the log, not from a queue; once consumed it is nowhere. An offset, or a date, before
+    what is left is refused; with clamp the replay has what is there. After a restart the log begins where it was
+    trimmed to, its size is right, and ids go on.
+    """
+    client, sizes = connect(gateway), []
+    for address in ("orders", "topic://a"):
+        client.sender(address).send_all(map(data, range(10)))
+        sizes.append(size_bytes(gateway))
+    trim_before(gateway, 16)
+    for start, error in (("%2313", NO_MESSAGE), ("1970-01-01T00:00:00Z", NO_TIME)):
+        assert refusal(client.receiver, f"log://a?replay-start={start}").replay_refusal == error
+        assert ids(client.read_log("a", start, "&missing=clamp")) == [16, 17, 18, 19, 20]
+    assert texts(client.receiver("orders", credit=10).take_and_accept(10)) == numbered(10)
+    assert texts(client.read_log()) == ["5", "6", "7", "8", "9"]
+    client.close()
+    gateway.restart()
+    assert first_id(gateway) == 16
+    assert size_bytes(gateway) == (sizes[1] - sizes[0]) // 2
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data("next")])
+    assert ids(client.read_log("a", "last")) == [21]
 
 
 def test_publishing_goes_on_while_the_log_is_trimmed(gateway: RunningGateway, client: Client) -> None:
     """Messages published meanwhile are accepted and logged, and nothing newer than was asked for is trimmed."""
     sender = client.sender("topic://a")
-    sender.send_all(data(i) for i in range(3_000))
+    sender.send_all(map(data, range(3_000)))
     trim_before(gateway, 2_000)
-    sender.send_all(data(i) for i in range(3_000, 4_000))
+    sender.send_all(map(data, range(3_000, 4_000)))
     assert first_id(gateway) == 2_000
-    assert len(client.receiver("log://a?replay-start=beginning&until=now").take_to_end()) == 2_001
+    assert len(client.read_log("a")) == 2_001
 
 
 # --- Publishers at the log's quota wait while trimming makes room, in order -----------------------------------------
@@ -397,7 +338,7 @@ def test_publishing_goes_on_while_the_log_is_trimmed(gateway: RunningGateway, cl
 
 def pending_bytes(gateway: RunningGateway) -> int:
     """Content that was taken and is not committed."""
-    return gateway.call(lambda g: g.vpns["default"].committer.pending_bytes)
+    return in_vpn(gateway, lambda vpn: vpn.committer.pending_bytes)
 
 
 def hold_trimming(gateway: RunningGateway) -> None:
@@ -406,99 +347,89 @@ def hold_trimming(gateway: RunningGateway) -> None:
     gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.take_turn())
 
 
+def nearly_full(client: Client, count: int = 700) -> Sender:
+    """A publisher whose messages leave little room in a megabyte, and none for half a megabyte."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(KILOBYTE)] * count)
+    return sender
+
+
+LARGE = data(KILOBYTE * 500)
+
+
 @pytest.mark.parametrize(("quota_mb", "count"), [(1, 6_000), (5, 12_000)])
-def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(start: Start, quota_mb: int, count: int) -> None:
+def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(
+    start: Start, connect: Connect, quota_mb: int, count: int
+) -> None:
     """Several times the quota at full speed, large messages among small: none refused, each queue's in order."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=quota_mb)))
-    with Client(gateway.url) as client:
-        consumer = client.receiver("orders")
-        sender = client.sender("orders")
-        sent = [data(b"%06d" % i + KILOBYTE * (1 if i % 97 else 40)) for i in range(count)]
-        deliveries = [sender.send(message) for message in sent]
-        outcomes = [sender.outcome(delivery) for delivery in deliveries]
-        assert outcomes == ["ACCEPTED"] * count
-        taken = []
-        consumer.collect(taken, count)
-        assert [message.text[:6] for message in taken] == [f"{i:06d}" for i in range(count)]
-        assert pending_bytes(gateway) == 0
-        assert gateway.call(lambda g: g.vpns["default"].broker.trimming.usage) <= 1
+    gateway = start(vpn=keeping(quota_mb=quota_mb))
+    client = connect(gateway)
+    consumer = client.receiver("orders")
+    sent = [data(b"%06d" % i + KILOBYTE * (1 if i % 97 else 40)) for i in range(count)]
+    assert client.sender("orders").outcomes(sent) == ["ACCEPTED"] * count
+    consumer.collect(taken := [], count)
+    assert [message.text[:6] for message in taken] == [f"{i:06d}" for i in range(count)]
+    assert pending_bytes(gateway) == 0
+    assert usage(gateway) <= 1
 
 
-def test_a_link_s_messages_keep_their_order_behind_one_that_waits(start: Start) -> None:
+def test_a_link_s_messages_keep_their_order_behind_one_that_waits(start: Start, connect: Connect) -> None:
     """A large message waits; small ones behind it, on its link and on others, do not overtake it."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
-    with Client(gateway.url) as client:
-        sender, other = client.sender("topic://a"), client.sender("topic://b")
-        sender.send_all(data(KILOBYTE) for _ in range(850))
-        large = sender.send(data(KILOBYTE * 400))
-        behind = [sender.send(data("behind")), other.send(data("other"))]
-        assert sender.outcome(large) == "ACCEPTED"
-        assert [sender.outcome(behind[0]), other.outcome(behind[1])] == ["ACCEPTED", "ACCEPTED"]
-        kept = client.receiver("log://>?replay-start=beginning&until=now").take_to_end()
-        assert [message.text for message in kept[-2:]] == ["behind", "other"]
-        assert len(kept[-3].text) == 400_000
+    client = connect(start(vpn=keeping(quota_mb=1)))
+    sender, other = nearly_full(client, 850), client.sender("topic://b")
+    sent = [(sender, sender.send(data(KILOBYTE * 400))), (sender, sender.send(data("behind")))]
+    sent.append((other, other.send(data("other"))))
+    assert [link.outcome(delivery) for link, delivery in sent] == ["ACCEPTED"] * 3
+    kept = texts(client.read_log())
+    assert kept[-2:] == ["behind", "other"]
+    assert len(kept[-3]) == 400_000
 
 
-def test_what_the_log_does_not_take_waits_for_nobody(start: Start) -> None:
+def test_what_the_log_does_not_take_waits_for_nobody(start: Start, connect: Connect) -> None:
     """Where nothing may be trimmed, a publisher of a topic that is not logged is not held up by one that is refused."""
-    log = ReplayLog(quota_mb=1, topics=("a",), keep_until_archived=True)
-    gateway = start(vpn=Vpn(replay_log=log))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(700))
-        assert sender.outcome(sender.send(data(KILOBYTE * 500))) == "REJECTED"
-        client.sender("orders").send_all([data("not logged")])
+    client = connect(start(vpn=keeping(quota_mb=1, topics=("a",), keep_until_archived=True)))
+    assert nearly_full(client).outcomes([LARGE]) == ["REJECTED"]
+    client.sender("orders").send_all([data("not logged")])
 
 
-def test_without_waiting_a_burst_is_refused(start: Start) -> None:
-    """``wait_for_room_seconds = 0``: what finds no room is refused at once, as the log says why."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1, wait_for_room_seconds=0)))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(700))
-        told = sender.rejection(sender.send(data(KILOBYTE * 500)))
-        assert told.info["rewind:reason"] == "replay-log-quota"
+def test_a_message_larger_than_the_quota_is_refused_at_once(start: Start, connect: Connect) -> None:
+    """No trimming makes room for it, and it holds nobody up; it is rejected with the reason and is in no queue."""
+    gateway = start(vpn=keeping(quota_mb=1))
+    sender = connect(gateway).sender("orders")
+    before, large, behind = (sender.send(data(KILOBYTE * size)) for size in (1, 1_200, 1))
+    assert [sender.outcome(before), sender.outcome(behind)] == ["ACCEPTED", "ACCEPTED"]
+    told = sender.rejection(large)
+    assert told.name == "amqp:resource-limit-exceeded"
+    assert told.info["rewind:reason"] == "replay-log-quota"
+    assert gateway.depth("orders") == 2
 
 
-def test_a_message_larger_than_the_quota_is_refused_at_once(start: Start) -> None:
-    """No trimming makes room for it, and it holds nobody up."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1)))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        deliveries = [sender.send(data(KILOBYTE * size)) for size in (1, 1_200, 1)]
-        assert [sender.outcome(one) for one in deliveries] == ["ACCEPTED", "REJECTED", "ACCEPTED"]
-
-
-def test_who_waits_goes_on_when_the_quota_is_raised(start: Start) -> None:
+def test_who_waits_goes_on_when_the_quota_is_raised(start: Start, connect: Connect) -> None:
     """An open transaction keeps trimming from making room: the publisher waits, is told nothing, and a higher quota
     lets it go on."""
-    log = ReplayLog(quota_mb=1, wait_for_room_seconds=600)
-    gateway = start(vpn=Vpn(replay_log=log))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(700))
+    gateway = start(vpn=keeping(quota_mb=1, wait_for_room_seconds=600))
+    client = connect(gateway)
+    sender = nearly_full(client)
+    hold_trimming(gateway)
+    delivery = sender.send(LARGE)
+    client.wait(lambda: pending_bytes(gateway) > 500_000, "it waits")
+    assert delivery.remote_state == 0
+    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping(quota_mb=2, wait_for_room_seconds=600)))
+    assert sender.outcome(delivery) == "ACCEPTED"
+    assert pending_bytes(gateway) == 0
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_who_waits_in_vain_is_refused(start: Start, connect: Connect, seconds: int) -> None:
+    """
+    Where no room comes for as long as a publisher waits, each that waits is refused with the reason; at once where
+    nobody is to wait.
+    """
+    gateway = start(vpn=keeping(quota_mb=1, wait_for_room_seconds=seconds))
+    sender = nearly_full(connect(gateway))
+    if seconds:
         hold_trimming(gateway)
-        delivery = sender.send(data(KILOBYTE * 500))
-        client.wait(lambda: pending_bytes(gateway) > 500_000, "it waits")
-        assert delivery.remote_state == 0
-
-        def raise_quota(g: object) -> None:
-            vpn = g.vpns["default"]  # type: ignore[attr-defined]
-            vpn.reconfigure(replace(vpn.settings, replay_log=replace(log, quota_mb=2)))
-
-        gateway.call(raise_quota)
-        assert sender.outcome(delivery) == "ACCEPTED"
-        assert pending_bytes(gateway) == 0
-
-
-def test_who_waits_in_vain_is_refused(start: Start) -> None:
-    """Where no room comes for as long as a publisher waits, each that waits is refused with the reason."""
-    gateway = start(vpn=Vpn(replay_log=ReplayLog(quota_mb=1, wait_for_room_seconds=1)))
-    with Client(gateway.url) as client:
-        sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(700))
-        hold_trimming(gateway)
-        deliveries = [sender.send(data(KILOBYTE * 500)) for _ in range(3)]
-        told = [sender.rejection(delivery) for delivery in deliveries]
-        assert {one.info["rewind:reason"] for one in told} == {"replay-log-quota"}
-        assert pending_bytes(gateway) == 0
+    deliveries = [sender.send(LARGE) for _ in range(3 if seconds else 1)]
+    told = [sender.rejection(delivery) for delivery in deliveries]
+    assert {one.info["rewind:reason"] for one in told} == {"replay-log-quota"}
+    assert pending_bytes(gateway) == 0
