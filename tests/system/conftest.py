@@ -54,16 +54,15 @@ def _no_process_is_left() -> Iterator[None]:
     assert not left, f"gateways that nobody ended: {[process.pid for process in left]}"
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def starting(folder: Path) -> Generator[Start]:
     """
-    Starts gateways, by default on one data folder of the test's own, and ends those that run at its end.
+    Starts gateways, by default on one data folder, and ends those that run at the end.
 
     One that has to be killed, or that logged a mistake of its own, fails the test.
     """
     started: list[GatewayProcess] = []
 
-    def begin(config: str = "", *, data: Path = tmp_path / "data", **options: Any) -> GatewayProcess:
+    def begin(config: str = "", *, data: Path = folder / "data", **options: Any) -> GatewayProcess:
         process = GatewayProcess(data, config, **options)
         started.append(process)
         return process
@@ -78,9 +77,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert not mistakes, mistakes
 
 
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts gateways of a test's own."""
+    yield from starting(tmp_path)
+
+
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """One gateway without settings for all tests of a file that leave nothing behind."""
-    process = GatewayProcess(tmp_path_factory.mktemp("shared") / "data")
-    yield process
-    assert process.stop() == 0
+def start_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts gateways for all tests of a file that leave nothing behind, each on a folder that is said."""
+    yield from starting(tmp_path_factory.mktemp("shared"))

@@ -96,6 +96,11 @@ class GatewayProcess:
         return self.addresses[0]
 
     @property
+    def url(self) -> str:
+        """Where AMQP clients connect: its first listener."""
+        return str(self.ready["amqp"][0])
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,12 @@ AUTH = 1
 """SASL outcome: the credentials are wrong (AMQP 1.0 section 5.3.3.6)."""
 
 ANN = hash_password("pencil", salt=b"0123456789abcdef")
+HANDSHAKE_MS = 2_000
+LISTENER = '[[listener]]\nport = 0\nhost = "127.0.0.1"\n'
 
 USERS = f"""
+[limits]
+handshake_timeout_ms = {HANDSHAKE_MS}
 [vpn.default]
 [vpn.other]
 [user.ann]
@@ -42,15 +46,62 @@ password = "{ANN}"
 certificate_names = ["client.example"]
 vpns = ["default", "other"]
 """
+OPEN_TO_ALL = f"""
+{LISTENER}
+[[listener]]
+port = 0
+host = "::1"
+unknown_hostname = "refuse"
+[vpn.default]
+[vpn.other]
+"""
+
+
+class Authority:
+    """A certificate authority and what it signed, as files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ca = trustme.CA()
+        server = self._ca.issue_cert("localhost", "127.0.0.1")
+        self.config = "[listener.tls]\n"
+        for key, pem in (("certificate", server.cert_chain_pems[0]), ("key", server.private_key_pem)):
+            pem.write_to_path(os.fspath(folder / f"{key}.pem"))
+            self.config += f'{key} = "{folder / key}.pem"\n'
+        self._ca.cert_pem.write_to_path(os.fspath(folder / "ca.pem"))
+        self.ca_line = f'client_ca = "{folder / "ca.pem"}"\n'
+
+    def client(self, common_name: str | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        self._ca.configure_trust(context)
+        if common_name is not None:
+            self._ca.issue_cert("client@localhost", common_name=common_name).configure_cert(context)
+        return context
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway with users and no TLS, on loopback."""
-    process = GatewayProcess(tmp_path_factory.mktemp("secured") / "data", USERS)
-    yield process
-    assert process.stop() == 0
-    assert process.mistakes() == []
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def secured(start_for_all: Start, authority: Authority) -> GatewayProcess:
+    """
+    A gateway with users. Its listeners: without TLS; with it; one that takes clients' certificates; and one that wants
+    them.
+    """
+    tls = LISTENER + authority.config
+    asking = tls + authority.ca_line
+    config = f"{LISTENER}{tls}{asking}{asking}require_client_certificate = true\n{USERS}"
+    return start_for_all(config, listen=())
+
+
+@pytest.fixture(scope="module")
+def without_users(start_for_all: Start, tmp_path_factory: pytest.TempPathFactory) -> GatewayProcess:
+    """A gateway without users: on IPv4, and on IPv6, where it refuses host names that name no Message VPN."""
+    return start_for_all(OPEN_TO_ALL, data=tmp_path_factory.mktemp("open") / "data", listen=())
+
+
+# --- passwords ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -62,10 +113,8 @@ def test_a_password_lets_its_user_in_and_nobody_else(
 ) -> None:
     """Right credentials get through to an open; a wrong password and an unknown user get outcome 1 alike."""
     with Peer.connect(secured.address) as peer:
-        if mechanism == "PLAIN":
-            assert peer.plain(user, password) == code
-        else:
-            assert peer.scram(mechanism, user, password) == code
+        sign_in = peer.plain if mechanism == "PLAIN" else partial(peer.scram, mechanism)
+        assert sign_in(user, password) == code
         if code == OK:
             peer.open()
         else:
@@ -114,40 +163,42 @@ def test_a_password_is_verified_once_however_much_is_sent_ahead(secured: Gateway
     assert secured.cpu_seconds() - began < 1
 
 
-def test_hostname_and_vhost_select_the_vpn(start: Start) -> None:
-    """A queue of one VPN is not that of another: ``other`` and ``vhost:other`` are one, all else is ``default``."""
-    gateway = start("[vpn.default]\n[vpn.other]\n")
+# --- where to -------------------------------------------------------------------------------------------------------
+
+
+def test_hostname_and_vhost_select_the_vpn(without_users: GatewayProcess) -> None:
+    """
+    A queue of one VPN is not that of another: ``other`` and ``vhost:other`` are one, all else is ``default``. Listeners
+    of IPv4 and IPv6, each on a port of its own, serve the same queues.
+    """
+    first, second = without_users.addresses
+    assert second[0] == "::1"
     for hostname, body in [("other", b"other"), ("gateway.example", b"default")]:
-        with Peer.opened(gateway.address, hostname=hostname) as peer:
+        with Peer.opened(first, hostname=hostname) as peer:
             peer.attach_sender("queue://q")
             peer.publish(body)
     for hostname, body in [("vhost:other", b"other"), (None, b"default")]:
-        with Peer.opened(gateway.address, hostname=hostname) as peer:
+        with Peer.opened(second, hostname=hostname) as peer:
             peer.attach_receiver("queue://q", credit=2)
             assert peer.receive() == body
 
 
-def test_a_hostname_that_names_no_vpn_may_be_refused(start: Start) -> None:
+def test_a_hostname_that_names_no_vpn_may_be_refused(without_users: GatewayProcess) -> None:
     """Where a listener says so, a name that is no VPN's is not found; one that is none at all is `default`."""
-    gateway = start("""[[listener]]
-port = 0
-unknown_hostname = "refuse"
-[vpn.default]
-[vpn.other]
-""")
+    refusing = without_users.addresses[1]
     for hostname in ("other", "vhost:other", "default", None):
-        with Peer.opened(gateway.address, hostname=hostname):
+        with Peer.opened(refusing, hostname=hostname):
             pass
     for hostname in ("gateway.example", "vhost:else"):
-        with Peer.connect(gateway.address) as peer:
+        with Peer.connect(refusing) as peer:
             assert peer.anonymous() == OK
             peer.send(open_frame(hostname=hostname))
             assert error_of(peer.skip_to(CLOSE))[0] == "amqp:not-found"
 
 
-def test_a_client_without_sasl_is_served_where_anonymous_is_allowed(start: Start) -> None:
+def test_a_client_without_sasl_is_served_where_anonymous_is_allowed(without_users: GatewayProcess) -> None:
     """On loopback without users SASL may be left out."""
-    with Peer.connect(start().address) as peer:
+    with Peer.connect(without_users.address) as peer:
         peer.send(AMQP_HEADER)
         assert peer.take(8) == AMQP_HEADER
         peer.open()
@@ -155,105 +206,59 @@ def test_a_client_without_sasl_is_served_where_anonymous_is_allowed(start: Start
 
 def test_a_user_enters_only_the_vpns_that_are_named(secured: GatewayProcess) -> None:
     """Another VPN, by host name or vhost:, is closed with amqp:unauthorized-access; an unknown vhost: is not found."""
-    for hostname, condition in [
-        ("other", "amqp:unauthorized-access"),
-        ("vhost:other", "amqp:unauthorized-access"),
-        ("vhost:nowhere", "amqp:not-found"),
-    ]:
+    errors = {
+        "other": "unauthorized-access",
+        "vhost:other": "unauthorized-access",
+        "vhost:nowhere": "not-found",
+    }
+    for hostname, error in errors.items():
         with Peer.connect(secured.address) as peer:
             assert peer.plain("ann", "pencil") == OK
             peer.open(hostname=hostname)
-            error = peer.skip_to(CLOSE).field(0)
-            assert str(error.value[0]) == condition
+            assert error_of(peer.skip_to(CLOSE))[0] == f"amqp:{error}"
 
 
-class Authority:
-    """A certificate authority and what it signed, as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ca = trustme.CA()
-        server = self._ca.issue_cert("localhost", "127.0.0.1")
-        self.config = "\n[listener.tls]\n"
-        for key, pem in (("certificate", server.cert_chain_pems[0]), ("key", server.private_key_pem)):
-            pem.write_to_path(os.fspath(folder / f"{key}.pem"))
-            self.config += f'{key} = "{folder / key}.pem"\n'
-        self._ca.cert_pem.write_to_path(os.fspath(folder / "ca.pem"))
-        self.ca_line = f'client_ca = "{folder / "ca.pem"}"\n'
-
-    def client(self, common_name: str | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        self._ca.configure_trust(context)
-        if common_name is not None:
-            self._ca.issue_cert("client@localhost", common_name=common_name).configure_cert(context)
-        return context
+# --- TLS ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-def listener(more: str) -> str:
-    return f'[[listener]]\nhost = "127.0.0.1"\nport = 0\n{more}'
-
-
-def test_tls_carries_amqp_and_says_so(start: Start, authority: Authority) -> None:
+def test_tls_carries_amqp_and_says_so(secured: GatewayProcess, authority: Authority) -> None:
     """The ready line names amqps://; a client that trusts the authority gets through, one in plain text does not."""
-    gateway = start(listener(authority.config) + USERS, listen=())
-    assert gateway.ready["amqp"][0].startswith("amqps://")
-    with Peer.connect(gateway.address, tls=authority.client()) as peer:
+    assert [url.partition(":")[0] for url in secured.ready["amqp"]] == ["amqp", *["amqps"] * 3]
+    with Peer.connect(secured.addresses[1], tls=authority.client()) as peer:
         assert peer.scram("SCRAM-SHA-256", "ann", "pencil") == OK
         peer.open()
-    for rubbish in (
-        AMQP_HEADER,
-        b"GET / HTTP/1.1\r\n\r\n",
-        bytes.fromhex("16030100a5010000a10303") + bytes(160),
-    ):
-        with Peer.connect(gateway.address) as peer:
+    hello = bytes.fromhex("16030100a5010000a10303") + bytes(160)
+    for rubbish in (AMQP_HEADER, b"GET / HTTP/1.1\r\n\r\n", hello):
+        with Peer.connect(secured.addresses[1]) as peer:
             peer.send(rubbish)
             assert not peer.rest().startswith(b"AMQP")
 
 
-def test_a_tls_handshake_that_does_not_end_is_cut(start: Start, authority: Authority) -> None:
+def test_a_tls_handshake_that_does_not_end_is_cut(secured: GatewayProcess) -> None:
     """Who connects to a TLS port and says nothing, or half of a hello, is cut after handshake_timeout_ms."""
-    limits = "[limits]\nhandshake_timeout_ms = 500\n"
-    gateway = start(listener(authority.config) + USERS + limits, listen=())
-    with Peer.connect(gateway.address) as silent, Peer.connect(gateway.address) as half:
+    with Peer.connect(secured.addresses[1]) as silent, Peer.connect(secured.addresses[1]) as half:
         half.send(bytes.fromhex("16030100a5"))
         assert silent.rest() == half.rest() == b""
 
 
-def test_a_certificate_is_its_user(start: Start, authority: Authority) -> None:
+def test_a_certificate_is_its_user(secured: GatewayProcess, authority: Authority) -> None:
     """EXTERNAL takes the certificate's common name for the user it belongs to; another name gets outcome 1."""
-    gateway = start(listener(authority.config + authority.ca_line) + USERS, listen=())
-    with Peer.connect(gateway.address, tls=authority.client("client.example")) as peer:
+    asking = secured.addresses[2]
+    with Peer.connect(asking, tls=authority.client("client.example")) as peer:
         assert peer.sasl("EXTERNAL", b"") == OK
         peer.open(hostname="other")
     for common_name in ("somebody.example", None):
-        with Peer.connect(gateway.address, tls=authority.client(common_name)) as peer:
+        with Peer.connect(asking, tls=authority.client(common_name)) as peer:
             assert peer.sasl("EXTERNAL", b"") == AUTH
 
 
-def test_a_required_certificate_is_required(start: Start, authority: Authority) -> None:
+def test_a_required_certificate_is_required(secured: GatewayProcess, authority: Authority) -> None:
     """With require_client_certificate the handshake fails without one."""
-    gateway = start(
-        listener(authority.config + authority.ca_line + "require_client_certificate = true\n") + USERS,
-        listen=(),
-    )
+    wanting = secured.addresses[3]
+    with Peer.connect(wanting, tls=authority.client("client.example")) as peer:
+        assert peer.sasl("EXTERNAL", b"") == OK
     with (
         pytest.raises((ssl.SSLError, Closed, ConnectionError)),
-        Peer.connect(gateway.address, tls=authority.client()) as peer,
+        Peer.connect(wanting, tls=authority.client()) as peer,
     ):
         peer.mechanisms()
-
-
-def test_several_listeners_of_both_families(start: Start) -> None:
-    """IPv4 and IPv6 side by side, each on a port of its own, serve the same queues."""
-    gateway = start(listen=("127.0.0.1:0", "[::1]:0"))
-    first, second = gateway.addresses
-    assert second[0] == "::1"
-    with Peer.opened(first) as one, Peer.opened(second) as two:
-        one.attach_sender("queue://q")
-        one.publish(b"over both")
-        two.attach_receiver("queue://q", credit=1)
-        assert two.receive() == b"over both"
