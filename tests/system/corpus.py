@@ -78,11 +78,15 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A named stream, and how it ends."""
+    """A stream, and how it ends."""
 
-    name: str
     end: End
     data: bytes
+
+
+def ending(end: End, begin: bytes, **streams: bytes) -> dict[str, Case]:
+    """Cases by name that end alike, and have their beginning in common."""
+    return {name: Case(end, begin + stream) for name, stream in streams.items()}
 
 
 def performative(code: int, encoded_list: bytes, **header: Any) -> bytes:
@@ -130,13 +134,13 @@ def attach_from(source: bytes) -> bytes:
     return performative(ATTACH, list32(items, count=7))
 
 
-def source_with_filters(filters: bytes) -> bytes:
-    """A source whose filter-set is given encoded."""
-    return b"\x00\x53\x28" + list32(b"\xa1\x07hostile" + b"\x40" * 6 + filters, count=8)
-
-
 def map32(items: bytes, *, count: int) -> bytes:
     return b"\xd1" + (4 + len(items)).to_bytes(4, "big") + count.to_bytes(4, "big") + items
+
+
+def attach_filtered(filters: bytes) -> bytes:
+    """An attach of a receiver whose source has a filter-set that is given encoded."""
+    return attach_from(b"\x00\x53\x28" + list32(b"\xa1\x07hostile" + b"\x40" * 6 + filters, count=8))
 
 
 def source_of(address: Any, *, expiry: Any = None, filters: Any = None) -> Described:
@@ -156,254 +160,218 @@ def sasl(code: int, *fields: Any) -> bytes:
     return frame(code, list(fields), kind=SASL_FRAME)
 
 
-BEFORE_OPEN = [
-    Case("nothing", End.HANDSHAKE, b""),
-    Case("http", End.HANDSHAKE, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-    Case("tls_hello", End.HANDSHAKE, bytes.fromhex("16030100a5010000a10303") + NOISE[:160]),
-    Case("noise", End.HANDSHAKE, NOISE),
-    Case("header_amqp_0_9_1", End.HANDSHAKE, b"AMQP\x00\x00\x09\x01"),
-    Case("header_amqp_1_1", End.HANDSHAKE, b"AMQP\x00\x01\x01\x00"),
-    Case("header_tls", End.HANDSHAKE, b"AMQP\x02\x01\x00\x00"),
-    Case("header_cut", End.HANDSHAKE, b"AMQP\x03"),
-    Case("sasl_frame_of_4_gib", End.HANDSHAKE, TO_SASL + framed(b"", size=UNSIGNED_MAX, kind=1)),
-    Case("sasl_frame_of_4_bytes", End.HANDSHAKE, TO_SASL + framed(b"", size=4, kind=1)),
-    Case("sasl_frame_empty", End.HANDSHAKE, TO_SASL + framed(b"", kind=1)),
-    Case("sasl_frame_body_behind_its_end", End.HANDSHAKE, TO_SASL + framed(b"", offset=255, kind=1)),
-    Case("sasl_frame_is_amqp", End.HANDSHAKE, TO_SASL + open_frame()),
-    Case("sasl_frame_cut", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("ANONYMOUS"))[:12]),
-    Case("sasl_noise", End.HANDSHAKE, TO_SASL + NOISE),
-    Case("sasl_mechanism_unknown", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("GUESS"), b"")),
-    Case("sasl_mechanism_not_offered", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("PLAIN"), b"\0a\0b")),
-    Case("sasl_mechanism_is_a_number", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, ULong(7))),
-    Case("sasl_init_without_fields", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT)),
-    Case("sasl_response_first", End.HANDSHAKE, TO_SASL + sasl(SASL_RESPONSE, b"")),
-    Case("sasl_outcome_by_the_client", End.HANDSHAKE, TO_SASL + sasl(SASL_OUTCOME, UByte(0))),
-    Case(
-        "sasl_list_of_4_billion",
-        End.HANDSHAKE,
-        TO_SASL + performative(SASL_INIT, list32(b"", count=UNSIGNED_MAX), kind=1),
-    ),
-    Case("sasl_nested", End.HANDSHAKE, TO_SASL + performative(SASL_INIT, nested_lists(200), kind=1)),
-    Case("sasl_twice", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("ANONYMOUS"), b"") + TO_SASL),
-    Case("sasl_then_http", End.HANDSHAKE, TO_OPEN[:-8] + b"GET / HTTP/1.1\r\n\r\n"),
-    Case("header_only", End.REFUSED, AMQP_HEADER),
-    Case("begin_before_open", End.REFUSED, TO_OPEN + begin_frame()),
-    Case("open_cut", End.REFUSED, TO_OPEN + open_frame()[:-3]),
-    Case("heartbeats_before_open", End.REFUSED, TO_OPEN + framed(b"") * 100),
-]
-
-FRAMES = [
-    Case("frame_noise", End.PROTOCOL, OPENED + NOISE),
-    Case("frame_of_0_bytes", End.PROTOCOL, OPENED + framed(b"", size=0)),
-    Case("frame_of_7_bytes", End.PROTOCOL, OPENED + framed(b"", size=7)),
-    Case("frame_of_4_gib", End.PROTOCOL, OPENED + framed(b"", size=UNSIGNED_MAX)),
-    Case("frame_of_2_gib", End.PROTOCOL, OPENED + framed(b"", size=2**31)),
-    Case("frame_over_max_announced", End.PROTOCOL, OPENED + framed(b"", size=65_537)),
-    Case("frame_over_max_sent", End.PROTOCOL, BEGUN + frame(ATTACH, [string(bytes(70_000)).hex()])),
-    Case("frame_body_in_its_header", End.PROTOCOL, OPENED + framed(b"", offset=1)),
-    Case("frame_body_behind_its_end", End.PROTOCOL, OPENED + framed(b"", offset=255)),
-    Case("frame_cut", End.SILENCE, OPENED + begin_frame()[:9]),
-    Case("frame_is_sasl", End.PROTOCOL, OPENED + sasl(SASL_INIT, Symbol("ANONYMOUS"))),
-    Case("frame_is_of_no_type", End.PROTOCOL, OPENED + framed(b"", kind=9)),
-    Case("frame_performative_is_noise", End.PROTOCOL, OPENED + framed(NOISE[:200])),
-    Case("frame_performative_cut", End.PROTOCOL, OPENED + framed(b"\x00\x53")),
-    Case("frame_performative_unknown", End.PROTOCOL, OPENED + frame(0x77, [])),
-    Case("frame_performative_is_a_string", End.PROTOCOL, OPENED + framed(b"\x00\x53\x11" + string(b"begin"))),
-    Case("frame_heartbeats", End.SILENCE, OPENED + framed(b"") * 10_000),
-]
-
 FILTER = b"\xa3\x13rewind:replay-start"
 NULLS_4_BILLION = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
 """An array of nulls: no byte each, so that its count is all there is of it."""
 
-TYPES = [
-    Case(
-        "open_list_of_4_billion", End.SILENCE, TO_OPEN + performative(OPEN, list32(b"", count=UNSIGNED_MAX))
+
+def attach_replaying(value: bytes) -> bytes:
+    """An attach of a receiver with a replay start that is given encoded."""
+    return attach_filtered(map32(FILTER + b"\x00" + FILTER + value, count=2))
+
+
+NESTED_SELECTOR = Described(
+    Symbol("apache.org:selector-filter:string"), "(" * 20_000 + "a = 1" + ")" * 20_000
+)
+ANONYMOUS_INIT = sasl(SASL_INIT, Symbol("ANONYMOUS"))
+ENCODED_LIST_OF_4_BILLION = list32(b"", count=UNSIGNED_MAX)
+HTTP = b"GET / HTTP/1.1\r\n"
+FINAL = frame(CLOSE, [])
+DURABLE = source_of("topic://a", expiry=Symbol("never"))
+
+BEFORE_OPEN = {
+    **ending(
+        End.HANDSHAKE,
+        b"",
+        nothing=b"",
+        http=HTTP + b"Host: localhost\r\n\r\n",
+        tls_hello=bytes.fromhex("16030100a5010000a10303") + NOISE[:160],
+        noise=NOISE,
+        header_amqp_0_9_1=b"AMQP\x00\x00\x09\x01",
+        header_amqp_1_1=b"AMQP\x00\x01\x01\x00",
+        header_tls=b"AMQP\x02\x01\x00\x00",
+        header_cut=b"AMQP\x03",
+        sasl_then_http=TO_OPEN[:-8] + HTTP + b"\r\n",
     ),
-    Case(
-        "open_list_size_beyond",
+    **ending(
+        End.HANDSHAKE,
+        TO_SASL,
+        sasl_frame_of_4_gib=framed(b"", size=UNSIGNED_MAX, kind=1),
+        sasl_frame_of_4_bytes=framed(b"", size=4, kind=1),
+        sasl_frame_empty=framed(b"", kind=1),
+        sasl_frame_body_behind_its_end=framed(b"", offset=255, kind=1),
+        sasl_frame_is_amqp=open_frame(),
+        sasl_frame_cut=ANONYMOUS_INIT[:12],
+        sasl_noise=NOISE,
+        sasl_mechanism_unknown=sasl(SASL_INIT, Symbol("GUESS"), b""),
+        sasl_mechanism_not_offered=sasl(SASL_INIT, Symbol("PLAIN"), b"\0a\0b"),
+        sasl_mechanism_is_a_number=sasl(SASL_INIT, ULong(7)),
+        sasl_init_without_fields=sasl(SASL_INIT),
+        sasl_response_first=sasl(SASL_RESPONSE, b""),
+        sasl_outcome_by_the_client=sasl(SASL_OUTCOME, UByte(0)),
+        sasl_list_of_4_billion=performative(SASL_INIT, ENCODED_LIST_OF_4_BILLION, kind=1),
+        sasl_nested=performative(SASL_INIT, nested_lists(200), kind=1),
+        sasl_twice=sasl(SASL_INIT, Symbol("ANONYMOUS"), b"") + TO_SASL,
+    ),
+    **ending(End.REFUSED, b"", header_only=AMQP_HEADER),
+    **ending(
+        End.REFUSED,
+        TO_OPEN,
+        begin_before_open=begin_frame(),
+        open_cut=open_frame()[:-3],
+        heartbeats_before_open=framed(b"") * 100,
+    ),
+}
+
+FRAMES = {
+    **ending(
         End.PROTOCOL,
-        TO_OPEN + performative(OPEN, list32(b"", count=1, size=UNSIGNED_MAX)),
+        OPENED,
+        frame_noise=NOISE,
+        frame_of_0_bytes=framed(b"", size=0),
+        frame_of_7_bytes=framed(b"", size=7),
+        frame_of_4_gib=framed(b"", size=UNSIGNED_MAX),
+        frame_of_2_gib=framed(b"", size=2**31),
+        frame_over_max_announced=framed(b"", size=65_537),
+        frame_over_max_sent=begin_frame() + frame(ATTACH, [string(bytes(70_000)).hex()]),
+        frame_body_in_its_header=framed(b"", offset=1),
+        frame_body_behind_its_end=framed(b"", offset=255),
+        frame_is_sasl=ANONYMOUS_INIT,
+        frame_is_of_no_type=framed(b"", kind=9),
+        frame_performative_is_noise=framed(NOISE[:200]),
+        frame_performative_cut=framed(b"\x00\x53"),
+        frame_performative_unknown=frame(0x77, []),
+        frame_performative_is_a_string=framed(b"\x00\x53\x11" + string(b"begin")),
     ),
-    Case("open_without_fields", End.REFUSED, TO_OPEN + frame(OPEN, [])),
-    Case(
-        "open_container_not_utf8",
+    **ending(End.SILENCE, OPENED, frame_cut=begin_frame()[:9], frame_heartbeats=framed(b"") * 10_000),
+}
+
+TYPES = {
+    **ending(End.SILENCE, TO_OPEN, open_list_of_4_billion=performative(OPEN, ENCODED_LIST_OF_4_BILLION)),
+    **ending(
+        End.PROTOCOL,
+        TO_OPEN,
+        open_list_size_beyond=performative(OPEN, list32(b"", count=1, size=UNSIGNED_MAX)),
+    ),
+    **ending(
         End.REFUSED,
-        TO_OPEN + performative(OPEN, list32(string(b"\xff\xfe"), count=1)),
+        TO_OPEN,
+        open_without_fields=frame(OPEN, []),
+        open_container_not_utf8=performative(OPEN, list32(string(b"\xff\xfe"), count=1)),
+        open_hostname_not_utf8=performative(OPEN, list32(string(b"a") + string(b"\xc3"), count=2)),
+        open_container_is_a_list=frame(OPEN, [["a"], None]),
     ),
-    Case(
-        "open_hostname_not_utf8",
-        End.REFUSED,
-        TO_OPEN + performative(OPEN, list32(string(b"a") + string(b"\xc3"), count=2)),
-    ),
-    Case("open_container_is_a_list", End.REFUSED, TO_OPEN + frame(OPEN, [["a"], None])),
-    Case(
-        "attach_list_of_4_billion",
+    **ending(
         End.SILENCE,
-        BEGUN + performative(ATTACH, list32(b"\xa1\x01a", count=UNSIGNED_MAX)),
+        BEGUN,
+        attach_list_of_4_billion=performative(ATTACH, list32(b"\xa1\x01a", count=UNSIGNED_MAX)),
     ),
-    Case(
-        "attach_string_beyond",
+    **ending(
         End.PROTOCOL,
-        BEGUN + performative(ATTACH, list32(b"\xb1\xff\xff\xff\xff", count=1)),
+        BEGUN,
+        attach_string_beyond=performative(ATTACH, list32(b"\xb1\xff\xff\xff\xff", count=1)),
+        attach_nested_1000=performative(ATTACH, nested_lists(1_000)),
+        attach_nested_7000=performative(ATTACH, nested_lists(7_000)),
     ),
-    Case("attach_nested_1000", End.PROTOCOL, BEGUN + performative(ATTACH, nested_lists(1_000))),
-    Case("attach_nested_7000", End.PROTOCOL, BEGUN + performative(ATTACH, nested_lists(7_000))),
-    Case(
-        "attach_name_not_utf8",
+    **ending(
         End.REFUSED,
-        BEGUN + performative(ATTACH, list32(string(b"\xff") + b"\x43\x41", count=3)),
+        BEGUN,
+        attach_name_not_utf8=performative(ATTACH, list32(string(b"\xff") + b"\x43\x41", count=3)),
+        attach_address_not_utf8=attach_from(b"\x00\x53\x28" + list32(string(b"\xc0\x80"), count=1)),
     ),
-    Case(
-        "attach_address_not_utf8",
-        End.REFUSED,
-        BEGUN + attach_from(b"\x00\x53\x28" + list32(string(b"\xc0\x80"), count=1)),
-    ),
-    Case(
-        "attach_filters_are_a_list",
+    **ending(
         End.REFUSED_LINK,
-        BEGUN + attach_from(source_with_filters(list32(FILTER, count=1))),
-    ),
-    Case(
-        "attach_filters_of_odd_count",
-        End.REFUSED_LINK,
-        BEGUN + attach_from(source_with_filters(map32(FILTER, count=1))),
-    ),
-    Case(
-        "attach_filter_nested_20",
-        End.REFUSED_LINK,
-        BEGUN
-        + attach_from(source_with_filters(map32(FILTER + b"\x00" + FILTER + nested_lists(20), count=2))),
-    ),
-    Case(
-        "attach_filter_nested_6000",
-        End.REFUSED_LINK,
-        BEGUN
-        + attach_from(source_with_filters(map32(FILTER + b"\x00" + FILTER + nested_lists(6_000), count=2))),
-    ),
-    Case(
-        "attach_filter_of_4_billion_nulls",
-        End.REFUSED_LINK,
-        BEGUN + attach_from(source_with_filters(map32(FILTER + b"\x00" + FILTER + NULLS_4_BILLION, count=2))),
-    ),
-    Case(
-        "attach_filter_key_is_a_float",
-        End.REFUSED_LINK,
-        BEGUN
-        + attach_from(source_with_filters(map32(b"\x82" + bytes(8) + b"\x00" + FILTER + b"\x45", count=2))),
-    ),
-    Case(
-        "attach_selector_nested",
-        End.REFUSED_LINK,
-        BEGUN
-        + attach_with(
-            source=source_of(
-                "hostile",
-                filters={
-                    Symbol("jms-selector"): Described(
-                        Symbol("apache.org:selector-filter:string"), "(" * 20_000 + "a = 1" + ")" * 20_000
-                    )
-                },
-            )
+        BEGUN,
+        attach_filters_are_a_list=attach_filtered(list32(FILTER, count=1)),
+        attach_filters_of_odd_count=attach_filtered(map32(FILTER, count=1)),
+        attach_filter_nested_20=attach_replaying(nested_lists(20)),
+        attach_filter_nested_6000=attach_replaying(nested_lists(6_000)),
+        attach_filter_of_4_billion_nulls=attach_replaying(NULLS_4_BILLION),
+        attach_filter_key_is_a_float=attach_filtered(
+            map32(b"\x82" + bytes(8) + b"\x00" + FILTER + b"\x45", count=2)
+        ),
+        attach_selector_nested=attach_with(
+            source=source_of("hostile", filters={Symbol("jms-selector"): NESTED_SELECTOR})
         ),
     ),
-]
+}
 
-STATES = [
-    Case("open_twice", End.SILENCE, OPENED + open_frame()),
-    Case("begin_twice", End.REFUSED, BEGUN + begin_frame()),
-    Case("begin_300_times", End.REFUSED, OPENED + begin_frame() * 300),
-    Case("attach_before_begin", End.PROTOCOL, OPENED + SENDER),
-    Case("attach_without_fields", End.SESSION, BEGUN + frame(ATTACH, [])),
-    Case(
-        "attach_handle_twice",
-        End.REFUSED,
-        BEGUN + SENDER + attach_frame(0, receiver=True, address="hostile", name="other"),
-    ),
-    Case(
-        "attach_name_twice",
-        End.PROTOCOL,
-        BEGUN + SENDER + attach_frame(1, receiver=False, address="hostile", name="link-0"),
-    ),
-    Case(
-        "attach_handle_2_billion",
-        End.REFUSED,
-        BEGUN + attach_frame(2**31, receiver=False, address="hostile"),
-    ),
-    Case("attach_modes_unknown", End.PROTOCOL, BEGUN + attach_with(snd=UByte(77), rcv=UByte(77))),
-    Case(
-        "attach_address_is_a_map", End.REFUSED_LINK, BEGUN + attach_with(source=source_of({Symbol("a"): 1}))
-    ),
-    Case("attach_source_is_a_number", End.SESSION, BEGUN + attach_with(source=ULong(3))),
-    Case(
-        "attach_target_is_a_source",
+STATES = {
+    **ending(
         End.SILENCE,
-        BEGUN + attach_with(role=False, source=None, target=source_of("hostile"), initial=UInt(0)),
+        BEGUN,
+        attach_target_is_a_source=attach_with(
+            role=False, source=None, target=source_of("hostile"), initial=UInt(0)
+        ),
+        attach_queue_name_with_nul=attach_with(source=source_of("queue://nul\0name")),
+        attach_queue_name_of_50_kb=attach_with(source=source_of("queue://" + "n" * 50_000)),
     ),
-    Case(
-        "attach_durable_topic_without_name",
+    **ending(
+        End.REFUSED,
+        BEGUN,
+        begin_twice=begin_frame(),
+        attach_handle_twice=SENDER + attach_frame(0, receiver=True, address="hostile", name="other"),
+        attach_handle_2_billion=attach_frame(2**31, receiver=False, address="hostile"),
+    ),
+    **ending(
         End.SESSION,
-        BEGUN + attach_with(name=None, source=source_of("topic://a", expiry=Symbol("never"))),
+        BEGUN,
+        attach_without_fields=frame(ATTACH, []),
+        attach_source_is_a_number=attach_with(source=ULong(3)),
+        attach_durable_topic_without_name=attach_with(name=None, source=DURABLE),
     ),
-    Case(
-        "attach_durable_topic_with_empty_name",
+    **ending(
         End.REFUSED_LINK,
-        BEGUN + attach_with(name="", source=source_of("topic://a", expiry=Symbol("never"))),
+        BEGUN,
+        attach_address_is_a_map=attach_with(source=source_of({Symbol("a"): 1})),
+        attach_durable_topic_with_empty_name=attach_with(name="", source=DURABLE),
+        attach_topic_with_hole=attach_with(source=source_of("topic://a//b")),
+        attach_replay_start_unknown=attach_with(source=source_of("log://>?replay-start=whenever")),
     ),
-    Case(
-        "attach_queue_name_with_nul", End.SILENCE, BEGUN + attach_with(source=source_of("queue://nul\0name"))
-    ),
-    Case(
-        "attach_queue_name_of_50_kb",
-        End.SILENCE,
-        BEGUN + attach_with(source=source_of("queue://" + "n" * 50_000)),
-    ),
-    Case("attach_topic_with_hole", End.REFUSED_LINK, BEGUN + attach_with(source=source_of("topic://a//b"))),
-    Case(
-        "attach_replay_start_unknown",
-        End.REFUSED_LINK,
-        BEGUN + attach_with(source=source_of("log://>?replay-start=whenever")),
-    ),
-    Case("attach_after_end", End.PROTOCOL, BEGUN + frame(END, []) + SENDER),
-    Case("flow_before_begin", End.PROTOCOL, OPENED + flow_frame(0, 0, 10)),
-    Case("flow_unknown_handle", End.PROTOCOL, BEGUN + flow_frame(7, 0, 10)),
-    Case("transfer_before_begin", End.PROTOCOL, OPENED + transfer_frame(0, 0, data(b"x"))),
-    Case("transfer_unknown_handle", End.PROTOCOL, BEGUN + transfer_frame(7, 0, data(b"x"))),
-    Case("transfer_before_its_window", End.PROTOCOL, BEGUN + SENDER + transfer_frame(0, 0, data(b"x"))),
-    Case(
-        "disposition_of_4_billion",
+    **ending(
         End.PROTOCOL,
-        BEGUN
-        + RECEIVER
+        BEGUN,
+        attach_name_twice=SENDER + attach_frame(1, receiver=False, address="hostile", name="link-0"),
+        attach_modes_unknown=attach_with(snd=UByte(77), rcv=UByte(77)),
+        attach_after_end=frame(END, []) + SENDER,
+        flow_unknown_handle=flow_frame(7, 0, 10),
+        transfer_unknown_handle=transfer_frame(7, 0, data(b"x")),
+        transfer_before_its_window=SENDER + transfer_frame(0, 0, data(b"x")),
+        disposition_of_4_billion=RECEIVER
         + frame(DISPOSITION, [True, UInt(0), UInt(UNSIGNED_MAX - 1), True, Described(ULong(0x24), [])]),
+        disposition_backwards=RECEIVER + frame(DISPOSITION, [True, UInt(9), UInt(3), True]),
+        detach_unknown_handle=frame(DETACH, [UInt(9), True]),
+        detach_twice=SENDER + frame(DETACH, [UInt(0), True]) * 2,
+        end_twice=frame(END, []) * 2,
     ),
-    Case(
-        "disposition_backwards",
+    **ending(
         End.PROTOCOL,
-        BEGUN + RECEIVER + frame(DISPOSITION, [True, UInt(9), UInt(3), True]),
+        OPENED,
+        attach_before_begin=SENDER,
+        flow_before_begin=flow_frame(0, 0, 10),
+        transfer_before_begin=transfer_frame(0, 0, data(b"x")),
+        end_before_begin=frame(END, []),
+        channel_65535=framed(begin_frame()[8:], channel=65_535),
     ),
-    Case("detach_unknown_handle", End.PROTOCOL, BEGUN + frame(DETACH, [UInt(9), True])),
-    Case("detach_twice", End.PROTOCOL, BEGUN + SENDER + frame(DETACH, [UInt(0), True]) * 2),
-    Case("end_before_begin", End.PROTOCOL, OPENED + frame(END, [])),
-    Case("end_twice", End.PROTOCOL, BEGUN + frame(END, []) * 2),
-    Case("channel_65535", End.PROTOCOL, OPENED + framed(begin_frame()[8:], channel=65_535)),
-    Case(
-        "close_with_nonsense",
+    **ending(End.SILENCE, OPENED, open_twice=open_frame()),
+    **ending(End.REFUSED, OPENED, begin_300_times=begin_frame() * 300),
+    **ending(
         End.CLOSE,
-        OPENED + frame(CLOSE, [Described(ULong(0x1D), [Symbol("x"), 7, ["y"]])]),
+        OPENED,
+        close_with_nonsense=frame(CLOSE, [Described(ULong(0x1D), [Symbol("x"), 7, ["y"]])]),
+        close_then_noise=FINAL + NOISE,
+        begin_after_close=FINAL + begin_frame(),
     ),
-    Case("close_then_noise", End.CLOSE, OPENED + frame(CLOSE, []) + NOISE),
-    Case("begin_after_close", End.CLOSE, OPENED + frame(CLOSE, []) + begin_frame()),
-]
+}
 
-CASES = {case.name: case for case in [*BEFORE_OPEN, *FRAMES, *TYPES, *STATES]}
+CASES = {**BEFORE_OPEN, **FRAMES, **TYPES, **STATES}
 
 
 def main() -> None:
     """Write every case's file; files that are no case's are left as they are."""
     FOLDER.mkdir(exist_ok=True)
-    for case in CASES.values():
-        (FOLDER / f"{case.name}.bin").write_bytes(case.data)
+    for name, case in CASES.items():
+        (FOLDER / f"{name}.bin").write_bytes(case.data)
 
 
 if __name__ == "__main__":
@@ -423,47 +391,38 @@ RICH = b"".join(
 """A message that has a bit of everything."""
 
 
-def selecting(descriptor: str, value: object) -> dict[Symbol, Described]:
-    return {Symbol(descriptor): Described(Symbol(descriptor), value)}
+def receiving(handle: int, address: str, descriptor: str = "", value: object = None) -> bytes:
+    """An attach of a receiver with a filter, if one is said."""
+    key = Symbol(descriptor)
+    filters = {key: Described(key, value)} if descriptor else None
+    return attach_frame(handle, receiver=True, address=address, filters=filters)
 
 
-SELECTOR = "apache.org:selector-filter:string"
+def attach_from_fields(handle: int, name: str, *source: Any, **more: Any) -> bytes:
+    """An attach of a receiver whose source has these fields."""
+    return attach_with(handle=UInt(handle), name=name, source=Described(ULong(SOURCE), [*source]), **more)
+
+
+ON_CLOSE = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+NOT_HERE = Described(ULong(0x27), [True, True, {Symbol("x-mine"): 1}])
 
 VALID = [
     begin_frame(),
-    attach_frame(
-        3,
-        receiver=True,
-        address="queue://hostile",
-        filters=selecting(SELECTOR, "size > 3 AND name LIKE 'f%'"),
-    ),
+    receiving(3, "queue://hostile", "apache.org:selector-filter:string", "size > 3 AND name LIKE 'f%'"),
     attach_frame(4, receiver=False, address="topic://hostile/a"),
-    attach_frame(5, receiver=True, address="log://hostile/>?replay-start=beginning"),
-    attach_frame(
-        6, receiver=True, address="log://>", filters=selecting("rewind:replay-start", {Symbol("ago"): 5})
-    ),
-    attach_frame(
-        7, receiver=True, address="log://>", filters=selecting("rabbitmq:stream-offset-spec", "first")
-    ),
+    receiving(5, "log://hostile/>?replay-start=beginning"),
+    receiving(6, "log://>", "rewind:replay-start", {Symbol("ago"): 5}),
+    receiving(7, "log://>", "rabbitmq:stream-offset-spec", "first"),
+    attach_from_fields(8, "dynamic", None, None, None, None, True, ON_CLOSE),
     attach_with(
-        handle=UInt(8),
-        name="dynamic",
-        source=Described(
-            ULong(0x28),
-            [None, None, None, None, True, {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}],
-        ),
+        handle=UInt(9), name="durable", source=source_of("topic://hostile/*", expiry=Symbol("never"))
     ),
-    attach_with(
-        handle=UInt(9),
-        name="durable",
-        source=source_of("topic://hostile/*", expiry=Symbol("never")),
-    ),
-    attach_with(
-        handle=UInt(10),
-        name="stolen",
-        source=Described(
-            ULong(0x28), ["queue://stolen?exclusive=steal", *[None] * 9, Array([Symbol("queue")])]
-        ),
+    attach_from_fields(
+        10,
+        "stolen",
+        "queue://stolen?exclusive=steal",
+        *[None] * 9,
+        Array([Symbol("queue")]),
         offered=None,
         desired=None,
         unused=None,
@@ -479,9 +438,7 @@ VALID = [
     transfer_frame(0, 2, data(b"three"), more=True),
     accepted(0, 0),
     accepted(0, 3, receiver=False),
-    frame(
-        DISPOSITION, [True, UInt(0), None, False, Described(ULong(0x27), [True, True, {Symbol("x-mine"): 1}])]
-    ),
+    frame(DISPOSITION, [True, UInt(0), None, False, NOT_HERE]),
     frame(DISPOSITION, [True, UInt(0), UInt(1), True, Described(ULong(0x25), [])]),
     frame(DETACH, [UInt(1), True]),
     frame(DETACH, [UInt(0), False]),

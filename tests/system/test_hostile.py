@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Described, UInt, ULong, UShort, encode
 from tests.support.frames import (
     AMQP_HEADER,
+    ATTACH,
     CLOSE,
     DETACH,
     DISPOSITION,
@@ -36,6 +37,7 @@ from tests.support.frames import (
 from tests.support.messages import data
 from tests.support.peer import OK, Peer
 from tests.support.waiting import wait_until
+from tests.system.conftest import Start
 from tests.system.corpus import BEGUN, CASES, FOLDER, NOISE, OPENED, TO_OPEN, TO_SASL, VALID, End, changed
 from tests.system.gateway_process import GatewayProcess
 from tests.system.load import Bystander
@@ -53,10 +55,18 @@ max_message_bytes = {MAX_MESSAGE_BYTES}
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    process = GatewayProcess(tmp_path_factory.mktemp("hostile") / "data", CONFIG)
-    yield process
-    assert process.stop() == 0
+def gateway(start_for_all: Start) -> GatewayProcess:
+    return start_for_all(CONFIG)
+
+
+@pytest.fixture
+def harmless(gateway: GatewayProcess) -> Iterator[None]:
+    """Nobody else notices what the test does, the gateway holds little of it, and makes no mistake."""
+    before = gateway.resident_bytes()
+    with Bystander(gateway):
+        yield
+        assert gateway.resident_bytes() - before < 16 * MEGABYTE
+    assert gateway.mistakes() == []
 
 
 # --- the corpus -----------------------------------------------------------------------------------------------------
@@ -170,113 +180,63 @@ def continued(body: bytes) -> bytes:
     return frame(TRANSFER, [UInt(0), None, None, None, None, True], body)
 
 
-@pytest.mark.parametrize(
-    ("begin", "sent", "condition"),
-    [
-        pytest.param(
-            sender,
-            b"".join(transfer_frame(0, n, data(b"x")) for n in range(CREDIT + 1)),
-            "amqp:link:transfer-limit-exceeded",
-            id="transfers beyond the credit",
-        ),
-        pytest.param(
-            receiver,
-            transfer_frame(0, 0, data(b"x")),
-            "amqp:not-allowed",
-            id="a transfer on a receiver's link",
-        ),
-        pytest.param(
-            receiver,
-            transfer_frame(0, 0, data(b"x"), more=True) + continued(bytes(60_000)) * 50,
-            "amqp:not-allowed",
-            id="an endless transfer on a receiver's link",
-        ),
-        pytest.param(
-            sender,
-            transfer_frame(0, 0, data(b"x")) + transfer_frame(0, 7, data(b"x")),
-            "amqp:invalid-field",
-            id="a delivery id left out",
-        ),
-        pytest.param(
-            sender,
-            transfer_frame(0, 0, data(b"x")) + transfer_frame(0, 0, data(b"x")),
-            "amqp:invalid-field",
-            id="a delivery id twice",
-        ),
-        pytest.param(
-            sender,
-            attach_frame(2**31, receiver=True, address="queue://hostile"),
-            "amqp:connection:framing-error",
-            id="a handle above handle-max",
-        ),
-        pytest.param(
-            sender,
-            framed(begin_frame()[8:], channel=60_000),
-            "amqp:connection:framing-error",
-            id="a channel above channel-max",
-        ),
-        pytest.param(
-            sender,
-            framed(transfer_frame(0, 0, data(b"x"))[8:], channel=9),
-            "amqp:illegal-state",
-            id="a transfer on no session",
-        ),
-        pytest.param(
-            sender, framed(frame(END, [])[8:], channel=9), "amqp:illegal-state", id="an end of no session"
-        ),
-        pytest.param(sender, frame(0x77, []), "amqp:decode-error", id="an unknown performative"),
-        pytest.param(
-            sender, framed(frame(END, [])[8:], kind=9), "amqp:decode-error", id="a frame of no type"
-        ),
-        pytest.param(sender, NOISE, "amqp:connection:framing-error", id="noise"),
-        pytest.param(
-            sender,
-            (70_000).to_bytes(4, "big") + bytes(70_000),
-            "amqp:connection:framing-error",
-            id="a frame too long",
-        ),
-        pytest.param(sender, OPENED[len(TO_OPEN) :], "amqp:not-allowed", id="a second open"),
-    ],
-)
-def test_a_broken_rule_closes_the_connection(
-    gateway: GatewayProcess, begin: Callable[[GatewayProcess], Peer], sent: bytes, condition: str
-) -> None:
-    """Whoever breaks a rule of the protocol is told which, by a close at once; the bystander notices nothing."""
-    with Bystander(gateway), begin(gateway) as peer:
+ONE = transfer_frame(0, 0, data(b"x"))
+ENDLESS = transfer_frame(0, 0, data(b"x"), more=True) + continued(bytes(60_000)) * 50
+FRAMING, UNATTACHED = "amqp:connection:framing-error", "amqp:session:unattached-handle"
+BROKEN: dict[str, tuple[Callable[[GatewayProcess], Peer], bytes, str]] = {
+    "transfers beyond the credit": (
+        sender,
+        b"".join(transfer_frame(0, n, data(b"x")) for n in range(CREDIT + 1)),
+        "amqp:link:transfer-limit-exceeded",
+    ),
+    "a transfer on a receiver's link": (receiver, ONE, "amqp:not-allowed"),
+    "an endless transfer on a receiver's link": (receiver, ENDLESS, "amqp:not-allowed"),
+    "a delivery id left out": (sender, ONE + transfer_frame(0, 7, data(b"x")), "amqp:invalid-field"),
+    "a delivery id twice": (sender, ONE + ONE, "amqp:invalid-field"),
+    "a handle above handle-max": (sender, attach_frame(2**31, receiver=True, address="queue://q"), FRAMING),
+    "a channel above channel-max": (sender, framed(begin_frame()[8:], channel=60_000), FRAMING),
+    "a transfer on no session": (sender, framed(ONE[8:], channel=9), "amqp:illegal-state"),
+    "an end of no session": (sender, framed(frame(END, [])[8:], channel=9), "amqp:illegal-state"),
+    "an unknown performative": (sender, frame(0x77, []), "amqp:decode-error"),
+    "a frame of no type": (sender, framed(frame(END, [])[8:], kind=9), "amqp:decode-error"),
+    "noise": (sender, NOISE, FRAMING),
+    "a frame too long": (sender, (70_000).to_bytes(4, "big") + bytes(70_000), FRAMING),
+    "a second open": (sender, OPENED[len(TO_OPEN) :], "amqp:not-allowed"),
+}
+"""Who sends what, and what of."""
+
+
+@pytest.mark.usefixtures("harmless")
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_rule_closes_the_connection(gateway: GatewayProcess, rule: str) -> None:
+    """Whoever breaks a rule of the protocol is told which, by a close at once."""
+    begin, sent, condition = BROKEN[rule]
+    with begin(gateway) as peer:
         peer.send(sent)
         assert error_of(peer.skip_to(CLOSE))[0] == condition
         assert peer.rest() == b""
-    assert gateway.mistakes() == []
 
 
-@pytest.mark.parametrize(
-    ("sent", "condition"),
-    [
-        pytest.param(frame(TRANSFER, [UInt(0)], data(b"x")), "amqp:invalid-field", id="no delivery id"),
-        pytest.param(
-            transfer_frame(3, 0, data(b"x")), "amqp:session:unattached-handle", id="a transfer on no link"
-        ),
-        pytest.param(flow_frame(3, 0, 1), "amqp:session:unattached-handle", id="a flow on no link"),
-        pytest.param(
-            frame(DETACH, [UInt(3), True]), "amqp:session:unattached-handle", id="a detach of no link"
-        ),
-        pytest.param(
-            frame(DISPOSITION, [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]),
-            "amqp:invalid-field",
-            id="a disposition of two billion",
-        ),
-    ],
-)
-def test_a_broken_rule_of_a_session_ends_that(gateway: GatewayProcess, sent: bytes, condition: str) -> None:
-    """And what comes on it then is not kept, however much it is; the bystander notices nothing."""
-    before = gateway.resident_bytes()
-    with Bystander(gateway), sender(gateway) as peer:
+TWO_BILLION = [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]
+BROKEN_OF_A_SESSION = {
+    "no delivery id": (frame(TRANSFER, [UInt(0)], data(b"x")), "amqp:invalid-field"),
+    "a transfer on no link": (transfer_frame(3, 0, data(b"x")), UNATTACHED),
+    "a flow on no link": (flow_frame(3, 0, 1), UNATTACHED),
+    "a detach of no link": (frame(DETACH, [UInt(3), True]), UNATTACHED),
+    "a disposition of two billion": (frame(DISPOSITION, TWO_BILLION), "amqp:invalid-field"),
+}
+
+
+@pytest.mark.usefixtures("harmless")
+@pytest.mark.parametrize("rule", BROKEN_OF_A_SESSION)
+def test_a_broken_rule_of_a_session_ends_that(gateway: GatewayProcess, rule: str) -> None:
+    """And what comes on it then is not kept, however much it is."""
+    sent, condition = BROKEN_OF_A_SESSION[rule]
+    with sender(gateway) as peer:
         peer.send(sent)
         assert error_of(peer.skip_to(END))[0] == condition
         for number in range(1_000):
             peer.send(transfer_frame(0, number, bytes(60_000)))
-        assert gateway.resident_bytes() - before < 16 * MEGABYTE
-    assert gateway.mistakes() == []
 
 
 def test_an_idle_time_out_too_short_to_keep_to_is_refused(gateway: GatewayProcess) -> None:
@@ -290,71 +250,64 @@ def test_an_idle_time_out_too_short_to_keep_to_is_refused(gateway: GatewayProces
 
 
 @pytest.mark.parametrize(
-    ("start", "answered"),
-    [
-        (b"AMQP\x02\x01\x00\x00", AMQP_HEADER),
-        (b"AMQP\x00\x00\x09\x01", AMQP_HEADER),
-        (b"AMQP\x03\x01\x01\x00", AMQP_HEADER),
-        (b"GET / HTTP/1.1\r\n\r\n", AMQP_HEADER),
-    ],
+    "start",
+    [b"AMQP\x02\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"AMQP\x03\x01\x01\x00", b"GET / HTTP/1.1\r\n\r\n"],
     ids=["TLS", "AMQP 0-9-1", "SASL 1.1", "HTTP"],
 )
-def test_another_protocol_is_told_which_is_spoken(
-    gateway: GatewayProcess, start: bytes, answered: bytes
-) -> None:
+def test_another_protocol_is_told_which_is_spoken(gateway: GatewayProcess, start: bytes) -> None:
     """A protocol header that is not ours is answered with one that is, and the end (AMQP 1.0 section 2.2)."""
     with Peer.connect(gateway.address) as peer:
         peer.send(start)
-        assert peer.rest() == answered
+        assert peer.rest() == AMQP_HEADER
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xde\xad\xbe\xef", b"\x00\x53\x73", b"\x00\x53\x70\xc0\xff"])
-def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayProcess, payload: bytes) -> None:
-    """A payload that is no sequence of sections is rejected with a decode error; the next message is accepted."""
-    with sender(gateway) as peer:
-        peer.send(transfer_frame(0, 0, payload), transfer_frame(0, 1, data(b"good")))
-        outcome = peer.skip_to(DISPOSITION).field(4)
-        assert outcome.descriptor == 0x25
-        assert str(outcome.value[0].value[0]) == "amqp:decode-error"
-        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+TO_NOWHERE = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + data(b"x")
+TO_HOSTILE = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + data(b"good")
+NO_MESSAGES = [b"", b"\xde\xad\xbe\xef", b"\x00\x53\x73", b"\x00\x53\x70\xc0\xff"]
 
 
-def test_a_relayed_message_with_an_address_that_is_none_is_rejected(gateway: GatewayProcess) -> None:
-    """On the anonymous relay a ``to`` that cannot be read rejects its message; the next one goes its way."""
-    bad = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + data(b"x")
-    good = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + data(b"good")
+@pytest.mark.parametrize(
+    ("target", "bad"), [*(("queue://hostile", bad) for bad in NO_MESSAGES), (None, TO_NOWHERE)]
+)
+def test_what_is_no_message_is_rejected_and_the_link_goes_on(
+    gateway: GatewayProcess, target: str | None, bad: bytes
+) -> None:
+    """
+    A payload that is no sequence of sections is rejected with a decode error, and so is one on the anonymous relay with
+    a ``to`` that cannot be read; the next message is accepted.
+    """
     with Peer.opened(gateway.address) as peer:
-        peer.attach_sender(None)
-        peer.send(transfer_frame(0, 0, bad), transfer_frame(0, 1, good))
+        peer.attach_sender(target)
+        peer.send(transfer_frame(0, 0, bad), transfer_frame(0, 1, TO_HOSTILE))
         outcome = peer.skip_to(DISPOSITION).field(4)
         assert outcome.descriptor == 0x25
         assert str(outcome.value[0].value[0]) == "amqp:decode-error"
         assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
 
 
-def test_an_endless_message_is_stopped_at_the_limit(gateway: GatewayProcess) -> None:
-    """A message in pieces is refused once it is over ``max_message_bytes``, and what follows is not kept."""
-    before = gateway.resident_bytes()
-    with Bystander(gateway), sender(gateway) as peer:
-        peer.send(transfer_frame(0, 0, bytes(60_000), more=True))
-        for _ in range(1_000):
-            peer.send(continued(bytes(60_000)))
-        assert error_of(peer.skip_to(DETACH))[0] == "amqp:link:message-size-exceeded"
-        assert gateway.resident_bytes() - before < 16 * MEGABYTE
-    assert gateway.mistakes() == []
-
-
-def test_transfers_on_a_refused_link_are_not_kept(gateway: GatewayProcess) -> None:
-    """What is sent on a link that was refused is thrown away, however much it is."""
-    before = gateway.resident_bytes()
-    with Bystander(gateway), Peer.opened(gateway.address) as peer:
-        peer.send(attach_frame(0, receiver=False, address="log://>"))
-        assert error_of(peer.skip_to(DETACH))[0] == "amqp:not-allowed"
-        peer.send(transfer_frame(0, 0, bytes(60_000), more=True))
-        for _ in range(1_000):
-            peer.send(continued(bytes(60_000)))
-        peer.close()
-        assert gateway.resident_bytes() - before < 16 * MEGABYTE
+@pytest.mark.usefixtures("harmless")
+@pytest.mark.parametrize(
+    ("address", "code", "condition"),
+    [
+        ("log://>", CLOSE, "amqp:resource-limit-exceeded"),
+        ("queue://hostile", DETACH, "amqp:link:message-size-exceeded"),
+    ],
+    ids=["on a link that was refused", "on a link"],
+)
+def test_an_endless_message_is_stopped_at_a_limit(
+    gateway: GatewayProcess, address: str, code: int, condition: str
+) -> None:
+    """A message in pieces costs its link over ``max_message_bytes``, or its connection, and nothing of it is kept."""
+    with Peer.opened(gateway.address) as peer:
+        peer.send(attach_frame(0, receiver=False, address=address))
+        attached = peer.expect(ATTACH)
+        if attached.field(6) is None:
+            assert error_of(peer.expect(DETACH))[0] == "amqp:not-allowed"
+        with suppress(OSError):
+            peer.send(transfer_frame(0, 0, bytes(60_000), more=True))
+            for _ in range(1_000):
+                peer.send(continued(bytes(60_000)))
+        assert error_of(peer.skip_to(code))[0] == condition
 
 
 def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
@@ -394,16 +347,15 @@ TWICE = {
 """What the engine takes for the same session or link again, though the gateway has let go of that."""
 
 
+@pytest.mark.usefixtures("harmless")
 @pytest.mark.parametrize("name", TWICE)
 def test_nothing_is_let_go_of_twice(gateway: GatewayProcess, name: str) -> None:
     """Whoever says again what is over is told, or cut off; the process lives, and serves others."""
-    with Bystander(gateway):
-        for _ in range(30):
-            with Peer.opened(gateway.address) as peer:
-                peer.send(TWICE[name], frame(CLOSE, []))
-                assert any(received.code == CLOSE for received in taken_apart(peer.rest())[1])
+    for _ in range(30):
+        with Peer.opened(gateway.address) as peer:
+            peer.send(TWICE[name], frame(CLOSE, []))
+            assert any(received.code == CLOSE for received in taken_apart(peer.rest())[1])
     assert gateway.is_running
-    assert gateway.mistakes() == []
 
 
 # --- chance ---------------------------------------------------------------------------------------------------------
@@ -418,35 +370,27 @@ CHANGES = st.lists(
 )
 
 
-class NewMistakes:
-    """Mistakes in a gateway's log since the start of an example: which one made one must be clear."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self._gateway = gateway
-        self._start = gateway.log_size()
-
-    def check(self) -> None:
-        assert self._gateway.mistakes(self._start) == []
-
-
-def ends(peer: Peer) -> None:
-    """Nothing more is sent; the gateway sends what it has to say and closes."""
-    with peer.sock:
-        try:
+@contextmanager
+def example(gateway: GatewayProcess, peer: Peer) -> Iterator[Peer]:
+    """
+    What chance sends; behind it nothing more comes, and the gateway sends what it has to say, closes, and has made no
+    mistake since the start of the example: which one made one must be clear.
+    """
+    start = gateway.log_size()
+    with peer:
+        with suppress(OSError):  # it may close while we still send
+            yield peer
+        with suppress(OSError):  # the gateway was first
             peer.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return  # the gateway was first
-        peer.rest()
+            peer.rest()
+    assert gateway.mistakes(start) == []
 
 
 @given(start=st.sampled_from([b"", TO_SASL, TO_OPEN, OPENED, BEGUN]), noise=st.binary(max_size=300))
 def test_chance_bytes_end_in_a_close(gateway: GatewayProcess, start: bytes, noise: bytes) -> None:
     """Whatever bytes come after whatever start, the connection ends, and not by a mistake of the gateway's."""
-    look = NewMistakes(gateway)
-    peer = Peer.connect(gateway.address)
-    peer.send(start, noise)
-    ends(peer)
-    look.check()
+    with example(gateway, Peer.connect(gateway.address)) as peer:
+        peer.send(start, noise)
 
 
 @given(frames=st.lists(st.sampled_from(VALID), max_size=6), changes=CHANGES)
@@ -454,15 +398,10 @@ def test_valid_frames_gone_wrong_end_in_a_close(
     gateway: GatewayProcess, frames: list[bytes], changes: list[tuple[int, str, bytes]]
 ) -> None:
     """Frames that a client might send, in any order and with bytes changed, end in a close and in nothing worse."""
-    look = NewMistakes(gateway)
-    peer = Peer.opened(gateway.address)
-    peer.attach_sender("queue://hostile")
-    peer.attach_receiver("queue://hostile", credit=3)
-    peer.attach_sender(None)
-    with suppress(OSError):  # it may close while we still send
+    with example(gateway, sender(gateway)) as peer:
+        peer.attach_receiver("queue://hostile", credit=3)
+        peer.attach_sender(None)
         peer.send(changed(b"".join(frames), changes))
-    ends(peer)
-    look.check()
 
 
 @given(changes=CHANGES.filter(bool))
@@ -470,12 +409,8 @@ def test_a_start_gone_wrong_ends_in_a_close(
     gateway: GatewayProcess, changes: list[tuple[int, str, bytes]]
 ) -> None:
     """The bytes of a handshake, an open, a session and two links with some of them changed do no harm."""
-    look = NewMistakes(gateway)
-    stream = BEGUN + b"".join(VALID[1:10])
-    peer = Peer.connect(gateway.address)
-    peer.send(changed(stream, changes))
-    ends(peer)
-    look.check()
+    with example(gateway, Peer.connect(gateway.address)) as peer:
+        peer.send(changed(BEGUN + b"".join(VALID[1:10]), changes))
 
 
 def test_after_all_that_a_client_is_served(gateway: GatewayProcess) -> None:
