@@ -70,7 +70,7 @@ class Eraser(threading.Thread):
 
 def erased(gateway: GatewayProcess) -> set[int]:
     """Ids of markers among the first messages of the log as an AMQP client reads it."""
-    with Client("{}:{}".format(*gateway.address)) as client:
+    with Client(gateway.url) as client:
         found = client.receiver("log://>?replay-start=beginning", credit=NEWEST).take(NEWEST)
     assert [one.id for one in found] == list(range(1, NEWEST + 1))
     return {one.id for one in found if MARK in one.raw}
