@@ -282,6 +282,7 @@ class LinePublisher:
                 self.is_busy.set()
 
 
+@pytest.mark.timeout(600)  # it starts a process each time
 def test_events_and_lines_survive_kills(start: Start, chance: random.Random) -> None:
     """
     A browser that reads from the beginning, and one that came before the first message, show each message of the log

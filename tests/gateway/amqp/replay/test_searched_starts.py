@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -16,20 +17,18 @@ from proton import Link, symbol, ulong
 from structlog.testing import capture_logs
 
 from amqp_ext.codec import ULong
-from amqp_ext.replay_start import ReplayStart, parse_text
+from amqp_ext.replay_start import parse_text
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.model import ListedPoint, Point
-from gateway.core.replay.search import Search
 from gateway.vpn.runtime import Tuning
-from store.ports import SearchPage
 from store.sqlite.reader import SqliteReader
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import Client, Receiver, Refused, texts
-from tests.support.messages import data, trade
+from tests.support.client import SELECTOR, Client, Receiver, Refused, numbered, refusal, texts
+from tests.support.messages import trade
 from tests.support.publishing import Publishing
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, trim_before
 
 INDEXED = Vpn(replay_log=ReplayLog(index=("message-id", "tradeId")))
 
@@ -38,42 +37,36 @@ Attach = Callable[..., Receiver]
 
 def by_map(client: Client, address: str, key: str, value: Any, **more: Any) -> Receiver:
     """Attach with our filter's map."""
-    return client.receiver(
-        address, filters={"rewind:replay-start": {symbol(key): value, **_symbols(more)}}, credit=100
-    )
+    asked = {symbol(name): entry for name, entry in {key: value, **more}.items()}
+    return client.receiver(address, filters={"rewind:replay-start": asked}, credit=100)
 
 
-def by_short_text(client: Client, address: str, key: str, value: Any, **more: Any) -> Receiver:
+def by_short_text(client: Client, address: str, key: str, value: Any) -> Receiver:
     """Attach with our filter's short form."""
-    assert not more
     return client.receiver(address, filters={"rewind:replay-start": f"{key}:{value}"}, credit=100)
 
 
 def by_option(client: Client, address: str, key: str, value: Any, **more: Any) -> Receiver:
     """Attach with an option of the address."""
     options = {"replay-start": f"{key}:{value}", **more}
-    return client.receiver(f"{address}?{'&'.join(f'{k}={quote(v)}' for k, v in options.items())}", credit=100)
+    text = "&".join(f"{name}={quote(option)}" for name, option in options.items())
+    return client.receiver(f"{address}{'&' if '?' in address else '?'}{text}", credit=100)
 
 
-def by_selector(client: Client, address: str, key: str, value: Any, **more: Any) -> Receiver:
+def by_selector(client: Client, address: str, key: str, value: Any) -> Receiver:
     """Attach with a JMS selector, as a JMS client that must not touch the address does."""
-    assert not more
     quoted = f"{key}:{value}".replace("'", "''")
     selector = f"\"m.x-opt-replay-start\" = '{quoted}'"
-    return client.receiver(address, filters={"apache.org:selector-filter:string": selector}, credit=100)
+    return client.receiver(address, filters={SELECTOR: selector}, credit=100)
 
 
-def _symbols(entries: dict[str, Any]) -> dict[Any, Any]:
-    return {symbol(key): value for key, value in entries.items()}
-
-
-every_way = pytest.mark.parametrize("attach", [by_map, by_short_text, by_option, by_selector])
+WAYS: tuple[Attach, ...] = (by_map, by_short_text, by_option, by_selector)
 either_index = pytest.mark.parametrize("vpn", [Vpn(), INDEXED], ids=["scan", "index"])
 
 
-def create_point(gateway: RunningGateway, name: str, start: ReplayStart | str | None = None) -> Point:
+def create_point(gateway: RunningGateway, name: str, start: str | None = None) -> Point:
     """Make a point as an administrator does."""
-    asked = parse_text(start) if isinstance(start, str) else start
+    asked = None if start is None else parse_text(start)
     return gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point(name, asked))
 
 
@@ -92,18 +85,8 @@ def publish(client: Client, address: str, numbers: Iterable[int]) -> None:
     )
 
 
-def refusal(attach: Attach, *arguments: Any, **more: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
-        attach(*arguments, **more)
-    return caught.value
-
-
 def is_unavailable(refused: Refused) -> bool:
-    return refused.replay_refusal == (
-        "amqp:precondition-failed",
-        "start-message-unavailable",
-        156,
-    )
+    return refused.replay_refusal == ("amqp:precondition-failed", "start-message-unavailable", 156)
 
 
 # --- every start, in every way ------------------------------------------------------------------------------------
@@ -116,67 +99,55 @@ STARTS = [
 ]
 
 
-@every_way
 @either_index
-@pytest.mark.parametrize(("key", "value"), STARTS, ids=[f"{key}:{value}" for key, value in STARTS])
-def test_a_log_reader_starts_there(
-    start: Start, connect: Connect, attach: Attach, vpn: Vpn, key: str, value: str
-) -> None:
-    """A log reader begins with the message asked for and goes on live, however it asked, with an index and without."""
+def test_a_replay_starts_there(start: Start, connect: Connect, vpn: Vpn) -> None:
+    """
+    A log reader begins with the message asked for and goes on live, however it asked, with an index and without; a
+    consumer rewinds its queue to it, after all was consumed.
+    """
     gateway = start(vpn=vpn)
     client = connect(gateway)
-    publish(client, "topic://t/a", range(3))
+    for address in ("topic://t/a", "orders"):
+        publish(client, address, range(3))
     create_point(gateway, "noon")
-    publish(client, "topic://t/a", range(3, 5))
-    receiver = attach(client, "log://t/>", key, value)
-    assert texts(receiver.take(2)) == ["3", "4"]
-    publish(client, "topic://t/a", [5])
-    assert texts(receiver.take(1)) == ["5"]
-
-
-@every_way
-@pytest.mark.parametrize(("key", "value"), STARTS, ids=[f"{key}:{value}" for key, value in STARTS])
-def test_a_queue_is_rewound_to_there(
-    gateway: RunningGateway, client: Client, attach: Attach, key: str, value: str
-) -> None:
-    """A consumer rewinds its queue to the message asked for, after all was consumed."""
-    publish(client, "orders", range(3))
-    create_point(gateway, "noon")
-    publish(client, "orders", range(3, 6))
+    for address in ("topic://t/a", "orders"):
+        publish(client, address, range(3, 6))
     consumer = client.receiver("orders", credit=6)
     consumer.take_and_accept(6)
     consumer.close()
-    assert texts(attach(client, "orders", key, value).take_and_accept(3)) == ["3", "4", "5"]
+    readers = []
+    for attach, (key, value) in product(WAYS, STARTS):
+        reader = attach(client, "log://t/>", key, value)
+        assert texts(reader.take(3)) == ["3", "4", "5"], (attach, value)
+        readers.append(reader)
+        consumer = attach(client, "orders", key, value)
+        assert texts(consumer.take_and_accept(3)) == ["3", "4", "5"], (attach, value)
+        consumer.close()
+    publish(client, "topic://t/a", [6])
+    for reader in readers:
+        assert texts(reader.take(1)) == ["6"]
 
 
-def test_the_reply_says_where_it_starts(gateway: RunningGateway, client: Client) -> None:
-    """The reply's replay start names the message that was found, and the entry asked for stands beside it."""
+def test_the_reply_says_where_it_starts(client: Client) -> None:
+    """The reply's replay start names the message that was found; `until` holds beside it."""
     publish(client, "topic://t", range(5))
-    receiver = by_map(client, "log://t", "match", "tradeId = 'T-3'")
-    first = receiver.take(1)[0]
+    receiver = by_map(client, "log://t", "match", "tradeId = 'T-3'", until=symbol("now"))
+    first, second = receiver.take_to_end()
+    assert (first.text, second.text) == ("3", "4")
     assert receiver.start["offset"] == first.id
     assert receiver.start["id"] == first.annotations["x-opt-replay-id"]
-
-
-def test_a_bounded_replay_from_a_found_message_ends(client: Client) -> None:
-    """`until` holds beside a start that was searched for."""
-    publish(client, "topic://t", range(5))
-    receiver = by_map(client, "log://t", "message-id", "m-2", until=symbol("now"))
-    assert texts(receiver.take_to_end()) == ["2", "3", "4"]
 
 
 # --- the newest ---------------------------------------------------------------------------------------------------
 
 
-@every_way
-@pytest.mark.parametrize("address", ["log://t/a", "audit?kind=stream", "orders"])
-def test_the_newest_messages_on_the_topics_asked_for(
-    gateway: RunningGateway, client: Client, attach: Attach, address: str
-) -> None:
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [("log://t/a", "topic://t/a"), ("audit?kind=stream", "audit"), ("orders", "orders")],
+)
+def test_the_newest_messages_on_the_topics_asked_for(client: Client, address: str, target: str) -> None:
     """`last:N` is the newest N of log, stream or queue, whatever came on other topics between them; then live."""
-    target = {"log://t/a": "topic://t/a", "audit?kind=stream": "audit", "orders": "orders"}[address]
-    if target != "topic://t/a":
-        client.receiver(address, credit=0).close()
+    client.receiver(address).close()
     for n in range(6):
         publish(client, target, [n])
         publish(client, "topic://t/b", [100 + n])
@@ -184,13 +155,12 @@ def test_the_newest_messages_on_the_topics_asked_for(
         consumer = client.receiver("orders", credit=6)
         consumer.take_and_accept(6)
         consumer.close()
-    if attach is by_option and "?" in address:
-        receiver = client.receiver(f"{address}&replay-start=last:2", credit=100)
-    else:
+    for n, attach in enumerate(WAYS, 6):
         receiver = attach(client, address, "last", 2)
-    assert texts(receiver.take(2)) == ["4", "5"]
-    publish(client, target, [6])
-    assert texts(receiver.take(1)) == ["6"]
+        assert texts(receiver.take_and_accept(2)) == [str(n - 2), str(n - 1)]
+        publish(client, target, [n])
+        assert texts(receiver.take_and_accept(1)) == [str(n)]
+        receiver.close()
 
 
 @pytest.mark.parametrize("missing", ["fail", "clamp"])
@@ -215,136 +185,110 @@ def test_what_a_queue_excepts_does_not_count(start: Start, connect: Connect) -> 
 # --- message-ids --------------------------------------------------------------------------------------------------
 
 A_UUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
+IDS: list[tuple[Any, Any, list[str]]] = [
+    ("order 1 ü", "order 1 ü", ["order 1 ü"]),
+    (ULong(42), ulong(42), ["42", "ID:AMQP_ULONG:42"]),
+    (A_UUID, A_UUID, [str(A_UUID).upper(), f"ID:AMQP_UUID:{A_UUID}"]),
+    (b"\x00\xfe", b"\x00\xfe", ["00fe", "ID:AMQP_BINARY:00FE"]),
+]
+"""Ids as a message has them, as a filter has them, and as texts."""
 
 
 @either_index
-@pytest.mark.parametrize(
-    ("one", "text"),
-    [
-        ("order 1 ü", "order 1 ü"),
-        (ULong(42), "42"),
-        (ULong(42), "ID:AMQP_ULONG:42"),
-        (A_UUID, str(A_UUID).upper()),
-        (A_UUID, f"ID:AMQP_UUID:{A_UUID}"),
-        (b"\x00\xfe", "00fe"),
-        (b"\x00\xfe", "ID:AMQP_BINARY:00FE"),
-    ],
-)
-def test_every_type_of_message_id_has_a_text(
-    start: Start, connect: Connect, vpn: Vpn, one: Any, text: str
-) -> None:
-    """Ids of all four types are found by their text, and by the text that a JMS client shows."""
+def test_message_ids_of_every_type(start: Start, connect: Connect, vpn: Vpn) -> None:
+    """
+    Ids of all four types are found by their text, and by the text that a JMS client shows. In a map an id may be given
+    as the client has it, and stands for no id of another type that looks the same. Of several messages with one id the
+    first that the reader subscribes to is taken, others are not there.
+    """
     client = connect(start(vpn=vpn))
-    client.sender("topic://t").send_all([data("before"), trade("it", message_id=one), data("after")])
-    assert texts(by_map(client, "log://t", "message-id", text).take(2)) == ["it", "after"]
-
-
-@either_index
-@pytest.mark.parametrize(
-    ("one", "said"), [(ULong(42), ulong(42)), (A_UUID, A_UUID), (b"B", b"B")], ids=["ulong", "uuid", "binary"]
-)
-def test_a_message_id_of_its_own_type(start: Start, connect: Connect, vpn: Vpn, one: Any, said: Any) -> None:
-    """In a map an id may be given as the client has it, and stands for no id of another type that looks the same."""
-    client = connect(start(vpn=vpn))
-    alike = ["42", str(A_UUID)]
-    client.sender("topic://t").send_all(
-        [*(trade(f"not {text}", message_id=text) for text in alike), trade("it", message_id=one)]
-    )
-    assert texts(by_map(client, "log://t", "message-id", said).take(1)) == ["it"]
-
-
-@either_index
-def test_the_first_one_on_the_topics_asked_for_counts(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """Of several messages with one id the first that the reader subscribes to is taken, others are not there."""
-    client = connect(start(vpn=vpn))
-    client.sender("topic://other").send_all([trade("theirs", message_id="m")])
-    client.sender("topic://t").send_all(
-        [trade("no", message_id="n"), trade("1", message_id="m"), trade("2", message_id="m")]
-    )
-    assert texts(by_map(client, "log://t", "message-id", "m").take(2)) == ["1", "2"]
-    assert is_unavailable(refusal(by_map, client, "log://other", "message-id", "n"))
+    for topic, alike in (("t", []), ("typed", ["42", str(A_UUID), "00fe"])):
+        messages = [trade("before"), *(trade("alike", message_id=text) for text in alike)]
+        messages += [trade(place, message_id=one) for place, (one, _, _) in enumerate(IDS)]
+        client.sender(f"topic://{topic}").send_all([*messages, *messages])
+    for place, (_, said, by_text) in enumerate(IDS):
+        assert texts(by_map(client, "log://typed", "message-id", said).take(1)) == [str(place)]
+        for text in by_text:
+            found = by_map(client, "log://t", "message-id", text).take(2)
+            assert texts(found) == [str(place), str(place + 1) if place < 3 else "before"]
+            assert found[0].id <= 5
+    assert is_unavailable(refusal(by_map, client, "log://other", "message-id", "42"))
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
 @either_index
-@pytest.mark.parametrize("address", ["log://t", "orders"])
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("point", "noon"), ("message-id", "m-9"), ("match", "tradeId = 'T-9'"), ("match", "size > 9")],
-)
-def test_what_is_not_there_is_refused(
-    start: Start, connect: Connect, vpn: Vpn, address: str, key: str, value: str
-) -> None:
-    """A point, message-id or selector that finds nothing is refused as unavailable (156), naming what was asked for."""
+def test_what_is_not_there_is_refused(start: Start, connect: Connect, vpn: Vpn) -> None:
+    """
+    A point, message-id or selector that finds nothing is refused as unavailable (156), naming what was asked for. The
+    consumer is not bound then, and nothing was dropped.
+    """
     client = connect(start(vpn=vpn))
     for target in ("topic://t", "orders"):
         publish(client, target, range(3))
-    for attach in (by_map, by_option):
+    asked = [("point", "noon"), ("message-id", "m-9"), ("match", "tradeId = 'T-9'"), ("match", "size > 9")]
+    for address, (key, value), attach in product(("log://t", "orders"), asked, (by_map, by_option)):
         refused = refusal(attach, client, address, key, value)
         assert is_unavailable(refused)
         assert value in refused.text
+    assert texts(client.receiver("orders", credit=3).take_and_accept(3)) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(("key", "value"), [("message-id", "m-9"), ("match", "tradeId = 'T-9'")])
-@pytest.mark.parametrize("attach", [by_map, by_option])
-def test_clamp_begins_at_the_beginning(client: Client, attach: Attach, key: str, value: str) -> None:
+def test_clamp_begins_at_the_beginning(client: Client) -> None:
     """With missing=clamp a message that is not there is the beginning of the log: nothing can have been missed."""
     publish(client, "topic://t", range(3))
-    assert texts(attach(client, "log://t", key, value, missing="clamp").take(3)) == ["0", "1", "2"]
+    for attach in (by_map, by_option):
+        for key, value in (("message-id", "m-9"), ("match", "tradeId = 'T-9'")):
+            assert texts(attach(client, "log://t", key, value, missing="clamp").take(3)) == ["0", "1", "2"]
 
 
-@every_way
-def test_a_bad_selector_is_an_unknown_start(client: Client, attach: Attach) -> None:
+def test_a_bad_selector_is_an_unknown_start(client: Client) -> None:
     """A selector that is none is refused as an unknown start (139), with the character at which it goes wrong."""
-    refused = refusal(attach, client, "log://t", "match", "tradeId = AND")
-    assert refused.replay_refusal == (
-        "amqp:invalid-field",
-        "unknown-start",
-        139,
-    )
-    assert "at character 11 of the selector" in refused.text
+    for attach in WAYS:
+        refused = refusal(attach, client, "log://t", "match", "tradeId = AND")
+        assert refused.replay_refusal == ("amqp:invalid-field", "unknown-start", 139)
+        assert "at character 11 of the selector" in refused.text
 
 
-def test_a_refused_start_leaves_the_queue_alone(gateway: RunningGateway, client: Client) -> None:
-    """A consumer whose start was not found is not bound, and nothing was dropped."""
+@either_index
+def test_what_was_trimmed_is_not_found(start: Start, connect: Connect, vpn: Vpn) -> None:
+    """A message that was trimmed is no start any more, though a queue still holds it; the next of that id is."""
+    gateway = start(vpn=vpn)
+    client = connect(gateway)
     publish(client, "orders", range(3))
-    assert is_unavailable(refusal(by_map, client, "orders", "message-id", "m-9"))
-    assert texts(client.receiver("orders", credit=3).take_and_accept(3)) == ["0", "1", "2"]
+    trim_before(gateway, 3)
+    starts = [("message-id", "m-1"), ("match", "tradeId = 'T-1'"), ("match", "size = 1")]
+    for key, value in starts:
+        assert is_unavailable(refusal(by_map, client, "log://>", key, value))
+    publish(client, "orders", [1])
+    for key, value in starts:
+        assert by_map(client, "log://#queue/orders", key, value).take(1)[0].id == 4
 
 
 # --- points -------------------------------------------------------------------------------------------------------
 
 
-def test_a_point_stays_where_it_is(gateway: RunningGateway, client: Client) -> None:
-    """What is published later does not move a point, and neither do other points."""
-    create_point(gateway, "first")
-    publish(client, "topic://t", range(3))
-    create_point(gateway, "second")
-    publish(client, "topic://t", range(3, 6))
-    create_point(gateway, "third")
-    publish(client, "topic://t", [6])
-    for name, expected in (("first", "0"), ("second", "3"), ("third", "6")):
-        assert texts(by_map(client, "log://t", "point", name).take(1)) == [expected]
-
-
-def test_points_survive_a_restart(gateway: RunningGateway, connect: Connect) -> None:
-    """After a restart points are listed and start replays as before; what was deleted stays deleted."""
+def test_a_point_stays_where_it_is(gateway: RunningGateway, connect: Connect) -> None:
+    """
+    What is published later does not move a point, and neither do other points. After a restart points are listed and
+    start replays as before; what was deleted stays deleted.
+    """
     client = connect(gateway)
-    publish(client, "topic://t", range(3))
-    create_point(gateway, "noon")
+    for number, name in ((0, "first"), (3, "second"), (6, "third")):
+        create_point(gateway, name)
+        publish(client, "topic://t", range(number, number + 3))
     create_point(gateway, "gone")
-    publish(client, "topic://t", range(3, 5))
     delete_point(gateway, "gone")
     before = points(gateway)
-    client.close()
-    gateway.restart()
-    assert points(gateway) == before
-    client = connect(gateway)
-    publish(client, "topic://t", [5])
-    assert texts(by_option(client, "log://t", "point", "noon").take(3)) == ["3", "4", "5"]
-    assert is_unavailable(refusal(by_map, client, "log://t", "point", "gone"))
+    for _ in range(2):
+        for name, expected in (("first", "0"), ("second", "3"), ("third", "6")):
+            assert texts(by_map(client, "log://t", "point", name).take(1)) == [expected]
+        assert is_unavailable(refusal(by_map, client, "log://t", "point", "gone"))
+        client.close()
+        gateway.restart()
+        client = connect(gateway)
+        assert points(gateway) == before
 
 
 def test_a_point_can_be_made_anywhere_in_the_log(
@@ -371,27 +315,26 @@ def test_a_point_can_be_made_anywhere_in_the_log(
         assert point == Point(name, 2, began + 1_000, clock.ms), name
         assert texts(by_map(client, "log://t", "point", name).take(1)) == ["1"]
     assert create_point(gateway, "now") == Point("now", 5, clock.ms, clock.ms)
-    assert [listed.point.name for listed in points(gateway)] == [
-        "after", "ago", "copy", "date", "id", "match", "offset", "now",
-    ]  # fmt: skip
+    in_order = ["after", "ago", "copy", "date", "id", "match", "offset", "now"]
+    assert [listed.point.name for listed in points(gateway)] == in_order
 
 
-@pytest.mark.parametrize(
-    ("place", "subcode"),
-    [
-        ("2199-01-01T00:00:00Z", 139),
-        ("1999-01-01T00:00:00Z", 143),
-        ("#99", 156),
-        ("message-id:m", 156),
-        ("match:a =", 139),
-        ("point:x", 156),
-    ],
-)
-def test_a_point_that_is_nowhere_is_not_made(gateway: RunningGateway, place: str, subcode: int) -> None:
+NOWHERE = {
+    "2199-01-01T00:00:00Z": 139,
+    "1999-01-01T00:00:00Z": 143,
+    "#99": 156,
+    "message-id:m": 156,
+    "match:a =": 139,
+    "point:x": 156,
+}
+
+
+def test_a_point_that_is_nowhere_is_not_made(gateway: RunningGateway) -> None:
     """Where a replay could not start no point can be made, and for the same reason."""
-    with pytest.raises(errors.Refused) as caught:
-        create_point(gateway, "nowhere", place)
-    assert caught.value.code.subcode == subcode
+    for place, subcode in NOWHERE.items():
+        with pytest.raises(errors.Refused) as caught:
+            create_point(gateway, "nowhere", place)
+        assert caught.value.code.subcode == subcode
     assert points(gateway) == []
 
 
@@ -400,11 +343,8 @@ def test_a_trimmed_point_says_so(gateway: RunningGateway, client: Client) -> Non
     publish(client, "topic://t", range(3))
     create_point(gateway, "old", "#2")
     create_point(gateway, "edge", "#3")
-    assert gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(3)) == 3
-    assert [(listed.point.name, listed.is_trimmed) for listed in points(gateway)] == [
-        ("old", True),
-        ("edge", False),
-    ]
+    trim_before(gateway, 3)
+    assert {one.point.name: one.is_trimmed for one in points(gateway)} == {"old": True, "edge": False}
     refused = refusal(by_map, client, "log://t", "point", "old")
     assert is_unavailable(refused)
     assert "was trimmed" in refused.text
@@ -448,23 +388,6 @@ def test_a_point_under_load_parts_before_from_after(gateway: RunningGateway, con
     assert replayed == [str(number) for number in range(first, publishing.next)]
 
 
-@either_index
-@pytest.mark.parametrize(
-    ("key", "value"), [("message-id", "m-1"), ("match", "tradeId = 'T-1'"), ("match", "size = 1")]
-)
-def test_what_was_trimmed_is_not_found(
-    start: Start, connect: Connect, vpn: Vpn, key: str, value: str
-) -> None:
-    """A message that was trimmed is no start any more, though a queue still holds it; the next of that id is."""
-    gateway = start(vpn=vpn)
-    client = connect(gateway)
-    publish(client, "orders", range(3))
-    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(3))
-    assert is_unavailable(refusal(by_map, client, "log://>", key, value))
-    publish(client, "orders", [1])
-    assert by_map(client, "log://#queue/orders", key, value).take(1)[0].id == 4
-
-
 # --- searching in the company of others ---------------------------------------------------------------------------
 
 
@@ -497,87 +420,87 @@ def test_a_long_search_says_how_far_it_is(start: Start, given: dict[str, Any], c
     assert result["first"] == 36
 
 
-def test_searches_stall_nobody(start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+class HeldSearches:
+    """Searches read their pages of ten messages when they may."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_reading, self.may_read = threading.Event(), threading.Event()
+        self.pages = self.most_at_once = self._now = 0
+        search_page = SqliteReader.search_page
+
+        def page(reader: SqliteReader, *arguments: Any) -> Any:
+            self.pages += 1
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            self.is_reading.set()
+            assert self.may_read.wait(20)
+            self._now -= 1
+            return search_page(reader, *arguments)
+
+        monkeypatch.setattr(SqliteReader, "search_page", page)
+
+    def begin(self, client: Client, count: int = 1) -> list[Link]:
+        """Attach log readers whose start has to be searched for, without waiting for the answer."""
+        links = []
+        for number in range(count):
+            link = client.session.receiver(f"searching-{number}")
+            link.source.address = f"log://t?replay-start={quote(f'match:size >= {90 + number}')}"
+            link.open()
+            links.append(link)
+        client.wait(self.is_reading.is_set, "one is read for")
+        client.open_session()  # A round trip: the attaches have arrived.
+        return links
+
+    def end(self, client: Client, links: list[Link]) -> None:
+        """Let all be read, and wait for what they find."""
+        self.may_read.set()
+        for link in links:
+            client.wait(lambda link=link: link.state & Link.REMOTE_ACTIVE, "the search ends")
+            assert link.remote_source.address is not None, "the attach was not refused"
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> HeldSearches:
+    return HeldSearches(monkeypatch)
+
+
+@pytest.fixture
+def searched(start: Start, connect: Connect) -> RunningGateway:
+    """A gateway with a log of a hundred messages in pages of ten."""
+    gateway = start(limits=Limits(tail_bytes=1, read_page_rows=10))
+    publish(connect(gateway), "topic://t", range(100))
+    return gateway
+
+
+def test_searches_stall_nobody(searched: RunningGateway, connect: Connect, searches: HeldSearches) -> None:
     """However many searches there are, one reads at a time, and others read old pages and publish meanwhile."""
-    client = connect(start(limits=Limits(tail_bytes=1, read_page_rows=10)))
-    publish(client, "topic://t", range(100))
-    may_read, readers, most = threading.Event(), 0, 0
-    search_page = SqliteReader.search_page
-
-    def slow_page(self: SqliteReader, search: Search, *arguments: Any) -> Any:
-        nonlocal readers, most
-        readers += 1
-        most = max(most, readers)
-        assert may_read.wait(20)
-        readers -= 1
-        return search_page(self, search, *arguments)
-
-    monkeypatch.setattr(SqliteReader, "search_page", slow_page)
-    searching = connect_and_search(connect, client, 8)
-    assert texts(by_map(client, "log://t", "from", symbol("beginning")).take(100)) == [
-        str(n) for n in range(100)
-    ]
+    client = connect(searched)
+    links = searches.begin(client, 8)
+    assert texts(by_map(client, "log://t", "from", symbol("beginning")).take(100)) == numbered(100)
     publish(client, "topic://t", [100])
-    may_read.set()
-    for link in searching:
-        client.wait(lambda link=link: link.state & Link.REMOTE_ACTIVE, "the search ends")
-    assert most == 1
+    searches.end(client, links)
+    assert searches.most_at_once == 1
 
 
-def test_a_search_outlives_trimming(start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_outlives_trimming(
+    searched: RunningGateway, connect: Connect, searches: HeldSearches
+) -> None:
     """When the log is trimmed under a search, it goes on with what is left."""
-    gateway = start(limits=Limits(read_page_rows=10))
-    client = connect(gateway)
-    publish(client, "topic://t", range(100))
-    is_reading, may_read, search_page = threading.Event(), threading.Event(), SqliteReader.search_page
-
-    def wait_once(self: SqliteReader, *arguments: Any) -> Any:
-        is_reading.set()
-        assert may_read.wait(20)
-        return search_page(self, *arguments)
-
-    monkeypatch.setattr(SqliteReader, "search_page", wait_once)
-    (link,) = connect_and_search(connect, client, 1)
-    assert is_reading.wait(20)
-    gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.trim_before(60))
-    may_read.set()
-    client.wait(lambda: link.state & Link.REMOTE_ACTIVE, "the search ends")
-    assert link.remote_source.address is not None, "the attach was not refused"
-
-
-def connect_and_search(connect: Connect, client: Client, count: int) -> list[Link]:
-    """Attach log readers whose start has to be searched for, without waiting for the answer."""
-    links = []
-    for number in range(count):
-        link = client.session.receiver(f"searching-{number}")
-        link.source.address = f"log://t?replay-start={quote(f'match:size >= {90 + number}')}"
-        link.open()
-        links.append(link)
-    client.open_session()  # A round trip: the attaches have arrived.
-    return links
+    client = connect(searched)
+    links = searches.begin(client)
+    trim_before(searched, 60)
+    searches.end(client, links)
 
 
 def test_a_search_ends_with_its_connection(
-    gateway: RunningGateway, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    searched: RunningGateway, connect: Connect, searches: HeldSearches
 ) -> None:
     """When the client is gone nobody reads on for it."""
-    client = connect(gateway)
-    publish(client, "topic://t", range(3))
-    is_reading, may_read, pages = threading.Event(), threading.Event(), 0
-
-    def one_id_a_page(self: SqliteReader, search: Search, patterns: Any, position: int, end: int) -> Any:
-        nonlocal pages
-        pages += 1
-        is_reading.set()
-        assert may_read.wait(20)
-        return SearchPage(None, position + 1)
-
-    monkeypatch.setattr(SqliteReader, "search_page", one_id_a_page)
-    connect_and_search(connect, client, 1)
-    assert is_reading.wait(20)
+    client, other = connect(searched), connect(searched)
+    before = searched.connections()
+    searches.begin(client)
     client.cut()
-    other = connect(gateway)
-    other.wait(lambda: gateway.call(lambda g: len(g._container.connections)) == 1, "the gateway notices")
-    may_read.set()
+    other.wait(lambda: searched.connections() < before, "the gateway notices")
+    searches.may_read.set()
     other.open_session()
-    assert pages == 1
+    assert searches.pages == 1
