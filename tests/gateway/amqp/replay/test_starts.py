@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from proton import Described, Link, symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
 from tests.support import starts
-from tests.support.client import Client, Refused, texts
+from tests.support.client import BEGINNING, SELECTOR, Client, numbered, refusal, texts
 from tests.support.running import RunningGateway
 from tests.support.starts import STARTS, Start
 
@@ -31,47 +32,32 @@ SOURCES = ["log://>", "orders"]
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
-def test_every_way_to_ask(
-    gateway: RunningGateway, client: Client, generation: int, start: Start, source: str
-) -> None:
-    """Each way to ask leads to exactly its first message, on log and endpoint, and the answer says which it is."""
+def test_every_way_to_ask(client: Client, generation: int, start: Start, source: str) -> None:
+    """
+    Each way to ask leads to exactly its first message, on log and endpoint, and the answer says which it is. Entries
+    that were understood come back unchanged in the answer's filter-set, beside the resolved start.
+    """
     receiver = client.receiver(**start.arguments(source, generation))
-    numbers = range(start.first, starts.COUNT)
-    if source == "orders" and start.first == starts.LIVE:
-        # No replay: the queue has what the replay before has left on it.
-        receiver.close()
-        return
-    taken = receiver.drain()
-    receiver.settle(taken)
-    assert texts(taken) == [str(number) for number in numbers]
-    assert [message.id for message in taken] == [number + 1 for number in numbers]
-    assert [message.is_end for message in taken] == [number == starts.COUNT - 1 for number in numbers]
-    assert [message.delivery_count for message in taken] == [0] * len(taken)
-    answer = receiver.start
-    assert answer["offset"] == start.first + 1
-    assert answer["id"] == format_replay_id(generation, start.first + 1)
-    assert answer["generation"] == generation
-    if start.first < starts.COUNT:
-        assert answer["date"] == starts.arrival_ms(start.first)
-    receiver.close()
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
-def test_the_answer_repeats_what_was_asked(
-    client: Client, generation: int, start: Start, source: str
-) -> None:
-    """Entries that were understood come back unchanged in the answer's filter-set, beside the resolved start."""
-    if start.filters is None:
-        return
-    asked = start.filters(generation)
-    receiver = client.receiver(**start.arguments(source, generation))
-    for key, value in asked.items():
-        if key == "rewind:replay-start":
-            continue  # Under this key comes the start as it was resolved.
-        described = value if isinstance(value, Described) else Described(symbol(key), value)
-        assert receiver.filters[key] == described
+    for key, value in start.filters(generation).items() if start.filters else ():
+        if key != "rewind:replay-start":  # Under this key comes the start as it was resolved.
+            described = value if isinstance(value, Described) else Described(symbol(key), value)
+            assert receiver.filters[key] == described
     assert "rewind:replay-start" in receiver.filters
+    if source == "log://>" or start.first != starts.LIVE:
+        # Else no replay: the queue has what the replay before has left on it.
+        numbers = range(start.first, starts.COUNT)
+        taken = receiver.drain()
+        receiver.settle(taken)
+        assert texts(taken) == numbered(start.first, starts.COUNT)
+        assert [message.id for message in taken] == [number + 1 for number in numbers]
+        assert [message.is_end for message in taken] == [number == starts.COUNT - 1 for number in numbers]
+        assert [message.delivery_count for message in taken] == [0] * len(taken)
+        answer = receiver.start
+        assert answer["offset"] == start.first + 1
+        assert answer["id"] == format_replay_id(generation, start.first + 1)
+        assert answer["generation"] == generation
+        if start.first < starts.COUNT:
+            assert answer["date"] == starts.arrival_ms(start.first)
     receiver.close()
 
 
@@ -86,22 +72,17 @@ def test_unknown_filters_are_not_repeated(client: Client, source: str) -> None:
     receiver.close()
 
 
-@pytest.mark.parametrize(
-    ("asked", "has_it"),
-    [({"rabbitmq:stream-offset-spec": "first"}, True), ({"rewind:replay-start": "beginning"}, False)],
-)
 @pytest.mark.parametrize("source", SOURCES)
-def test_only_those_who_asked_like_rabbitmq_get_its_offset(
-    client: Client, source: str, asked: dict[str, str], has_it: bool
-) -> None:
+def test_only_those_who_asked_like_rabbitmq_get_its_offset(client: Client, source: str) -> None:
     """`x-stream-offset` is there as a long on links that used RabbitMQ's filter, and on no others."""
-    receiver = client.receiver(source, filters=asked)
-    taken = receiver.drain()
-    receiver.settle(taken)
-    assert len(taken) == starts.COUNT
-    for message in taken:
-        assert message.annotations.get("x-stream-offset") == (message.id if has_it else None)
-    receiver.close()
+    for filters, has_it in (({"rabbitmq:stream-offset-spec": "first"}, True), (BEGINNING, False)):
+        receiver = client.receiver(source, filters=filters)
+        taken = receiver.drain()
+        receiver.settle(taken)
+        assert len(taken) == starts.COUNT
+        for message in taken:
+            assert message.annotations.get("x-stream-offset") == (message.id if has_it else None)
+        receiver.close()
 
 
 def test_annotations_of_a_delivery(client: Client, generation: int) -> None:
@@ -117,64 +98,51 @@ def test_annotations_of_a_delivery(client: Client, generation: int) -> None:
     }
 
 
-TWO_STARTS = [
-    pytest.param("log://>?replay-start=beginning", {"rewind:replay-start": "last"}, id="option and filter"),
-    pytest.param(
-        "log://>", {"rewind:replay-start": "last", "rabbitmq:stream-offset-spec": "first"}, id="two dialects"
-    ),
-    pytest.param(
-        "log://>",
-        {
-            "rabbitmq:stream-offset-spec": "first",
-            "apache.org:selector-filter:string": "amqp.annotation.x-opt-offset > '5'",
-        },
-        id="RabbitMQ and Event Hubs",
-    ),
-    pytest.param(
-        "log://>",
-        {"rewind:replay-start": {symbol("offset"): ulong(5), symbol("date"): timestamp(1)}},
-        id="two in one map",
-    ),
-]
+TWO_STARTS: dict[str, dict[str, Any]] = {
+    "option and filter": {
+        "address": "log://>?replay-start=beginning",
+        "filters": {"rewind:replay-start": "last"},
+    },
+    "two dialects": {"filters": {"rewind:replay-start": "last", "rabbitmq:stream-offset-spec": "first"}},
+    "RabbitMQ and Event Hubs": {
+        "filters": {"rabbitmq:stream-offset-spec": "first", SELECTOR: "amqp.annotation.x-opt-offset > '5'"}
+    },
+    "two in one map": {
+        "filters": {"rewind:replay-start": {symbol("offset"): ulong(5), symbol("date"): timestamp(1)}}
+    },
+}
 
 
-@pytest.mark.parametrize(("address", "filters"), TWO_STARTS)
-def test_two_starts_are_refused(client: Client, address: str, filters: dict[str, object]) -> None:
-    """An attach that asks for two different starts is refused: none of them would be the right one to drop."""
-    with pytest.raises(Refused) as refused:
-        client.receiver(address, filters=filters)
-    assert refused.value.name == "amqp:invalid-field"
-    assert (refused.value.replay_error, refused.value.subcode) == ("unknown-start", 139)
-
-
-def test_the_same_start_twice_is_welcome(client: Client) -> None:
-    """An attach that asks for the same start in two places gets it."""
+def test_two_starts_are_refused(client: Client) -> None:
+    """
+    An attach that asks for two different starts is refused: none of them would be the right one to drop. One that asks
+    for the same start in two places gets it.
+    """
+    for name, asked in TWO_STARTS.items():
+        refused = refusal(client.receiver, **{"address": "log://>", **asked})
+        assert refused.replay_refusal == ("amqp:invalid-field", "unknown-start", 139), name
     receiver = client.receiver("log://>?replay-start=%236", filters={"rewind:replay-start": ulong(6)})
     assert texts(receiver.drain()) == ["5", "6", "7", "8", "9"]
 
 
 # --- bounded replays ----------------------------------------------------------------------------------------------
 
-BOUNDS = [
-    pytest.param({symbol("until"): symbol("now")}, range(10), id="now, from the beginning"),
-    pytest.param({symbol("offset"): ulong(4), symbol("until"): "now"}, range(3, 10), id="now"),
-    pytest.param({symbol("offset"): ulong(4), symbol("until"): ulong(7)}, range(3, 7), id="offset"),
-    pytest.param({symbol("offset"): ulong(4), symbol("until"): ulong(4)}, range(3, 4), id="one message"),
-    pytest.param({symbol("offset"): ulong(4), symbol("until"): ulong(3)}, range(0), id="nothing"),
-    pytest.param(
-        {symbol("offset"): ulong(4), symbol("until"): timestamp(starts.arrival_ms(6))}, range(3, 7), id="date"
-    ),
-    pytest.param(
-        {symbol("offset"): ulong(4), symbol("until"): timestamp(starts.arrival_ms(6) - 1)},
-        range(3, 6),
-        id="date, a millisecond early",
-    ),
-]
+BOUNDS: dict[str, tuple[int, Any, range]] = {
+    "now, from the beginning": (1, symbol("now"), range(10)),
+    "now": (4, "now", range(3, 10)),
+    "offset": (4, ulong(7), range(3, 7)),
+    "one message": (4, ulong(4), range(3, 4)),
+    "nothing": (4, ulong(3), range(0)),
+    "date": (4, timestamp(starts.arrival_ms(6)), range(3, 7)),
+    "date, a millisecond early": (4, timestamp(starts.arrival_ms(6) - 1), range(3, 6)),
+}
 
 
-@pytest.mark.parametrize(("value", "numbers"), BOUNDS)
-def test_bounded_replays(client: Client, value: dict[symbol, object], numbers: range) -> None:
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounded_replays(client: Client, name: str) -> None:
     """A bounded replay delivers up to its bound, inclusive, marks the last one, and ends without an error."""
+    offset, until, numbers = BOUNDS[name]
+    value = {symbol("offset"): ulong(offset), symbol("until"): until}
     receiver = client.receiver("log://>", filters={"rewind:replay-start": value})
     taken = receiver.take_to_end()
     assert texts(taken) == [str(number) for number in numbers]
@@ -182,8 +150,16 @@ def test_bounded_replays(client: Client, value: dict[symbol, object], numbers: r
     assert receiver.start["until"] == (numbers[-1] + 1 if numbers else 3)
 
 
-def test_bounded_by_an_id(client: Client, generation: int) -> None:
-    """A bound may be a replay id, in the filter or as an option."""
+def test_a_bound_without_a_start(client: Client, generation: int) -> None:
+    """The replay begins at the beginning. A bound may be a replay id, in the filter or as an option."""
+    assert (
+        len(
+            client.receiver(
+                "log://>", filters={"rewind:replay-start": {symbol("until"): "now"}}
+            ).take_to_end()
+        )
+        == 10
+    )
     bound = format_replay_id(generation, 7)
     value = {symbol("offset"): ulong(4), symbol("until"): bound}
     for receiver in (
@@ -202,7 +178,7 @@ def test_a_bounded_replay_with_any_credit(client: Client, credit: int) -> None:
         receiver.flow(credit)
         count = min(credit, starts.COUNT - len(taken))
         taken += receiver.take_and_accept(count)
-    assert texts(taken) == [str(number) for number in range(starts.COUNT)]
+    assert texts(taken) == numbered(starts.COUNT)
     assert not receiver.detached_by_peer().name
 
 
