@@ -77,16 +77,6 @@ class Authorization:
         if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._is_temporary(name):
             self._require(Action.PUBLISH, address.kind, name)
 
-    def require_token(self, address: Address) -> None:
-        """
-        A token for receiving from an address, where tokens say who the client is.
-
-        Raises:
-            Refused: UNAUTHORIZED, there is none for it.
-        """
-        if self._tokens is not None:
-            self._tokens.require(address, publishes=False)
-
     def require_source(
         self,
         address: Address,

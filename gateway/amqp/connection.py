@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-import proton
 from proton import Event, Link, symbol, uint
 
 from amqp_ext.frames.performatives import DETECTION_POLICY, SOLE_CONNECTION, STRONG, EnforcementPolicy
@@ -329,26 +328,39 @@ class Connection(asyncio.Protocol):
         self.closing.opened(properties)
         engine.container = acceptor.container_id
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
-        refused: Refused | None = None
         try:
             check_idle_timeout(self._engine.transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
-            self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
-        except Refused as error:
-            if is_better_untold(error, properties):
-                self.closing.leave_untold(error)
-                return
-            refused = error
-        answer_open(engine, acceptor, self._client)
+            client = self._client = acceptor.open_client(
+                self, engine.remote_hostname, self._walk.sole_connection
+            )
+        except Refused as refused:
+            if is_better_untold(refused, properties):
+                self.closing.leave_untold(refused)
+            else:
+                self._answer_open(None)
+                self.closing.refuse(refused)
+            return
+        self._answer_open(client)
+        self.log.info("connection_opened", **{log_keys.VPN: client.vpn.name})
+        self._loop.call_soon(self._tick)
+
+    def _answer_open(self, client: OpenClient | None) -> None:
+        """Open from our side; for nobody where the connection is refused."""
+        assert self._engine is not None
+        engine, acceptor = self._engine.connection, self._acceptor
+        offered = [*OFFERED, *acceptor.offered_capabilities]
+        properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
+        if client is None:
+            properties[symbol(NOT_ESTABLISHED)] = True
+        elif client.is_alone:
+            offered.append(SOLE_CONNECTION)
+            properties[symbol(DETECTION_POLICY)] = uint(STRONG)
+        engine.offered_capabilities = [symbol(capability) for capability in offered]
+        engine.properties = properties
         engine.open()
         self._deadline.clear()
-        if refused is not None:
-            self.closing.refuse(refused)
-            return
-        assert self._client is not None
-        self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn.name})
-        self._loop.call_soon(self._tick)
 
     def _act_on(self, found: Finding) -> None:
         """Something is wrong in what the peer sent, or worth more than the engine tells."""
@@ -626,24 +638,6 @@ class Handshake:
         except TooManyChecks:
             sasl.put_off("too many passwords are being checked")
         self.receive(b"")
-
-
-def answer_open(engine: proton.Connection, acceptor: Acceptor, client: OpenClient | None) -> None:
-    """
-    Fill in our open frame.
-
-    Args:
-        client: Whose connection it is; None where it is refused.
-    """
-    offered = [*OFFERED, *acceptor.offered_capabilities]
-    properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
-    if client is None:
-        properties[symbol(NOT_ESTABLISHED)] = True
-    elif client.is_alone:
-        offered.append(SOLE_CONNECTION)
-        properties[symbol(DETECTION_POLICY)] = uint(STRONG)
-    engine.offered_capabilities = [symbol(capability) for capability in offered]
-    engine.properties = properties
 
 
 # --- what a connection is given by whoever accepted it ----------------------------------------------------------------

@@ -102,7 +102,6 @@ class CopyPublisher:
         if self._turn.acquire(blocking=False):
             try:
                 self._say_goodbye()
-                self._drop()
             finally:
                 self._turn.release()
             return
@@ -119,7 +118,6 @@ class CopyPublisher:
             settings != self._settings or time.monotonic() - self._used > IDLE_SECONDS
         ):
             self._say_goodbye()
-            self._drop()
         if self._socket is not None:
             return
         password = _password(settings)
@@ -170,6 +168,7 @@ class CopyPublisher:
                 found.settimeout(0.1)
                 self._connection.close()
                 self._write()
+        self._drop()
 
     def _drop(self) -> None:
         found, self._socket = self._socket, None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from amqp_ext.codec import Symbol
@@ -96,21 +96,19 @@ class _Acknowledged:
     """Its endpoint's: once that is another, the delivery is void."""
 
 
+@dataclass(slots=True, eq=False)
 class LocalTransaction:
     """A transaction that a client has declared."""
 
-    __slots__ = ("acknowledged", "controller", "failure", "size_bytes", "staged", "timer", "txn_id")
-
-    def __init__(self, txn_id: bytes, controller: AttachedLink) -> None:
-        self.txn_id = txn_id
-        self.controller = controller
-        """The link to the coordinator that declared it."""
-        self.staged: list[Staged] = []
-        self.acknowledged: dict[tuple[TransactedConsumer, int], _Acknowledged] = {}
-        self.size_bytes = 0
-        self.failure: Refused | None = None
-        """Why it was rolled back, where nobody asked for that."""
-        self.timer: asyncio.TimerHandle | None = None
+    txn_id: bytes
+    controller: AttachedLink
+    """The link to the coordinator that declared it."""
+    staged: list[Staged] = field(default_factory=list)
+    acknowledged: dict[tuple[TransactedConsumer, int], _Acknowledged] = field(default_factory=dict)
+    size_bytes: int = 0
+    failure: Refused | None = None
+    """Why it was rolled back, where nobody asked for that."""
+    timer: asyncio.TimerHandle | None = None
 
 
 class LocalTransactions:

@@ -158,7 +158,7 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
         await setup.prepare()
         if not _is_gone(client, request):
             attached = await setup.bind()
-        elif request.is_closed:
+        elif link.state & Link.REMOTE_CLOSED:
             setup.closed_early()
         if attached is not None and not _is_gone(client, request):
             setup.reply()
@@ -313,11 +313,6 @@ class AttachRequest:
         return "temporary-queue" in self.capabilities
 
     @property
-    def has_no_terminus(self) -> bool:
-        """Its target is null, or none that the engine knows."""
-        return bool(self.terminus.type == Terminus.UNSPECIFIED)
-
-    @property
     def is_for_coordinator(self) -> bool:
         """Its target is the transaction coordinator (AMQP 1.0 section 4.5.1)."""
         return self.publishes and bool(self.terminus.type == Terminus.COORDINATOR)
@@ -326,16 +321,6 @@ class AttachRequest:
     def wants_copies(self) -> bool:
         """It browses (distribution mode copy, AMQP 1.0 section 3.5.6)."""
         return bool(self.terminus.distribution_mode == Terminus.DIST_MODE_COPY)
-
-    @property
-    def never_expires(self) -> bool:
-        """Its terminus is to be kept when the link is gone."""
-        return bool(self.terminus.expiry_policy == Terminus.EXPIRE_NEVER)
-
-    @property
-    def is_closed(self) -> bool:
-        """The peer has closed it meanwhile; detached without that it is not."""
-        return bool(self.link.state & Link.REMOTE_CLOSED)
 
     @cached_property
     def capabilities(self) -> list[str]:

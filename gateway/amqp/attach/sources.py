@@ -72,7 +72,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         request.name,
         request.capabilities,
         client.identity.peer_container,
-        is_durable=request.never_expires or not request.address,
+        is_durable=request.terminus.expiry_policy == Terminus.EXPIRE_NEVER or not request.address,
         selector=told_apart(request.filters.selection),
         no_local=client.origin if request.filters.no_local else "",
     )
@@ -82,7 +82,8 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
             return _dynamic(client, request)
         return UnsubscribeSource(client, request, subscription)
     address, start = request.source, request.start
-    client.authorization.require_token(address)
+    if client.token_check is not None:
+        client.token_check.require(address, publishes=False)
     grouped = grouped_partition(client, address)
     if grouped is not None:
         client.require_active()  # whose turn it is in a group, is known there

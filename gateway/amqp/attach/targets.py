@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from proton import Terminus
+
 from amqp_ext.addresses.address import queue_of_topic, queue_topic
 from amqp_ext.transactions import LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS
 from gateway.amqp.attach.attach import AttachRequest, LinkSetup, reply_to_sender, say_lifetime, symbols
@@ -35,9 +37,9 @@ class PublisherTarget(LinkSetup):
     async def prepare(self) -> None:
         client, request = self._client, self._request
         _ = request.outcomes
-        if request.has_no_terminus:
-            # Nothing may be sent to it (AMQP 1.0 section 2.7.3), and answered with none it were neither taken nor
-            # refused.
+        if request.terminus.type == Terminus.UNSPECIFIED:
+            # It is null, or none that the engine knows. Nothing may be sent to it (AMQP 1.0 section 2.7.3), and
+            # answered with none it were neither taken nor refused.
             raise Refused(
                 ErrorCode.INVALID_FIELD,
                 "a link to send on needs a target, its descriptor a number; one without an address is the anonymous "

@@ -9,14 +9,14 @@ with a condition that no specification knows. It is the last frame it writes, so
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cproton_ffi import lib
 from proton import Condition, Link, int32, symbol
 
-from amqp_ext import codec
 from amqp_ext.codec import Described, Int, Symbol, ULong, encode
-from gateway.amqp.engine.native import describe_condition
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
 from gateway.vpn.runtime import REFUSALS
@@ -82,12 +82,19 @@ def code_of(condition: str) -> ErrorCode:
     return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
-def describe(refused: Refused) -> Any:
+def describe(refused: Refused) -> Callable[[Any], None]:
     """For dispositions: a function that fills in a C condition."""
     REFUSALS[refused.code.condition] += 1
     info = {Symbol(key): value for key, value in info_of(refused).items()}
-    encoded = codec.encode(info) if info else b""
-    return lambda condition: describe_condition(condition, refused.code.condition, refused.text, encoded)
+    encoded = encode(info) if info else b""
+
+    def fill_in(condition: Any) -> None:
+        lib.pn_condition_set_name(condition, refused.code.condition.encode("ascii"))
+        lib.pn_condition_set_description(condition, refused.text.encode("utf-8", "replace"))
+        if encoded:
+            lib.pn_data_decode(lib.pn_condition_info(condition), encoded, len(encoded))
+
+    return fill_in
 
 
 _CLOSE: Final = b"\x02\x00\x00\x00\x00\x53\x18"

@@ -553,15 +553,13 @@ class PeerSessions:
         """By the peer's channel."""
         self._ended: dict[Session, None] = {}
         """Ended by us, and not by the peer yet."""
-        self._at: dict[tuple[int, int], Link] = {}
-        """Links by the peer's channel and handle."""
         self._places: dict[Link, tuple[int, int]] = {}
+        """Links in the order of their attaches, with the peer's channels and handles."""
 
     def lost(self) -> None:
         """The connection is gone: nothing of the engine's is held."""
         self._sessions.clear()
         self._ended.clear()
-        self._at.clear()
         self._places.clear()
 
     # --- sessions -------------------------------------------------------------------------------------------------
@@ -621,18 +619,16 @@ class PeerSessions:
         if not self._walk.attached:
             return AttachedTermini()
         channel, handle, termini = self._walk.attached.pop(0)
-        self._at[channel, handle] = link
         self._places[link] = channel, handle
         return termini
 
     def detached(self, link: Link) -> None:
         """The peer has detached a link: its handle is free."""
-        place = self._places.pop(link, None)
-        if place is not None and self._at.get(place) == link:
-            del self._at[place]
+        self._places.pop(link, None)
 
     def detach(self, bad: BadLink) -> None:
         """Detach a link with an error, where it is attached."""
-        link = self._at.get((bad.channel, bad.handle))
-        if link is not None:
-            self._links.refuse(link, Refused(code_of(bad.condition), bad.text))
+        for link, place in reversed(self._places.items()):
+            if place == (bad.channel, bad.handle):
+                self._links.refuse(link, Refused(code_of(bad.condition), bad.text))
+                return

@@ -130,19 +130,6 @@ def state_fields(delivery: Any) -> Any:
         return []
 
 
-def describe_condition(condition: Any, name: str, description: str, info: bytes) -> None:
-    """
-    Fill in a C condition.
-
-    Args:
-        info: The info map, encoded; empty for none.
-    """
-    lib.pn_condition_set_name(condition, name.encode("ascii"))
-    lib.pn_condition_set_description(condition, description.encode("utf-8", "replace"))
-    if info:
-        lib.pn_data_decode(lib.pn_condition_info(condition), info, len(info))
-
-
 class Engine:
     """
     The engine of one connection, which takes bytes from behind SASL.

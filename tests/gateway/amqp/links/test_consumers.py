@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import apsw
@@ -10,15 +11,7 @@ import pytest
 from gateway.config import Limits, Queue, Vpn
 from gateway.core.effects import OpenCursor
 from tests.gateway.amqp.conftest import Connect, Start, Telling
-from tests.support.client import (
-    Client,
-    Received,
-    Receiver,
-    numbered,
-    refusal,
-    texts,
-    with_properties,
-)
+from tests.support.client import Client, Received, Receiver, numbered, refusal, texts, with_properties
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
@@ -30,8 +23,12 @@ EPOCH = "com.microsoft:epoch"
 
 
 def test_consumers_share_what_is_on_a_queue(gateway: RunningGateway, connect: Connect) -> None:
-    """Each message goes to one of the consumers, each consumer's come in order, and nobody goes hungry."""
+    """
+    Each message goes to one of the consumers, each consumer's come in order, and nobody goes hungry, but who gives no
+    credit, and holds nobody up.
+    """
     publisher = connect(gateway)
+    connect(gateway).receiver("orders")
     receivers = [connect(gateway).receiver("orders", credit=1_000) for _ in range(4)]
     for receiver in receivers:
         receiver.client.open_session()  # A round trip: the credit has arrived.
@@ -43,14 +40,6 @@ def test_consumers_share_what_is_on_a_queue(gateway: RunningGateway, connect: Co
     assert sorted(number for own in taken for number in own) == list(range(1_000))
     assert all(own == sorted(own) for own in taken)
     assert min(map(len, taken)) >= 100, [len(own) for own in taken]
-
-
-def test_a_consumer_without_credit_holds_nobody_up(gateway: RunningGateway, connect: Connect) -> None:
-    """A consumer that gives no credit gets nothing, and the other gets it all."""
-    connect(gateway).receiver("orders")
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(100)])
-    assert texts(client.receiver("orders", credit=100).take(100)) == numbered(100)
 
 
 def test_a_consumer_that_settles_nothing_gets_no_more_than_its_bound(start: Start, connect: Connect) -> None:
@@ -206,62 +195,60 @@ def test_exclusive_wait(gateway: RunningGateway, connect: Connect) -> None:
     assert texts(third.take(1)) == ["4"]
 
 
-@pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5)])
+@pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (5, 4)])
+@pytest.mark.parametrize("in_address", [False, True])
 def test_exclusive_steal(
-    gateway: RunningGateway, connect: Connect, holder: int | None, newcomer: int | None
+    gateway: RunningGateway, connect: Connect, holder: int | None, newcomer: int | None, in_address: bool
 ) -> None:
-    """On a queue that is exclusive=steal, a consumer of an equal or higher epoch takes over, and the first is told."""
+    """
+    On a queue that is exclusive=steal, a consumer of an equal or higher epoch takes over, and the first is told; one of
+    a lower is refused, and the holder stays. Clients that set no link properties say it in the address.
+    """
     first, second = connect(gateway), connect(gateway)
     first.sender("orders?exclusive=steal").send_all([data(i) for i in range(3)])
-    robbed = first.receiver("orders", credit=2, set_up=with_properties({EPOCH: holder}))
-    robbed.take(2)
-    thief = second.receiver("orders", credit=3, set_up=with_properties({EPOCH: newcomer}))
-    told = robbed.detached_by_peer()
+
+    def attach(client: Client, epoch: int | None, credit: int) -> Receiver:
+        if in_address and epoch is not None:
+            return client.receiver(f"orders?epoch={epoch}", credit=credit)
+        return client.receiver("orders", credit=credit, set_up=with_properties({EPOCH: epoch}))
+
+    held = attach(first, holder, 2)
+    held.take(2)
+    if (newcomer or 0) < (holder or 0):
+        refused = refusal(attach, second, newcomer, 3)
+        assert (refused.name, f"epoch {holder}" in refused.text) == ("amqp:link:stolen", True)
+        held.flow(1)
+        assert texts(held.take(1)) == ["2"]
+        return
+    thief = attach(second, newcomer, 3)
+    told = held.detached_by_peer()
     assert told.name == "amqp:link:stolen"
     who = "a consumer" if newcomer is None else f"a consumer of epoch {newcomer}"
     assert told.text.startswith(f"{who} took")
     assert texts(thief.take(3)) == ["0", "1", "2"]
 
 
-def test_a_lower_epoch_steals_nothing(gateway: RunningGateway, connect: Connect) -> None:
-    """On a queue that is exclusive=steal, a consumer of a lower epoch is refused, and the holder stays."""
-    first, second = connect(gateway), connect(gateway)
-    holder = first.receiver("orders?exclusive=steal", credit=1, set_up=with_properties({EPOCH: 5}))
-    assert refusal(second.receiver, "orders", set_up=with_properties({EPOCH: 4})).name == "amqp:link:stolen"
-    first.sender("orders").send_all([data("x")])
-    assert texts(holder.take(1)) == ["x"]
+def test_an_epoch_is_said_once(client: Client) -> None:
+    """Address and property that differ are refused, and so is what is no whole number."""
+    refused = refusal(client.receiver, "orders?epoch=6", set_up=with_properties({EPOCH: 7}))
+    assert "say it once" in str(refused)
+    assert "whole number" in str(refusal(client.receiver, "orders?epoch=-1"))
 
 
-def test_an_epoch_in_the_address(gateway: RunningGateway, connect: Connect) -> None:
-    """Clients that set no link properties say their epoch in the address; two that differ are refused."""
-    first, second = connect(gateway), connect(gateway)
-    holder = first.receiver("orders?exclusive=steal&epoch=5", credit=1)
-    assert "epoch 5" in str(refusal(second.receiver, "orders?epoch=4"))
-    assert "say it once" in str(
-        refusal(second.receiver, "orders?epoch=6", set_up=with_properties({EPOCH: 7}))
-    )
-    assert "whole number" in str(refusal(second.receiver, "orders?epoch=-1"))
-    second.receiver("orders?epoch=6")
-    assert holder.detached_by_peer().name == "amqp:link:stolen"
-
-
-@pytest.mark.parametrize("existing", ["none", "wait", "refuse", "steal"])
-@pytest.mark.parametrize("asked", ["wait", "refuse", "steal"])
 @pytest.mark.parametrize("end", ["receiver", "sender"])
-def test_an_option_that_contradicts_the_queue(
-    start: Start, connect: Connect, existing: str, asked: str, end: str
-) -> None:
+def test_an_option_that_contradicts_the_queue(start: Start, connect: Connect, end: str) -> None:
     """An `exclusive` option that is not what the queue is, is refused with both values named; the same is welcome."""
-    vpn = Vpn(queues={"orders": Queue(exclusive=existing)})  # type: ignore[arg-type]
-    client = connect(start(vpn))
+    kinds = ("none", "wait", "refuse", "steal")
+    client = connect(start(Vpn(queues={kind: Queue(exclusive=kind) for kind in kinds})))  # type: ignore[arg-type]
     attach = getattr(client, end)
-    if existing == asked:
-        attach(f"orders?exclusive={asked}")
-        return
-    refused = refusal(attach, f"orders?exclusive={asked}")
-    assert refused.name == "amqp:precondition-failed"
-    assert f"exclusive={existing}" in refused.text
-    assert f"exclusive={asked}" in refused.text
+    for existing, asked in product(kinds, kinds[1:]):
+        if existing == asked:
+            attach(f"{existing}?exclusive={asked}").close()
+            continue
+        refused = refusal(attach, f"{existing}?exclusive={asked}")
+        assert refused.name == "amqp:precondition-failed"
+        assert f"exclusive={existing}" in refused.text
+        assert f"exclusive={asked}" in refused.text
 
 
 def test_exclusive_refuse(gateway: RunningGateway, connect: Connect) -> None:
