@@ -14,7 +14,7 @@ from proton import Delivery, Link, symbol, ulong
 from amqp_ext import codec
 from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, Receiver, numbered, refusal, texts
+from tests.support.client import Client, Received, Receiver, numbered, refusal, texts, with_properties
 from tests.support.messages import DATA, HEADER, MESSAGE_ANNOTATIONS, data, section, take_apart
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
@@ -69,19 +69,11 @@ def test_a_readers_topics(
     assert [message.is_end for message in taken] == [False] * (len(taken) - 1) + [True] * bool(taken)
 
 
-def test_a_live_reader_begins_now(client: Client) -> None:
-    """A reader that asks for no start gets what is published from then on, none of it marked as the end of history."""
-    sender = client.sender("topic://a")
-    sender.send_all([data("before")])
-    reader = client.receiver("log://>", credit=10)
-    sender.send_all([data("after 1"), data("after 2")])
-    taken = reader.take(2)
-    assert texts(taken) == ["after 1", "after 2"]
-    assert not any(message.is_end for message in taken)
-
-
 def test_the_end_of_history_is_marked_once(client: Client) -> None:
-    """Exactly the last message before live is marked, also where others of other topics follow it; of none, none."""
+    """
+    Exactly the last message before live is marked, also where others of other topics follow it; of none, none. A reader
+    that asks for no start gets what is published from then on.
+    """
     sender, other = client.sender("topic://a/x"), client.sender("topic://b/x")
     none = client.receiver("log://a/>", filters=BEGINNING, credit=1)
     sender.send_all([data(i) for i in range(3)])
@@ -89,35 +81,38 @@ def test_the_end_of_history_is_marked_once(client: Client) -> None:
     other.send_all([data("other") for _ in range(3)])
     reader = client.receiver("log://a/>", filters=BEGINNING, credit=100)
     assert [message.is_end for message in reader.take(3)] == [False, False, True]
+    live = client.receiver("log://>", credit=10)
     sender.send_all([data("live")])
-    assert not reader.take(1)[0].is_end
+    for receiver in (reader, live):
+        (message,) = receiver.take(1)
+        assert (message.text, message.is_end) == ("live", False)
 
 
 @pytest.mark.parametrize("credit", [1, 3, 7, 100])
-def test_little_credit(client: Client, credit: int) -> None:
-    """However little credit there is at a time, history comes whole and in order, then live."""
+@pytest.mark.parametrize("drains", [False, True])
+def test_little_credit(client: Client, credit: int, drains: bool) -> None:
+    """However little credit there is at a time, to be drained or not, history comes whole and in order, then live."""
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(20)])
     reader = client.receiver("log://>", filters=BEGINNING)
     taken: list[Received] = []
     while len(taken) < 20:
-        reader.flow(min(credit, 20 - len(taken)))
-        taken += reader.take_and_accept(min(credit, 20 - len(taken)))
+        wanted = min(credit, 20 - len(taken))
+        if drains:
+            taken += reader.drain(wanted)
+        else:
+            reader.flow(wanted)
+            taken += reader.take_and_accept(wanted)
     assert texts(taken) == numbered(20)
     assert [message.is_end for message in taken] == [False] * 19 + [True]
     assert reader.link.credit == 0
+    if drains:
+        assert reader.drain(credit) == []
     sender.send_all([data("live")])
     client.open_session()
     assert not reader.arrived, "there was no credit for it"
     reader.flow(1)
     assert texts(reader.take(1)) == ["live"]
-
-
-def test_a_drain_with_one_credit_at_a_time(client: Client) -> None:
-    """Draining one credit at a time, as a receive that does not wait does, brings every message and then none."""
-    client.sender("topic://a").send_all([data(i) for i in range(5)])
-    reader = client.receiver("log://>", filters=BEGINNING)
-    assert [texts(reader.drain(1)) for _ in range(7)] == [["0"], ["1"], ["2"], ["3"], ["4"], [], []]
 
 
 SMALL_TAIL = Limits(tail_bytes=50_000, read_page_rows=100)
@@ -127,8 +122,14 @@ SMALL_TAIL = Limits(tail_bytes=50_000, read_page_rows=100)
 def test_readers_catch_up_while_a_publisher_goes_on(
     start: Start, connect: Connect, limits: Limits | None
 ) -> None:
-    """Readers that begin while a publisher is at full speed get every message once, in order, with one end marked."""
+    """
+    Readers that begin while a publisher is at full speed get every message once, in order, with one end marked; a live
+    one that gives no credit meanwhile reads the rest from disk, without a gap; and their queue's consumer misses none.
+    """
     gateway = start(limits=limits)
+    slow, consumer = connect(gateway).receiver("log://>", credit=10), connect(gateway).receiver("orders")
+    slow.client.open_session()
+    consumed: list[Received] = []
     with Publishing(gateway.url, "orders", limit=8_000) as publishing:
         readers = []
         for _ in range(3):
@@ -137,6 +138,7 @@ def test_readers_catch_up_while_a_publisher_goes_on(
             readers.append((connect(gateway).receiver("log://>", filters=BEGINNING), history, []))
         for reader, _, taken in readers:
             reader.collect(taken, history + 1_000)
+            consumer.collect(consumed, len(consumed) + 500)
         publishing.stop()
         for reader, history, taken in readers:
             reader.collect(taken, publishing.next)
@@ -145,6 +147,9 @@ def test_readers_catch_up_while_a_publisher_goes_on(
             ends = [number for number, message in enumerate(taken) if message.is_end]
             assert len(ends) == 1
             assert ends[0] >= history - 1
+    for receiver, taken in ((slow, []), (consumer, consumed)):
+        receiver.collect(taken, publishing.next)
+        assert texts(taken) == numbered(publishing.next)
 
 
 def test_a_reader_of_one_topic_among_many_catches_up(gateway: RunningGateway, connect: Connect) -> None:
@@ -158,18 +163,6 @@ def test_a_reader_of_one_topic_among_many_catches_up(gateway: RunningGateway, co
         reader.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == numbered(0, publishing.next, 3)
     assert sum(message.is_end for message in taken) == 1
-
-
-def test_a_slow_reader_falls_behind_and_catches_up(start: Start, connect: Connect) -> None:
-    """A live reader that stops giving credit is left behind by memory, and reads the rest from disk, without a gap."""
-    gateway = start(limits=SMALL_TAIL)
-    reader = connect(gateway).receiver("log://>", credit=10)
-    reader.client.open_session()
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(3_000)])
-    taken: list[Received] = []
-    reader.collect(taken, 3_000)
-    assert texts(taken) == numbered(3_000)
 
 
 def test_a_bounded_replay_ahead_of_the_log(client: Client) -> None:
@@ -201,23 +194,6 @@ def test_a_bounded_replay_while_a_publisher_goes_on(gateway: RunningGateway, con
     assert [message.is_end for message in taken] == [False] * (last - 1) + [True]
 
 
-def test_readers_and_consumers_at_once(gateway: RunningGateway, connect: Connect) -> None:
-    """A log is read from the beginning while its queue is consumed, and neither misses anything."""
-    with Publishing(gateway.url, "orders", limit=8_000) as publishing:
-        publishing.wait_for(500)
-        reader = connect(gateway).receiver("log://>", filters=BEGINNING)
-        consumer = connect(gateway).receiver("orders")
-        read: list[Received] = []
-        consumed: list[Received] = []
-        for count in range(500, 3_001, 500):
-            reader.collect(read, count)
-            consumer.collect(consumed, count)
-        publishing.stop()
-        reader.collect(read, publishing.next)
-        consumer.collect(consumed, publishing.next)
-    assert texts(read) == texts(consumed) == numbered(publishing.next)
-
-
 def test_a_reader_goes_on_after_a_restart_by_id(gateway: RunningGateway, connect: Connect) -> None:
     """A reader that kept the id of its last message goes on after it, over a restart of the gateway."""
     client = connect(gateway)
@@ -233,17 +209,16 @@ def test_a_reader_goes_on_after_a_restart_by_id(gateway: RunningGateway, connect
 
 
 def test_a_rate_slows_a_replay_and_loses_nothing(client: Client) -> None:
-    """At 200 a second fifty messages take a quarter of a second, and all arrive, in order, the last one marked."""
+    """
+    At 200 a second fifty messages take a quarter of a second, and all arrive, in order, the last one marked. On a queue
+    a rate is refused with a sentence, not left out.
+    """
     client.sender("topic://a").send_all(data(i) for i in range(50))
     began = time.monotonic()
     taken = client.receiver("log://a?replay-start=beginning&until=now&rate=200").take_to_end()
     assert time.monotonic() - began >= 0.24
     assert texts(taken) == numbered(50)
     assert [m.is_end for m in taken] == [False] * 49 + [True]
-
-
-def test_an_endpoint_replay_has_no_pace(client: Client) -> None:
-    """speed and rate on a queue are refused with a sentence, not left out."""
     assert "log readers" in str(refusal(client.receiver, "orders?replay-start=beginning&rate=10"))
 
 
@@ -265,17 +240,13 @@ def test_a_drain_is_not_answered_before_what_there_is_was_sent(start: Start, con
     assert len(found) % 4 == 0
 
 
-ASKED = {symbol("rewind:batches"): True}
-
-
-def ask(link: Link) -> None:
-    link.properties = ASKED
-
-
 def reader(client: Client, address: str = "log://>", **options: Any) -> Receiver:
     """One that asks for batches, from the beginning."""
-    options = {"filters": BEGINNING, "snd_settle_mode": Link.SND_SETTLED, **options}
-    return client.receiver(address, set_up=ask, **options)
+    asked = {"filters": BEGINNING, "snd_settle_mode": Link.SND_SETTLED, "set_up": ASKING}
+    return client.receiver(address, **(asked | options))
+
+
+ASKING = with_properties({"rewind:batches": True})
 
 
 def is_granted(receiver: Receiver) -> bool:
@@ -311,26 +282,19 @@ def test_batches_bring_what_single_deliveries_bring(client: Client) -> None:
 
 
 def test_live_messages_follow_in_batches(client: Client) -> None:
-    """A reader slides into live traffic, and what comes live comes in the same form."""
+    """A reader slides into live traffic, in the same form; large messages make small batches, of one at least."""
     sender = client.sender("topic://a")
-    sender.send_all([data("old 1"), data("old 2")])
+    old = [data(b"%d" % i * 50_000) for i in range(8)]
+    sender.send_all(old)
     batched = reader(client, credit=100)
     sender.send_all([data("new")])
     deliveries: list[Received] = []
-    while len(unpacked(deliveries)) < 3:
+    while len(unpacked(deliveries)) < 9:
         deliveries += batched.take(1)
     messages = unpacked(deliveries)
-    assert [take_apart(raw)[2] for raw in messages] == [data("old 1"), data("old 2"), data("new")]
+    assert [take_apart(raw)[2] for raw in messages] == [*old, data("new")]
     ends = [dict(take_apart(raw)[1] or {}).get("x-opt-replay-end", False) for raw in messages]
-    assert ends == [False, True, False]
-
-
-def test_large_messages_make_small_batches(client: Client) -> None:
-    """A delivery has as many messages as its size allows, and one at least."""
-    large = [data(b"%d" % i * 50_000) for i in range(8)]
-    client.sender("topic://a").send_all(large)
-    deliveries = reader(client).drain()
-    assert [take_apart(raw)[2] for raw in unpacked(deliveries)] == large
+    assert ends == [False] * 7 + [True, False]
     assert all(len(delivery.raw) < 200_000 for delivery in deliveries)
 
 
@@ -347,40 +311,27 @@ def test_credit_counts_deliveries_and_bounds_their_messages(client: Client, cred
     assert max(len(unpacked([delivery])) for delivery in deliveries) <= credit
 
 
-@pytest.mark.parametrize("address", ["log://>", "orders", "topic://a"])
-@pytest.mark.parametrize("mode", [Link.SND_MIXED, Link.SND_UNSETTLED, Link.SND_SETTLED])
-def test_only_log_readers_that_settle_nothing_get_batches(client: Client, address: str, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        *(("log://>", {"snd_settle_mode": mode}) for mode in (Link.SND_MIXED, Link.SND_UNSETTLED)),
+        *((address, {}) for address in ("orders", "topic://a")),
+        # Where the answer has no room for its properties, the reader cannot know of batches.
+        ("log://>", {"name": "n" * 240}),
+        # The property has to be true.
+        ("log://>", {"set_up": with_properties({"rewind:batches": "yes"})}),
+    ],
+)
+def test_only_log_readers_that_settle_nothing_get_batches(
+    connect: Connect, gateway: RunningGateway, address: str, options: dict[str, Any]
+) -> None:
     """A consumer that has a say in each message gets each alone, and so does everyone off the log."""
-    receiver = reader(client, address, snd_settle_mode=mode, filters=None)
-    assert is_granted(receiver) == (address == "log://>" and mode == Link.SND_SETTLED)
+    client = connect(gateway, max_frame_size=512 if "name" in options else None)
+    receiver = reader(client, address, filters=None, **options)
+    assert (is_granted(receiver), is_granted(reader(connect(gateway)))) == (False, True)
     client.sender("orders").send_all([data(1), data(2)])
     client.sender("topic://a").send_all([data(1), data(2)])
-    if not is_granted(receiver):
-        first = receiver.drain()[0]
-        assert first.bare == data(1)
-
-
-def test_what_cannot_be_granted_in_words_is_not(connect: Connect, gateway: RunningGateway) -> None:
-    """Where the answer has no room for its properties, messages come one by one: the reader cannot know of batches."""
-    client = connect(gateway, max_frame_size=512)
-    client.sender("topic://a").send_all([data(1), data(2)])
-    batched = reader(client, name="n" * 240)
-    assert not is_granted(batched)
-    assert [message.bare for message in batched.drain()] == [data(1), data(2)]
-
-
-def test_another_value_asks_for_nothing(client: Client) -> None:
-    """The property has to be true."""
-    client.sender("topic://a").send_all([data(1)])
-
-    def ask_badly(link: Link) -> None:
-        link.properties = {symbol("rewind:batches"): "yes"}
-
-    receiver = client.receiver(
-        "log://>", filters=BEGINNING, snd_settle_mode=Link.SND_SETTLED, set_up=ask_badly
-    )
-    assert not is_granted(receiver)
-    assert [message.bare for message in receiver.drain()] == [data(1)]
+    assert [message.bare for message in receiver.drain()[:2]] == [data(1), data(2)]
 
 
 def test_a_named_replay_marks_each_message_of_a_batch(client: Client) -> None:

@@ -12,43 +12,35 @@ from store.sqlite.reader import SqliteReader
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import texts
 from tests.support.messages import data
+from tests.support.running import RunningGateway
 
 
-def test_damage_is_an_alarm_and_the_gateway_is_not_ready(start: Start) -> None:
+def told_of(gateway: RunningGateway) -> tuple[list[str], str | None]:
+    """The alarms, and why the gateway is not ready."""
+
+    def ask(running: Gateway) -> tuple[list[str], str | None]:
+        vpn = running.vpns["default"]
+        vpn.alarms.check()
+        return [f"{alarm.kind.value}: {alarm.text}" for alarm in vpn.alarms.active()], running.problem()
+
+    return gateway.call(ask)
+
+
+def test_damage_is_an_alarm_and_the_gateway_is_not_ready(gateway: RunningGateway) -> None:
     """As soon as a page could not be read, an alarm says so, and so does the answer to whether the gateway is ready."""
-    gateway = start()
-
-    def ask(running: Gateway) -> tuple[list[tuple[str, str]], str | None]:
-        vpn = running.vpns["default"]
-        vpn.alarms.check()
-        return [(alarm.kind.value, alarm.text) for alarm in vpn.alarms.active()], running.problem()
-
-    def damage(running: Gateway) -> None:
-        reader = running.vpns["default"].reader
-        assert isinstance(reader, SqliteReader)
-        reader.damage = "database disk image is malformed"
-
-    assert gateway.call(ask) == ([], None)
-    gateway.call(damage)
-    alarms, problem = gateway.call(ask)
-    assert alarms == [("store-damage", "the store cannot be read: database disk image is malformed")]
-    assert problem == "Message VPN 'default': the store cannot be read: database disk image is malformed"
+    assert told_of(gateway) == ([], None)
+    gateway.call(lambda running: setattr(running.vpns["default"].reader, "damage", "it is malformed"))
+    told = "the store cannot be read: it is malformed"
+    assert told_of(gateway) == ([f"store-damage: {told}"], f"Message VPN 'default': {told}")
 
 
-def test_a_standbys_damage_is_an_alarm_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standbys_damage_is_an_alarm_alone(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it cannot give is read from the primary: clients are served."""
-    gateway = start()
-
-    def damage(running: Gateway) -> tuple[list[str], str | None]:
-        vpn = running.vpns["default"]
-        reader = vpn.reader
-        assert isinstance(reader, SqliteReader)
-        monkeypatch.setattr(type(reader), "standby_damage", "invalid page in block 7")
-        vpn.alarms.check()
-        return [alarm.text for alarm in vpn.alarms.active()], running.problem()
-
+    monkeypatch.setattr(SqliteReader, "standby_damage", "invalid page in block 7")
     text = "a standby of the store cannot be read, and the primary is in its place: invalid page in block 7"
-    assert gateway.call(damage) == ([text], None)
+    assert told_of(gateway) == ([f"store-damage: {text}"], None)
 
 
 def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp_path: Path) -> None:
@@ -73,16 +65,8 @@ def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp
     assert texts(reader.arrived) == before[:4]
     consumer = client.receiver("queue://q", credit=100)
     assert texts(consumer.take(5)) == before
-
-    def ask(running: Gateway) -> tuple[list[str], str | None]:
-        vpn = running.vpns["default"]
-        vpn.alarms.check()
-        return [f"{alarm.kind.value}: {alarm.text}" for alarm in vpn.alarms.active()], running.problem()
-
-    alarms, problem = gateway.call(ask)
     told = (
         "the store cannot be read: message 6 is not what was written: its checksum is wrong. Restore the file from a "
         "backup, or do without the message: trim the log past it, and purge the queues that have it"
     )
-    assert alarms == [f"store-damage: {told}"]
-    assert problem == f"Message VPN 'default': {told}"
+    assert told_of(gateway) == ([f"store-damage: {told}"], f"Message VPN 'default': {told}")

@@ -9,17 +9,12 @@ from gateway.app import Gateway
 from gateway.config import Queue, Vpn
 from gateway.core.alarms import AlarmKind
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import Client, texts
-from tests.support.messages import HEADER, data, section
+from tests.gateway.amqp.upkeep.test_expiry import with_ttl
+from tests.support.client import Client, numbered, texts
+from tests.support.messages import data
 from tests.support.running import RunningGateway
 
 DEAD = Vpn(queues={"orders": Queue(max_redelivery=2, dead_message_queue="dead"), "plain": Queue()})
-
-
-def with_ttl(number: int, ttl_ms: int) -> bytes:
-    from amqp_ext.codec import UByte, UInt  # noqa: PLC0415
-
-    return section(HEADER, [True, UByte(4), UInt(ttl_ms)]) + data(number)
 
 
 @pytest.fixture
@@ -31,37 +26,24 @@ def gateway(clock: Clock, start: Start) -> RunningGateway:
 def test_an_expired_message_goes_to_the_dead_message_queue(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
-    """After its ttl a message is not delivered; its copy tells why, and its bare message is the same."""
-    client.sender("orders").send_all([with_ttl(1, 1_000), data(2), with_ttl(3, 60_000)])
+    """
+    After its ttl a message is not delivered; its copy tells why, its bare message is the same, and ttl has had its say.
+    Without a dead message queue it is discarded; the log has it still.
+    """
+    for queue in ("orders", "plain"):
+        client.sender(queue).send_all([with_ttl(1, 1_000), data(2), with_ttl(3, 60_000)])
     clock.ms += 1_001
-    assert texts(client.receiver("orders").drain()) == ["2", "3"]
+    for queue in ("orders", "plain"):
+        assert texts(client.receiver(queue).drain()) == ["2", "3"]
+        assert gateway.depth(queue) == 2
+    clock.ms += 1_000_000
     (dead,) = client.receiver("dead").drain()
     assert dead.bare == data(1)
     assert dead.annotations["x-opt-dead-reason"] == "expired"
     assert dead.annotations["x-opt-dead-endpoint"] == "orders"
     assert dead.annotations["x-opt-dead-sequence-number"] == 1
-
-
-def test_a_dead_message_does_not_expire_once_more(
-    gateway: RunningGateway, client: Client, clock: Clock
-) -> None:
-    """On the dead message queue ttl has had its say."""
-    client.sender("orders").send_all([with_ttl(1, 10)])
-    clock.ms += 11
-    assert client.receiver("orders").drain() == []
-    clock.ms += 1_000_000
-    assert texts(client.receiver("dead").drain()) == ["1"]
-
-
-def test_without_a_dead_message_queue_an_expired_message_is_discarded(
-    gateway: RunningGateway, client: Client, clock: Clock
-) -> None:
-    """It leaves the queue; the log has it still."""
-    client.sender("plain").send_all([with_ttl(1, 10)])
-    clock.ms += 11
-    assert client.receiver("plain").drain() == []
-    assert gateway.depth("plain") == 0
-    assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["1"]
+    log = client.receiver("log://#queue/plain?replay-start=beginning&until=now")
+    assert texts(log.take_to_end()) == ["1", "2", "3"]
 
 
 def test_replayed_history_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
@@ -72,28 +54,25 @@ def test_replayed_history_does_not_expire(gateway: RunningGateway, client: Clien
     assert texts(replaying.take_and_accept(1)) == ["1"]
 
 
-def test_a_message_that_fails_too_often_is_dead(gateway: RunningGateway, client: Client) -> None:
-    """With max_redelivery 2 the third failed delivery is the last."""
-    client.sender("orders").send_all([data(1), data(2)])
+def test_messages_that_are_rejected_or_fail_too_often_are_dead(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """
+    With max_redelivery 2 the third failed delivery is the last. Rejected ones go to the dead message queue in order,
+    and leave the queue in the same commit.
+    """
+    client.sender("orders").send_all(data(i) for i in range(10))
     consumer = client.receiver("orders", credit=1)
     for failures in range(3):
         (message,) = consumer.take(1)
-        assert (message.text, message.delivery_count) == ("1", failures)
+        assert (message.text, message.delivery_count) == ("0", failures)
         consumer.modify([message], failed=True)
         consumer.flow(1)
-    assert texts(consumer.take_and_accept(1)) == ["2"]
-    (dead,) = client.receiver("dead").drain()
-    assert (dead.text, dead.annotations["x-opt-dead-reason"]) == ("1", "max-redelivery")
-
-
-def test_a_rejected_message_is_dead(gateway: RunningGateway, client: Client) -> None:
-    """Rejected goes to the dead message queue, in order, and leaves the queue in the same commit."""
-    client.sender("orders").send_all(data(i) for i in range(10))
-    consumer = client.receiver("orders", credit=10)
-    consumer.settle(consumer.take(10), Delivery.REJECTED)
+    consumer.flow(8)
+    consumer.settle(consumer.take(9), Delivery.REJECTED)
     dead = client.receiver("dead", credit=10).take_and_accept(10)
-    assert texts(dead) == [str(i) for i in range(10)]
-    assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"rejected"}
+    reasons = [(message.text, message.annotations["x-opt-dead-reason"]) for message in dead]
+    assert reasons == [("0", "max-redelivery"), *((text, "rejected") for text in numbered(1, 10))]
     assert gateway.depth("orders") == 0
 
 
