@@ -216,19 +216,17 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize(("wire", "value"), ENCODINGS, ids=[row[0] for row in ENCODINGS])
 def test_each_encoding_of_the_specification_decodes(wire: str, value: Any) -> None:
-    """Every format code of AMQP 1.0 section 1.6 gives its value and type; decode and skip agree on its end."""
+    """
+    Every format code of AMQP 1.0 section 1.6 gives its value and type, and decode and skip agree on its end; what is
+    encoded of it decodes to the same, in no more bytes (arrays excepted).
+    """
     raw = bytes.fromhex(wire)
     decoded, behind = decode(b"\xff" + raw + b"\xff", 1)
     assert typed(decoded) == typed(value)
     assert behind == 1 + len(raw) == skip(b"\xff" + raw + b"\xff", 1)
-
-
-@pytest.mark.parametrize(("wire", "value"), ENCODINGS, ids=[row[0] for row in ENCODINGS])
-def test_encoding_is_never_longer_than_another_form(wire: str, value: Any) -> None:
-    """What encode writes decodes to the same value, in no more bytes (arrays excepted)."""
     encoded = encode(value)
     assert typed(decode(encoded)[0]) == typed(value)
-    assert isinstance(value, Array) or len(encoded) <= len(bytes.fromhex(wire))
+    assert isinstance(value, Array) or len(encoded) <= len(raw)
 
 
 @pytest.mark.parametrize(("wire", "offset", "reason"), HOSTILE, ids=[row[0] for row in HOSTILE])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -160,45 +159,6 @@ def test_wildcards_can_be_kept_out_of_reserved_topics() -> None:
     assert TopicFilter([pattern("a/>")], reserved=False).matches("a/#b")
 
 
-def test_keys_come_once_each_in_the_order_they_were_added() -> None:
-    """A key with several matching patterns is given once, and keys keep their first order."""
-    trie: SubscriptionTrie[str] = SubscriptionTrie()
-    trie.add(pattern("a/>"), "second")
-    trie.add(pattern("a/b"), "first")
-    trie.add(pattern("a/*"), "second")
-    trie.add(pattern("*/b"), "third")
-    assert trie.match("a/b") == ("second", "first", "third")
-
-
-def test_adding_twice_is_one_subscription_and_removing_says_what_happened() -> None:
-    """``add`` and ``remove`` tell whether they changed anything, and a key gone comes back at the end."""
-    trie: SubscriptionTrie[int] = SubscriptionTrie()
-    assert trie.add(pattern("a"), 1)
-    assert not trie.add(pattern("a"), 1)
-    assert trie.add(pattern("a"), 2)
-    assert not trie.remove(pattern("b"), 1)
-    assert not trie.remove(pattern("a"), 3)
-    assert trie.remove(pattern("a"), 1)
-    assert trie.match("a") == (2,)
-    trie.add(pattern("a"), 1)
-    assert trie.match("a") == (2, 1)
-    assert trie.remove_all(1) == 1
-    assert trie.remove_all(1) == 0
-    assert trie.match("a") == (2,)
-
-
-def test_an_exception_of_one_key_does_not_touch_another() -> None:
-    """An exception leaves out the key that made it, only."""
-    trie: SubscriptionTrie[str] = SubscriptionTrie()
-    for key in ("x", "y"):
-        trie.add(pattern("a/>"), key)
-    trie.add(pattern("!a/b*"), "x")
-    assert trie.match("a/bc") == ("y",)
-    assert trie.match("a/c") == ("x", "y")
-    assert trie.remove(pattern("!a/b*"), "x")
-    assert trie.match("a/bc") == ("x", "y")
-
-
 def test_more_topics_than_are_remembered_still_match() -> None:
     """What a trie remembers is bounded, and forgetting changes no answer."""
     trie: SubscriptionTrie[int] = SubscriptionTrie()
@@ -223,60 +183,48 @@ def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserve
     )
 
 
-@given(
-    subscriptions=st.dictionaries(st.integers(0, 5), st.sets(_patterns, min_size=1, max_size=4), max_size=6),
-    topics=st.lists(_topics, min_size=1, max_size=5),
-    reserved=st.booleans(),
-)
-def test_the_trie_answers_as_asking_every_pattern_does(
-    subscriptions: dict[int, set[TopicPattern]], topics: list[str], reserved: bool
-) -> None:
-    """For any subscriptions and topics the trie and the naive search agree, order included."""
-    trie: SubscriptionTrie[int] = SubscriptionTrie(reserved=reserved)
-    for key, patterns in subscriptions.items():
-        for one in patterns:
-            trie.add(one, key)
-    for topic in topics:
-        assert trie.match(topic) == naive_match(subscriptions, topic, reserved)
-
-
 class TrieUnderChange(RuleBasedStateMachine):
-    """Adds, removals and matches in any order, against a plain dictionary."""
+    """
+    Adds, removals and matches in any order, against a plain dictionary: each change says whether it was one, a key is
+    given once, in the order of first adds, and its exceptions are its own.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.trie: SubscriptionTrie[int] = SubscriptionTrie()
+        self.tries = {reserved: SubscriptionTrie[int](reserved=reserved) for reserved in (True, False)}
         self.subscriptions: dict[int, set[TopicPattern]] = {}
 
     @rule(one=_patterns, key=st.integers(0, 3))
     def add(self, one: TopicPattern, key: int) -> None:
-        assert self.trie.add(one, key) is (one not in self.subscriptions.get(key, set()))
+        is_new = one not in self.subscriptions.get(key, set())
+        assert [trie.add(one, key) for trie in self.tries.values()] == [is_new, is_new]
         self.subscriptions.setdefault(key, set()).add(one)
 
-    @rule(key=st.integers(0, 3))
-    def remove(self, key: int) -> None:
-        patterns = self.subscriptions.get(key)
+    @rule(one=_patterns, key=st.integers(0, 3), is_there=st.booleans())
+    def remove(self, one: TopicPattern, key: int, is_there: bool) -> None:
+        patterns = self.subscriptions.get(key, set())
+        if is_there and patterns:
+            one = min(patterns, key=str)
+        was_there = one in patterns
+        assert [trie.remove(one, key) for trie in self.tries.values()] == [was_there, was_there]
+        patterns.discard(one)
         if not patterns:
-            return
-        one = min(patterns, key=lambda pattern: pattern.text)
-        assert self.trie.remove(one, key)
-        patterns.remove(one)
-        if not patterns:
-            del self.subscriptions[key]
+            self.subscriptions.pop(key, None)
 
     @rule(key=st.integers(0, 3))
     def remove_all(self, key: int) -> None:
-        assert self.trie.remove_all(key) == len(self.subscriptions.pop(key, ()))
+        count = len(self.subscriptions.pop(key, ()))
+        assert [trie.remove_all(key) for trie in self.tries.values()] == [count, count]
 
     @rule(topic=_topics)
     def match(self, topic: str) -> None:
-        assert self.trie.match(topic) == naive_match(self.subscriptions, topic, reserved=True)
+        for reserved, trie in self.tries.items():
+            assert trie.match(topic) == naive_match(self.subscriptions, topic, reserved)
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
         if not self.subscriptions:
-            assert self.trie._wanted.is_empty
-            assert self.trie._excepted.is_empty
+            assert all(trie._wanted.is_empty and trie._excepted.is_empty for trie in self.tries.values())
 
 
 TestTrieUnderChange = TrieUnderChange.TestCase

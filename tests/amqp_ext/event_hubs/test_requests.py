@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from amqp_ext.codec import CodecError, Described, Int, Symbol, ULong, encode
+from amqp_ext.codec import CodecError, Int, Symbol
 from amqp_ext.event_hubs.frames import events_of
 from amqp_ext.event_hubs.management import (
     CbsNode,
@@ -20,13 +20,9 @@ from amqp_ext.event_hubs.management import (
 )
 from amqp_ext.message import sections
 from amqp_ext.request_nodes import RequestError, value_of
+from tests.support.messages import section
 
 ID = UUID(int=7)
-
-
-def section(code: int, value: Any) -> bytes:
-    """One section."""
-    return encode(Described(ULong(code), value))
 
 
 def request(body: Any, reply_to: str | None = None, **asked: Any) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext import codec
-from amqp_ext.codec import Described, Long, Symbol, Timestamp, UByte, UInt, ULong
+from amqp_ext.codec import CodecError, Described, Long, Symbol, Timestamp, UByte, UInt, ULong
 from amqp_ext.message import annotations as module
 from amqp_ext.message.annotations import OutgoingRow, Splicer, annotated
 from amqp_ext.message.fields import messages_of
@@ -26,8 +26,10 @@ from amqp_ext.message.sections import (
     message_annotations,
     read_header,
     split,
+    split_front,
 )
 from amqp_ext.replay_id import format_replay_id
+from tests.support.messages import section
 
 GENERATION = 0x0123_4567_89AB_CDEF
 ID = 123_456
@@ -41,11 +43,6 @@ OURS: dict[str, Any] = {
     "x-opt-replay-id": format_replay_id(GENERATION, ID),
     "x-opt-offset": str(ID),
 }
-
-
-def section(code: int, value: object, descriptor: object = None) -> bytes:
-    """One section; its descriptor is the code, as a ulong, unless another is given."""
-    return codec.encode(Described(ULong(code) if descriptor is None else descriptor, value))
 
 
 def wide(encoded: bytes) -> bytes:
@@ -65,15 +62,15 @@ HEADERS = {
     "list32": wide(HEADER_8),
     "list0": b"\x00\x53\x70\x45",
     "ulong descriptor": b"\x00\x80" + bytes(7) + b"\x70" + HEADER_8[3:],
-    "symbol descriptor": section(HEADER, [True, UByte(7)], Symbol("amqp:header:list")),
+    "symbol descriptor": codec.encode(Described(Symbol("amqp:header:list"), [True, UByte(7)])),
 }
 THEIRS = {
     "none": b"",
     "map8": THEIRS_8,
     "map32": wide(THEIRS_8),
     "empty map8": b"\x00\x53\x72\xc1\x01\x00",
-    "symbol descriptor": section(
-        MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): "a" * 300}, Symbol("amqp:message-annotations:map")
+    "symbol descriptor": codec.encode(
+        Described(Symbol("amqp:message-annotations:map"), {Symbol("x-opt-theirs"): "a" * 300})
     ),
     "a number as key": section(MESSAGE_ANNOTATIONS, {ULong(5): "five"}),
     "delivery annotations": section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-hop"): 1}),
@@ -110,8 +107,11 @@ def test_the_front_is_theirs_and_ours_and_the_bare_message_follows(header: str, 
     """However a front was encoded, it goes out with our annotations added and the bare message bit for bit behind."""
     content = HEADERS[header] + THEIRS[theirs] + BODY
     raw = delivered(content)
+    assert raw.startswith(HEADERS[header]), "the header as it came"
     assert raw.endswith(BODY)
-    assert [cut.code for cut in split(raw)][-3:] == [PROPERTIES, DATA, DATA]
+    codes = [cut.code for cut in split(raw)]
+    assert codes[-3:] == [PROPERTIES, DATA, DATA]
+    assert DELIVERY_ANNOTATIONS not in codes, "what the sender said to its receiver alone (section 3.2.2)"
     expected = message_annotations(content) | OURS
     assert message_annotations(raw) == expected
     assert read_header(raw) == read_header(content)
@@ -131,18 +131,6 @@ def test_our_annotations_have_the_types_that_clients_expect() -> None:
         "x-opt-replay-id": str,
         "x-opt-offset": str,
     }
-
-
-def test_a_header_goes_out_as_it_came() -> None:
-    """Where nothing failed, the header is not touched, whatever its encoding."""
-    for header in HEADERS.values():
-        assert delivered(header + BODY).startswith(header)
-
-
-def test_delivery_annotations_end_here() -> None:
-    """What the sender said to its receiver alone (section 3.2.2) is not passed on."""
-    raw = delivered(THEIRS["both"] + BODY)
-    assert DELIVERY_ANNOTATIONS not in {cut.code for cut in split(raw)}
 
 
 # --- their annotations ----------------------------------------------------------------------------------------------
@@ -178,23 +166,13 @@ def test_each_key_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("theirs", ["none", "map8"])
-def test_the_last_message_before_live_says_so(theirs: str) -> None:
-    """``x-opt-replay-end`` is true on the message that is the end, and absent from all others."""
-    raw = delivered(THEIRS[theirs] + BODY, is_end=True)
-    assert message_annotations(raw)["x-opt-replay-end"] is True
-    assert decoded(raw).annotations["x-opt-replay-end"] is True
-    assert "x-opt-replay-end" not in message_annotations(delivered(THEIRS[theirs] + BODY))
-
-
-def test_only_the_end_itself_is_marked() -> None:
-    """Of messages sent together with the last before live, that one alone is marked."""
-    rows = [row(BODY, message_id=i) for i in (1, 2, 3)]
-    fronts = Splicer(GENERATION).fronts(rows, {}, 2)
-    assert ["x-opt-replay-end" in message_annotations(front + BODY) for front in fronts] == [
-        False,
-        True,
-        False,
-    ]
+def test_a_delivery_says_what_is_so_of_it_alone(theirs: str) -> None:
+    """Of messages sent together, the last before live and the one that failed say so, and no other."""
+    rows = [row(HEADER_8 + THEIRS[theirs] + BODY, message_id=i) for i in (1, 2, 3)]
+    raws = [front + BODY for front in Splicer(GENERATION).fronts(rows, {3: 1}, 2)]
+    assert [message_annotations(raw).get("x-opt-replay-end") for raw in raws] == [None, True, None]
+    assert [decoded(raw).annotations.get("x-opt-replay-end") for raw in raws] == [None, True, None]
+    assert [read_header(raw).delivery_count for raw in raws] == [2, 2, 3]
 
 
 @pytest.mark.parametrize("is_end", [False, True])
@@ -222,31 +200,10 @@ def test_failed_deliveries_are_counted_in_the_header(header: str) -> None:
     assert raw.endswith(BODY)
 
 
-def test_only_what_failed_is_counted() -> None:
-    """Of messages sent together each has its own count."""
-    rows = [row(HEADER_8 + BODY, message_id=i) for i in (1, 2)]
-    fronts = Splicer(GENERATION).fronts(rows, {2: 1}, None)
-    assert [read_header(front + BODY).delivery_count for front in fronts] == [2, 3]
-
-
 # --- runs of messages -----------------------------------------------------------------------------------------------
 
 # Where the digits of an id, decimal or hexadecimal, change in number or carry over.
-EDGES = [
-    1,
-    9,
-    10,
-    99,
-    100,
-    0xFFFF,
-    0x1_0000,
-    99_999,
-    100_000,
-    0xFFFF_FFFF,
-    0x1_0000_0000,
-    10**18,
-    2**63 - 1,
-]
+EDGES = [1, *[10**digits for digits in (1, 2, 5, 18)], *[1 << bits for bits in (16, 32)], 2**63 - 1]
 ids = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(edge - 3, 1), min(edge + 3, 2**63 - 1)))
 topics = st.sampled_from(["a", TOPIC, "#queue/ö", "x" * 250])
 front_values = st.dictionaries(
@@ -268,16 +225,16 @@ messages = st.builds(row, contents, ids, st.sampled_from([0, TIME_MS, TIME_MS + 
 rows_of_messages = st.lists(messages, min_size=1, max_size=8)
 
 
-replay_names = st.sampled_from(["", "monday", "ö" * 200, "x" * 200])
-
-
-@given(
-    st.lists(rows_of_messages, min_size=1, max_size=3),
-    st.dictionaries(ids, st.integers(1, 3), max_size=2),
-    st.none() | ids,
-    st.booleans(),
-    replay_names,
+ANY_RUN = given(
+    batches=st.lists(rows_of_messages, min_size=1, max_size=3),
+    attempts=st.dictionaries(ids, st.integers(1, 3), max_size=2),
+    end_id=st.none() | ids,
+    stream_offset=st.booleans(),
+    replay_name=st.sampled_from(["", "monday", "ö" * 200, "x" * 200]),
 )
+
+
+@ANY_RUN
 def test_one_splicer_serves_any_run_of_messages(
     batches: Sequence[list[OutgoingRow]],
     attempts: dict[int, int],
@@ -335,13 +292,7 @@ def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) 
     ]
 
 
-@given(
-    st.lists(rows_of_messages, min_size=1, max_size=3),
-    st.dictionaries(ids, st.integers(1, 3), max_size=2),
-    st.none() | ids,
-    st.booleans(),
-    replay_names,
-)
+@ANY_RUN
 def test_a_batch_has_the_messages_that_go_out_one_by_one(
     batches: Sequence[list[OutgoingRow]],
     attempts: dict[int, int],
@@ -395,3 +346,58 @@ def test_an_annotation_given_twice_has_the_last_value() -> None:
     twice, _ = annotated(once, {"x-opt-dead-reason": "rejected"})
     assert message_annotations(twice)["x-opt-dead-reason"] == "rejected"
     assert twice.count(b"x-opt-dead-reason") == 1
+
+
+# --- malformed messages are their senders' trouble: they are put in front of consumers without an error --------------
+
+CUT_BODY = b"\x00\x53\x75\xa0\x09cut"
+
+
+def test_a_body_that_is_cut_short_goes_out_as_it_came() -> None:
+    """What is wrong behind the front of a message is neither looked at nor changed."""
+    content = section(MESSAGE_ANNOTATIONS, {Symbol("x-mine"): 1}) + CUT_BODY
+    out = delivered(content)
+    assert out.endswith(CUT_BODY)
+    assert message_annotations(out)["x-mine"] == 1
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [b"\xa3\x02ab", b"\x45\x45", b"\xff\xff", b"\xb0\xff\xff\xff\xff\x40"],
+    ids=["a key alone", "a list as key", "no types", "a size beyond"],
+)
+def test_annotations_that_are_none_are_left_out(inside: bytes) -> None:
+    """A section of the size of a map that holds none gives way to ours."""
+    theirs = b"\x00\x53\x72\xc1" + bytes([len(inside) + 1, 2]) + inside
+    out = delivered(theirs + CUT_BODY)
+    assert message_annotations(out)["x-opt-sequence-number"] == ID
+    assert out.endswith(CUT_BODY)
+
+
+def test_a_header_that_is_none_is_counted_from_the_defaults() -> None:
+    """A message with a header of wrong types is redelivered with a header of its own."""
+    content = b"\x00\x53\x70" + codec.encode(["durable", "high"]) + CUT_BODY
+    assert read_header(delivered(content, attempts=2)).delivery_count == 2
+
+
+def test_the_delivery_count_ends_at_its_largest() -> None:
+    """A sender's delivery-count of 4,294,967,295 cannot be raised, and is no error."""
+    content = section(HEADER, [False, None, None, False, UInt(2**32 - 1)]) + CUT_BODY
+    assert read_header(delivered(content, attempts=3)).delivery_count == 2**32 - 1
+
+
+@given(st.binary(max_size=60), st.integers(0, 3))
+def test_no_content_that_was_taken_fails_on_its_way_out(noise: bytes, attempts: int) -> None:
+    """Whatever passes as a message on the way in gets a front that can be read on the way out."""
+    for content in (
+        noise,
+        section(MESSAGE_ANNOTATIONS, {Symbol("a"): 1})[:6] + noise,
+        b"\x00\x53\x72\xc1" + noise,
+    ):
+        try:
+            bare = bare_offset(content)
+        except CodecError:
+            continue
+        out = delivered(content, attempts=attempts)
+        assert out.endswith(content[bare:])
+        assert split_front(out, len(out) - len(content[bare:]))

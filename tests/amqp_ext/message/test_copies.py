@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Long
 from amqp_ext.message.annotations import KNOWN_TOPICS, CopyFronts, annotated
 from amqp_ext.message.sections import bare_offset, validate
-from tests.support.messages import data, section, take_apart
+from tests.support.messages import data, row, section, take_apart
 
 BARE = section(0x74, {"n": 1}) + data("content")
 TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
@@ -23,10 +22,6 @@ ANNOTATIONS = st.dictionaries(
 )
 
 
-def row(number: int, topic: str, content: bytes) -> tuple[Any, ...]:
-    return (number, 1, topic, bare_offset(content), 0, None, content)
-
-
 @given(st.lists(st.tuples(IDS, TOPICS, HEADERS, st.none() | ANNOTATIONS), max_size=8), TOPICS)
 def test_each_copy_is_the_message_annotated(
     messages: list[tuple[int, str, bytes, dict[str, Any] | None]], name: str
@@ -35,7 +30,7 @@ def test_each_copy_is_the_message_annotated(
     rows = []
     for number, topic, header, theirs in messages:
         front = header if theirs is None else header + section(0x72, theirs)
-        rows.append(row(number, topic, front + BARE))
+        rows.append(row(number, front + BARE, topic))
     contents, bares = CopyFronts(name).copies(rows)
     assert len(contents) == len(bares) == len(rows)
     for one, content, bare, (*_, theirs) in zip(rows, contents, bares, messages, strict=True):
@@ -57,7 +52,7 @@ def test_each_copy_is_the_message_annotated(
 def test_topics_that_are_remembered_are_bounded() -> None:
     """A log may have more of them than anybody wants to keep; the copies are the same."""
     fronts = CopyFronts("a")
-    rows = [row(n, f"t/{n}", BARE) for n in range(KNOWN_TOPICS + 10)]
+    rows = [row(n, BARE, f"t/{n}") for n in range(KNOWN_TOPICS + 10)]
     assert fronts.copies(rows) == fronts.copies(rows)
     assert len(fronts._by_topic) <= KNOWN_TOPICS
 
@@ -65,6 +60,7 @@ def test_topics_that_are_remembered_are_bounded() -> None:
 @given(HEADERS, ANNOTATIONS)
 def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> None:
     """Those that are named, and the section with the last of them; all else is as it was."""
+    assert annotated(header + BARE, {}, {"x-opt-dead-reason"}) == (header + BARE, len(header))
     content = header + section(0x72, theirs) + BARE
     left, bare = annotated(content, {}, {"x-opt-dead-reason", "x-opt-dead-time"})
     assert left[bare:] == BARE
@@ -72,9 +68,3 @@ def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> Non
     kept = {key: value for key, value in theirs.items() if key != "x-opt-dead-reason"}
     found_header, found, _ = take_apart(left)
     assert (found_header, found or {}) == (take_apart(content)[0], kept)
-
-
-@pytest.mark.parametrize("content", [BARE, section(0x70, [True]) + BARE])
-def test_a_message_without_annotations_stays_as_it_is(content: bytes) -> None:
-    """There is nothing to take off."""
-    assert annotated(content, {}, {"x-opt-dead-reason"}) == (content, bare_offset(content))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Symbol, UInt, ULong, encode
 from amqp_ext.message import sections as section_contents
 from amqp_ext.message.sections import (
-    AMQP_SEQUENCE,
     PROPERTIES,
     MalformedMessage,
     bare_offset,
@@ -103,20 +102,6 @@ def test_to_address_is_the_same_however_it_is_read(
                 return MalformedMessage
 
     assert read(True) == read(False)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        section(PROPERTIES, b"\xc0\x05\x03\x40\x40\xa1\x04") + section(AMQP_SEQUENCE, []),
-        section(PROPERTIES, [None, None, "queue", "subject"])[:-3],
-    ],
-    ids=["to goes on behind its section", "the section is cut short behind it"],
-)
-def test_a_to_address_in_a_section_that_ends_elsewhere_is_malformed(content: bytes) -> None:
-    """However whole it looks by itself."""
-    with pytest.raises(MalformedMessage):
-        to_address(content)
 
 
 def test_a_to_address_that_the_count_leaves_out_is_none() -> None:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext import codec
-from amqp_ext.codec import Array, CodecError, Described, Int, UInt, ULong
+from amqp_ext.codec import Array, CodecError, Int, UInt, ULong
 from amqp_ext.message import sections
 from amqp_ext.rabbitmq.forms import ExchangeError, ExchangeKind, subscriptions_of, topic_of
 from amqp_ext.rabbitmq.management import (
@@ -37,10 +36,12 @@ from amqp_ext.rabbitmq.management import (
 )
 from amqp_ext.request_nodes import Request, RequestError, value_of
 from amqp_ext.topics import TopicPattern, check_topic
+from tests.support.messages import section
 
 # --- ``/management`` ------------------------------------------------------------------------------------------------
 
 NODE = ManagementNode()
+EMPTY = section(sections.AMQP_VALUE, None)
 ID = UUID(int=5)
 BINDING = Binding("orders", "q", "eu.#")
 STATE = QueueState("q", "default", QueueArguments(is_stream=True), 7, 2)
@@ -48,11 +49,8 @@ STATE = QueueState("q", "default", QueueArguments(is_stream=True), 7, 2)
 
 def asked(method: str, path: str, body: Any = None, *, data: bytes | None = None) -> bytes:
     """A request as RabbitMQ's clients write it."""
-    properties = [ID, None, path, method, "$me"]
-    found = codec.encode(Described(ULong(sections.PROPERTIES), properties))
-    if data is not None:
-        return found + codec.encode(Described(ULong(sections.DATA), data))
-    return found + codec.encode(Described(ULong(sections.AMQP_VALUE), body))
+    found = section(sections.PROPERTIES, [ID, None, path, method, "$me"])
+    return found + (section(sections.AMQP_VALUE, body) if data is None else section(sections.DATA, data))
 
 
 def status_of(answer: bytes) -> int:
@@ -77,6 +75,8 @@ def status_of(answer: bytes) -> int:
         ),
         (asked("PUT", "/queues/q"), DeclareQueue("q", QueueArguments())),
         (asked("GET", "/queues/a%20q"), DescribeQueue("a q")),
+        # The Python client puts an empty body before the properties.
+        (EMPTY + asked("GET", "/queues/q").removesuffix(EMPTY), DescribeQueue("q")),
         (asked("DELETE", "/queues/q"), DeleteQueue("q")),
         (asked("DELETE", "/queues/q/messages"), PurgeQueue("q")),
         (
@@ -101,14 +101,6 @@ def status_of(answer: bytes) -> int:
 def test_requests_are_read_into_commands(content: bytes, command: Any) -> None:
     """Each request that RabbitMQ's clients make is a command, with what its answer needs."""
     assert NODE.read(content) == Request(command, ID, "$me")
-
-
-def test_an_empty_body_may_stand_in_front() -> None:
-    """The Python client puts an empty body before the properties: it is read all the same."""
-    content = asked("GET", "/queues/q")
-    body = codec.encode(Described(ULong(sections.AMQP_VALUE), None))
-    in_front = body + content.removesuffix(body)
-    assert NODE.read(in_front).command == DescribeQueue("q")
 
 
 @pytest.mark.parametrize(
@@ -267,11 +259,17 @@ def test_exchanges_stay_apart(exchange: str, key: str) -> None:
     assert topic[0] not in "#!"
 
 
-@pytest.mark.parametrize("key", ["#.new", "a.#.b", "#.#"])
-def test_a_rest_before_the_end_is_refused(key: str) -> None:
-    """No subscription says what a ``#`` before the last word says."""
-    with pytest.raises(ExchangeError, match="before its end"):
-        subscriptions_of(ExchangeKind.TOPIC, "e", key)
+@pytest.mark.parametrize(
+    ("kind", "key", "words"),
+    [
+        *[(ExchangeKind.TOPIC, key, "before its end") for key in ("#.new", "a.#.b", "#.#")],
+        (ExchangeKind.DIRECT, ".".join("x" * 200), "at most"),
+    ],
+)
+def test_a_key_that_no_subscription_says_is_refused(kind: ExchangeKind, key: str, words: str) -> None:
+    """A ``#`` before the last word, and a key that is longer than a topic may be."""
+    with pytest.raises(ExchangeError, match=words):
+        subscriptions_of(kind, "e", key)
 
 
 @pytest.mark.parametrize("kind", ["headers", "x-random", 5, None])
@@ -280,12 +278,6 @@ def test_kinds_that_are_not_there_are_refused(kind: object) -> None:
     with pytest.raises(ExchangeError, match="direct, topic or fanout") as refused:
         ExchangeKind.parse(kind)
     assert refused.value.condition == "amqp:not-implemented"
-
-
-def test_a_key_that_is_no_topic_is_refused() -> None:
-    """A key that is longer than a topic may be has no subscription."""
-    with pytest.raises(ExchangeError, match="at most"):
-        subscriptions_of(ExchangeKind.DIRECT, "e", ".".join("x" * 200))
 
 
 # --- The arguments of a queue's declaration -------------------------------------------------------------------------
@@ -304,38 +296,38 @@ QUEUE = {
 }
 
 
-def test_arguments_with_an_equivalent_are_read() -> None:
-    """Each argument that means something here is read, of whatever integer type it comes."""
-    assert read_queue_arguments(QUEUE) == QueueArguments(
-        max_ttl_ms=5_000,
-        quota_messages=10,
-        quota_bytes=1_000,
-        dead_message_queue="dead",
-        max_redelivery=3,
-        single_active_consumer=True,
-        priorities=True,
-    )
+READ = QueueArguments(
+    max_ttl_ms=5_000,
+    quota_messages=10,
+    quota_bytes=1_000,
+    dead_message_queue="dead",
+    max_redelivery=3,
+    single_active_consumer=True,
+    priorities=True,
+)
+STREAM = QueueArguments(is_stream=True)
 
 
-def test_what_is_read_is_said_again_as_rabbitmq_says_it() -> None:
-    """The arguments of a queue that is described declare the same queue."""
-    read = read_queue_arguments(QUEUE)
-    assert read_queue_arguments(read.to_map()) == read
-
-
-def test_arguments_of_a_cluster_mean_nothing() -> None:
-    """What clients send for replicas, segments and leaders changes nothing on one node with one log."""
-    cluster = {"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3, "x-queue-version": 2}
-    assert read_queue_arguments(cluster) == QueueArguments()
-    for name in ("x-initial-cluster-size", "x-stream-initial-cluster-size"):  # the latter is the Go client's
-        stream = {"x-queue-type": "stream", name: 3}
-        assert read_queue_arguments(stream) == QueueArguments(is_stream=True)
-
-
-def test_a_stream_keeps_to_the_bounds_of_the_log() -> None:
-    """The bounds that clients give to a stream are taken and leave it as it is."""
-    bounds = {"x-queue-type": "stream", "x-max-age": "1h", "x-max-length-bytes": 10_000}
-    assert read_queue_arguments(bounds) == QueueArguments(is_stream=True)
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (QUEUE, READ),
+        (READ.to_map(), READ),
+        # What clients send for replicas, segments and leaders changes nothing on one node with one log.
+        ({"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3}, QueueArguments()),
+        ({"x-queue-version": 2}, QueueArguments()),
+        ({"x-queue-type": "stream", "x-initial-cluster-size": 3}, STREAM),
+        (
+            {"x-queue-type": "stream", "x-stream-initial-cluster-size": 3},
+            STREAM,
+        ),  # as the Go client spells it
+        # The bounds that clients give to a stream are taken and leave it as it is.
+        ({"x-queue-type": "stream", "x-max-age": "1h", "x-max-length-bytes": 10_000}, STREAM),
+    ],
+)
+def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments) -> None:
+    """Of whatever integer type they come; what is told of a queue declares the same queue."""
+    assert read_queue_arguments(arguments) == expected
 
 
 @pytest.mark.parametrize(

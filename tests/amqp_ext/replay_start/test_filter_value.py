@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from amqp_ext.codec import Char, Symbol, Timestamp, UByte, UInt, ULong
+from amqp_ext.rabbitmq.forms import from_stream_offset_spec
 from amqp_ext.replay_start import (
     FILTER,
     MAX_DATE_MS,
@@ -156,11 +159,11 @@ def test_our_filter_refuses_what_it_does_not_know(value: Any, words: str) -> Non
         from_rewind_filter(value)
 
 
-@given(value=WIRE_VALUES)
-def test_whatever_is_sent_is_read_or_refused(value: Any) -> None:
-    """Any AMQP value gives a start that can be shown and stored, or a ReplayStartError."""
+@given(value=WIRE_VALUES, read=st.sampled_from([from_rewind_filter, from_stream_offset_spec]))
+def test_whatever_is_sent_is_read_or_refused(value: Any, read: Callable[[Any], ReplayStart]) -> None:
+    """Any AMQP value gives a start that can be shown and stored, or a ReplayStartError; so in RabbitMQ's filter."""
     with suppress(ReplayStartError):
-        got = from_rewind_filter(value)
+        got = read(value)
         assert str(got)
         if isinstance(got.value, int):
             assert 0 <= got.value <= MAX_OFFSET

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scramp import (  # type: ignore[import-untyped]
-    ScramClient,
-    ScramException,
-    ScramMechanism,  # type: ignore[import-untyped]
-)
+from scramp import ScramClient, ScramMechanism  # type: ignore[import-untyped]
 
 from amqp_ext.sasl import (
     AMQP_HEADER,
@@ -47,17 +43,18 @@ SALT = bytes(range(16))
 ROUNDS = 4_096  # the least that is allowed: the tests need no resistance
 
 
+GOOD = hash_password("secret", salt=SALT, iterations=ROUNDS)
+
+
 def stored(password: str) -> StoredPassword:
     return parse(hash_password(password, salt=SALT, iterations=ROUNDS))
 
 
 def test_the_text_reads_back_to_what_was_hashed() -> None:
     """The text is one printable line that starts with its scheme and cost, and parse is its inverse."""
-    text = hash_password("secret", salt=SALT, iterations=ROUNDS)
-    assert text.startswith("scram$4096$AAECAwQFBgcICQoLDA0ODw==$")
-    assert text.isascii()
-    assert text.isprintable()
-    assert str(parse(text)) == text == str(parse(f"  {text}\n"))
+    assert GOOD.startswith("scram$4096$AAECAwQFBgcICQoLDA0ODw==$")
+    assert GOOD.isascii() and GOOD.isprintable()
+    assert str(parse(GOOD)) == GOOD == str(parse(f"  {GOOD}\n"))
 
 
 def test_the_default_cost_is_stored_and_used() -> None:
@@ -117,6 +114,9 @@ def test_keys_are_those_of_rfc_7677() -> None:
         ("scram$4096$?$b$c$d$e", "must be base64"),
         ("scram$4096$\u00e9$b$c$d$e", "must be base64"),
         ("scram$4096$AAAA$AAAA$AAAA$AAAA$AAAA", "must have 32, 32, 64 and 64 bytes"),
+        # scramp would refuse these at the first login.
+        (GOOD.replace("$4096$", "$4095$"), "out of range"),
+        (GOOD.replace("$4096$", "$10000001$"), "out of range"),
     ],
 )
 def test_what_is_no_stored_password_is_refused(text: str, reason: str) -> None:
@@ -155,14 +155,6 @@ def test_hashing_refuses_what_cannot_be_used(
     """An empty or inadmissible password, a short salt and a cost out of range are refused by name."""
     with pytest.raises(ValueError, match=reason):
         hash_password(password, salt=salt, iterations=iterations)
-
-
-def test_a_hash_too_cheap_or_too_dear_is_not_accepted_from_a_file() -> None:
-    """parse holds a hash to the limits hash_password keeps: scramp would refuse it at the first login."""
-    text = hash_password("secret", salt=SALT, iterations=ROUNDS)
-    for iterations in ("4095", "10000001"):
-        with pytest.raises(ValueError, match="out of range"):
-            parse(text.replace("$4096$", f"${iterations}$"))
 
 
 def test_nothing_secret_is_shown() -> None:
@@ -318,11 +310,3 @@ def test_credentials_that_cannot_be_read_are_our_own_trouble(mechanism: str, res
     feed(sasl, SASL_HEADER + init(mechanism, response))
     assert outcome(sasl) == 2
     assert sasl.failure == "the credentials of 'ann' cannot be read: OSError('disk on fire')"
-
-
-def test_scramp_would_notice_a_false_signature() -> None:
-    """The client's check of our signature is real: another server's signature fails it."""
-    sasl = server("SCRAM-SHA-256")
-    client = scram_login(sasl, "ann", "secret", "SCRAM-SHA-256")
-    with pytest.raises(ScramException, match="signature"):
-        client.set_server_final("v=AAAA")
