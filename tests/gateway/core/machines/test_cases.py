@@ -103,18 +103,6 @@ def reject_one(machine: EndpointMachine, queue: Endpoint) -> None:
     machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
 
 
-def test_cancel_survives_a_full_disk(machine: EndpointMachine) -> None:
-    """What a cancelled replay had put leaves the endpoint, even if that could not be written at first."""
-    replayed(machine)
-    machine.cancel(pick=0, force_complete=False)
-    machine.disk_fails(count=1, is_write=True)
-    assert machine.endpoint(0).depth == 0
-    machine.settle_down()
-    assert machine.endpoint(0).depth == 0
-    machine.restart(is_clean=True)
-    assert machine.endpoint(0).depth == 0
-
-
 @pytest.mark.parametrize("restarts", [True, False])
 def test_order_survives_a_cancel_on_a_full_disk(machine: EndpointMachine, restarts: bool) -> None:
     """What is published and consumed after a cancel that could not be written comes in order, once."""
@@ -209,21 +197,6 @@ def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine:
     assert world.consumers[0].history == [1]
     assert queue.depth == 0
     assert dead.depth == 1
-
-
-def test_a_message_that_could_not_be_moved_is_moved_later(machine: EndpointMachine) -> None:
-    """Where its copy cannot be written a rejected message stays on its queue, goes to nobody, and is moved later."""
-    world = machine.world
-    queue, dead = with_dead_message_queue(machine)
-    reject_one(machine, queue)
-    machine.disk_fails(count=1, is_write=True)
-    world.loop.run()
-    assert (queue.depth, dead.depth) == (1, 0)
-    machine.attach_plain(queue, credit=5)
-    world.loop.run()
-    machine.settle_down()
-    assert (queue.depth, dead.depth) == (0, 1)
-    assert [consumer.history for consumer in world.consumers] == [[1], []]
 
 
 def test_a_message_that_could_not_be_moved_outlives_a_crash(machine: EndpointMachine) -> None:
@@ -366,17 +339,6 @@ def test_what_a_replay_has_put_stays_though_the_subscriptions_change_and_the_gat
     machine.restart(is_clean=True)
     machine.settle_down()
     assert machine.endpoint(0).depth == 2
-
-
-def test_a_transaction_moves_messages(machine: EndpointMachine) -> None:
-    """What was acknowledged in it is gone, and what was published in it is there."""
-    publish(machine, 3)
-    consume(machine, machine.endpoint(0), 3)
-    transact(machine, 0b11, "a/x", "b/x")
-    assert [len(flow.unsettled) for flow in machine.endpoint(0).flows] == [1]
-    machine.settle_down()
-    assert machine.endpoint(0).depth == 2
-    assert machine.world.store.last_id == 5
 
 
 @pytest.mark.parametrize("leaves", [False, True])
