@@ -23,15 +23,12 @@ from gateway.core.settlements import PendingSettlement
 from gateway.vpn.clients import ConsumerLink, LogLink
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 
 
-class Consumers:
+class Consumers(VpnPart):
     def __init__(self, state: VpnState, feeds: Feeds) -> None:
-        self._broker = state.broker
-        self._committer = state.committer
-        self._counters = state.counters
-        self._tracing = state.tracing
+        super().__init__(state)
         self._feeds = feeds
 
     # --- who consumes ---------------------------------------------------------------------------------------------
@@ -238,11 +235,9 @@ class StreamFeed:
         self._tell_closed(self.flow)
 
 
-class Streams:
+class Streams(VpnPart):
     def __init__(self, state: VpnState, consumers: Consumers, readers: Readers) -> None:
-        self._broker = state.broker
-        self._committer = state.committer
-        self._loop = state.runtime.loop
+        super().__init__(state)
         self._consumers = consumers
         self._readers = readers
         self._feeds: dict[Flow, StreamFeed] = {}

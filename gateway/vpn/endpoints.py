@@ -31,20 +31,18 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.consumers import Consumers, Streams
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.replays import ReplayRunner
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from store.errors import StoreError
 
 
-class Endpoints:
+class Endpoints(VpnPart):
     def __init__(
         self, state: VpnState, feeds: Feeds, consumers: Consumers, streams: Streams, replays: ReplayRunner
     ) -> None:
+        super().__init__(state)
         self._vpn = state.name
         self._place = state.store.place
-        self._settings = state.settings
-        self._broker = state.broker
         self.by_name: Mapping[str, Endpoint] = state.broker.endpoints
-        self._committer = state.committer
         self._feeds = feeds
         self._consumers = consumers
         self._streams = streams

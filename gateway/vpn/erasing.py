@@ -37,8 +37,7 @@ from gateway.core.replay.search import Search, search_for
 from gateway.logging import log_keys
 from gateway.vpn.history import off_loop
 from gateway.vpn.log import MessageLog
-from gateway.vpn.runtime import Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnService, VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure
@@ -79,7 +78,7 @@ class Erased(NamedTuple):
     """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
 
 
-class Erasing(Service):
+class Erasing(VpnService):
     """
     Args:
         is_moving: Whether one of these messages is on its way to a dead message queue.
@@ -94,11 +93,7 @@ class Erasing(Service):
         is_moving: Callable[[Collection[int]], bool],
         holders: Sequence[Callable[[Mapping[int, Row]], None]],
     ) -> None:
-        super().__init__(state.runtime)
-        self._state = state
-        self._broker = state.broker
-        self._committer = state.committer
-        self._history = state.history
+        super().__init__(state)
         self._archive = state.history.archive
         self._log = log
         self._is_moving = is_moving
@@ -455,13 +450,8 @@ class CopySearch:
         return sorted(found)
 
 
-class StoredMessages:
+class StoredMessages(VpnPart):
     """Messages by their ids, or by what a search takes, whether the store has them or the log's archive."""
-
-    def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._history = state.history
-        self._turns = state.search_turns
 
     @property
     def first_id(self) -> int:
@@ -490,7 +480,7 @@ class StoredMessages:
         position, end = first, min(stop, self.next_id)
         while position < end and len(found) < most:
             try:
-                async with self._turns.turn(ADMINISTRATION):
+                async with self._state.search_turns.turn(ADMINISTRATION):
                     page = await self._history.search_page(search, patterns, position, end, ADMINISTRATION)
             except LogTrimmed as trimmed:
                 position = max(trimmed.first_id, position + 1)
@@ -518,7 +508,7 @@ class StoredMessages:
         rest = [i for i in ids if first_id <= i < next_id]
         while held or rest:
             try:
-                async with self._turns.turn(ADMINISTRATION):
+                async with self._state.search_turns.turn(ADMINISTRATION):
                     asked = reader.submit(partial(reader.messages, held)) if held else history.messages(rest)
                     rows = await asyncio.wrap_future(asked)
             except ReadFailed as error:

@@ -39,7 +39,7 @@ from gateway.core.replay.starts import (
     resolve,
 )
 from gateway.logging import log_keys
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
@@ -49,11 +49,9 @@ CHUNK: Final = 256
 T = TypeVar("T")
 
 
-class MessageLog:
+class MessageLog(VpnPart):
     def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._broker = state.broker
-        self._committer = state.committer
+        super().__init__(state)
         self.listing = LogListing(state)
         """Lists of it, for people."""
         self.histogram = LogHistogram(state)
@@ -420,13 +418,8 @@ class Wanted:
     accepts: Search | None = None
 
 
-class LogListing:
+class LogListing(VpnPart):
     """Lists of one Message VPN's log."""
-
-    def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._history = state.history
-        self._turns = state.search_turns
 
     async def one(self, message_id: int) -> Row | None:
         """
@@ -456,7 +449,7 @@ class LogListing:
         found: list[LoggedMessage] = []
         while position < end:
             try:
-                async with self._turns.turn(ADMINISTRATION):
+                async with self._state.search_turns.turn(ADMINISTRATION):
                     page, _ = await asyncio.wrap_future(
                         self._history.page(position, end, list(wanted.patterns))
                     )
@@ -481,14 +474,14 @@ class LogListing:
         size = CHUNK
         while before > first:
             try:
-                async with self._turns.turn(ADMINISTRATION):
+                async with self._state.search_turns.turn(ADMINISTRATION):
                     page = await self._history.topics_below(before, first, wanted.patterns)
             except LogTrimmed:
                 break
             ids = [number for number, topic in page.found if wanted.matches(topic)]
             while ids:
                 chunk = ids[:size]
-                async with self._turns.turn(ADMINISTRATION):
+                async with self._state.search_turns.turn(ADMINISTRATION):
                     rows = await asyncio.wrap_future(self._history.messages(chunk[::-1]))
                     if len(chunk) > 1 and (not rows or rows[-1][ID] != chunk[0]):
                         # They are too large for one page, or some are gone; the newest of them is wanted first.
@@ -605,12 +598,8 @@ class Histogram:
         return self.buckets[-1].first_id + self.buckets[-1].ids - 1
 
 
-class LogHistogram:
+class LogHistogram(VpnPart):
     """Of one Message VPN's log, with its archive."""
-
-    def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._history = state.broker.history
 
     async def between(self, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
         """
@@ -625,11 +614,11 @@ class LogHistogram:
             store.errors.LogTrimmed, store.errors.ReadFailed: It cannot be read.
         """
         with suppress(ReadFailed):  # without the archive, then
-            await self._state.history.look()
+            await self._history.look()
         async with self._state.search_turns.turn(ADMINISTRATION):
             oldest, newest = await self._state.read(self._ends)
             archived = self._archived()
-            start, now_ms = archived or oldest, self._state.runtime.clock.now_ms()
+            start, now_ms = archived or oldest, self._now_ms()
             until = until_ms if until_ms is not None else (newest.time_ms if newest else now_ms) + 1
             since = from_ms if from_ms is not None else start.time_ms if start else until - 1
             if from_ms is None:
@@ -638,8 +627,8 @@ class LogHistogram:
                 until = max(until, since + 1)
             number = min(most, until - since)
             edges = [since + (until - since) * k // number for k in range(number + 1)]
-            next_id = self._history.log.next_id
-            places = [min(found, next_id) for found in await self._state.history.positions_since(edges)]
+            next_id = self._broker.history.log.next_id
+            places = [min(found, next_id) for found in await self._history.positions_since(edges)]
         buckets = [
             Bucket(time_ms, first, behind - first)
             for time_ms, (first, behind) in zip(edges, pairwise(places), strict=False)
@@ -657,7 +646,7 @@ class LogHistogram:
         return Moment(oldest, times[0]), Moment(newest, times[1])
 
     def _archived(self) -> Moment | None:
-        history = self._history
+        history = self._broker.history
         if not history.is_joined or history.archived is None:
             return None
         return Moment(history.archived.first_id, history.archived.first_ms)

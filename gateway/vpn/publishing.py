@@ -32,8 +32,7 @@ from gateway.core.trimming import LogFull
 from gateway.vpn.clients import PublisherLink
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import Feeds
-from gateway.vpn.runtime import Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnService, VpnState
 from store.errors import WriteFailed
 
 
@@ -58,7 +57,7 @@ class _Nobody:
 NOBODY: Final = _Nobody()
 
 
-class Publishing:
+class Publishing(VpnPart):
     """
     Args:
         make_room: Has the log trimmed, while publishers wait for it (``LogRoom``).
@@ -73,12 +72,7 @@ class Publishing:
         make_room: Callable[[int], None],
         refusal: Callable[[], Refused | None],
     ) -> None:
-        self._broker = state.broker
-        self._committer = state.committer
-        self._counters = state.counters
-        self._settings = state.settings
-        self._now_ms = state.runtime.clock.now_ms
-        self._tracing = state.tracing
+        super().__init__(state)
         self._consumers = consumers
         self._feeds = feeds
         self._refusal = refusal
@@ -367,7 +361,7 @@ class ArrivedMessages:
         )
 
 
-class LogRoom(Service):
+class LogRoom(VpnService):
     """
     Args:
         make_room: Has the log trimmed, for a message of so many bytes; 0: no message waits.
@@ -381,10 +375,7 @@ class LogRoom(Service):
         make_room: Callable[[int], None],
         offer: Callable[[ArrivedMessages], tuple[int, LogFull | None]],
     ) -> None:
-        super().__init__(state.runtime)
-        self._broker = state.broker
-        self._committer = state.committer
-        self._settings = state.settings
+        super().__init__(state)
         self._make_room = make_room
         self._offer = offer
         self._line: deque[ArrivedMessages] = deque()

@@ -43,7 +43,7 @@ from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import EndpointFeed, Feeds, KeptRows, floor_of, routes_of
 from gateway.vpn.history import HeldMessages, LogSource
 from gateway.vpn.replay_records import DELETED, REPLACED, EndpointRecords
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
 ROW_BYTES: Final = 200
@@ -61,16 +61,12 @@ TRY_AGAIN_S = 1.0
 """Seconds after a failed write until what a replay must have durable is written again."""
 
 
-class ReplayRunner:
+class ReplayRunner(VpnPart):
     def __init__(self, state: VpnState, feeds: Feeds, consumers: Consumers) -> None:
+        super().__init__(state)
         self.state = state
-        self._broker = state.broker
-        self._committer = state.committer
-        self._tracing = state.tracing
         self._feeds = feeds
         self._consumers = consumers
-        self._loop = state.runtime.loop
-        self._now_ms = state.runtime.clock.now_ms
         self._log = state.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
         self._stopped: dict[str, int] = {}
@@ -425,7 +421,7 @@ class ReplayRunner:
         )
 
 
-class ReplayPump:
+class ReplayPump(VpnPart):
     """
     Args:
         runner: Whose it is, and who is told how its replay ends.
@@ -434,12 +430,8 @@ class ReplayPump:
     def __init__(self, runner: ReplayRunner, feed: EndpointFeed) -> None:
         endpoint, state = feed.endpoint, runner.state
         assert endpoint.replay is not None
+        super().__init__(state)
         self._runner = runner
-        self._state = state
-        self._broker = state.broker
-        self._committer = state.committer
-        self._cache = state.cache
-        self._loop = state.runtime.loop
         self._feed = feed
         self._endpoint = endpoint
         self._replay: Replay = endpoint.replay

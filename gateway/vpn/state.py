@@ -17,7 +17,7 @@ from gateway.core.message_cache import CacheBudget, MessageCache
 from gateway.vpn.committer import Committer
 from gateway.vpn.history import LogHistory, off_loop
 from gateway.vpn.role import Lease, OpenedStore
-from gateway.vpn.runtime import Counters, CurrentSettings, Runtime, log_policy
+from gateway.vpn.runtime import Counters, CurrentSettings, Runtime, Service, log_policy
 from gateway.vpn.tracing import MessageTracing
 from gateway.vpn.turns import ADMINISTRATION, HistoryPace, SelectionTurns, UserTurns
 
@@ -95,3 +95,29 @@ class VpnState:
         return Lease(
             lambda: committer.confirmed_at or first, lambda: settings.lease_seconds, self.runtime.loop
         )
+
+
+class VpnPart:
+    """A part of a running Message VPN, with what most of them work on."""
+
+    def __init__(self, state: VpnState) -> None:
+        self._state = state
+        self._broker = state.broker
+        self._committer = state.committer
+        self._settings = state.settings
+        self._reader = state.reader
+        self._history = state.history
+        self._cache = state.cache
+        self._counters = state.counters
+        self._tracing = state.tracing
+        self._runtime = state.runtime
+        self._loop = state.runtime.loop
+        self._now_ms = state.runtime.clock.now_ms
+
+
+class VpnService(VpnPart, Service):
+    """One that also does something by itself."""
+
+    def __init__(self, state: VpnState) -> None:
+        VpnPart.__init__(self, state)
+        Service.__init__(self, state.runtime)

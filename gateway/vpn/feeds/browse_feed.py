@@ -20,7 +20,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TIME_MS, WHOLE, Row
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.feeds.endpoint_feed import routes_of
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import ADMINISTRATION, WaitingTurn
 from store.ports import Reader
 
@@ -40,7 +40,7 @@ FLOWS_AT_ONCE: Final = 16
 """Consumers whose unsettled messages are looked through in one turn of the loop."""
 
 
-class BrowseFeed:
+class BrowseFeed(VpnPart):
     """
     Goes over what lies on an endpoint in pages from the store. What is unsettled at a consumer still lies there
     and is shown, too; at the end it waits for more.
@@ -58,11 +58,9 @@ class BrowseFeed:
         state: VpnState,
         closed: Callable[[BrowseFeed], None],
     ) -> None:
+        super().__init__(state)
         self.endpoint = endpoint
         self._link = client
-        self._state = state
-        self._reader = state.reader
-        self._cache = state.cache
         self._selection = state.selection
         self._tell_closed = closed
         self._matches = matches
@@ -126,7 +124,7 @@ class BrowseFeed:
             (part, [] if part == PUT else backlog.route_numbers(part), after)
             for part, after in self._shown_up_to.items()
         ]
-        loop = self._state.runtime.loop
+        loop = self._loop
 
         def read() -> Page:
             for part, routes, after in turns:
@@ -148,7 +146,7 @@ class BrowseFeed:
             return
         error = future.exception()
         if error is not None:
-            self._state.runtime.report("endpoint_read_failed", error)
+            self._runtime.report("endpoint_read_failed", error)
             self.close()
             self._link.refuse(
                 Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
@@ -219,15 +217,10 @@ class LyingMessages(NamedTuple):
     """The id from which on to look next; None at the end."""
 
 
-class EndpointListing:
+class EndpointListing(VpnPart):
     """
     Lists of one Message VPN's endpoints. While a page is read it has the administrators' turn.
     """
-
-    def __init__(self, state: VpnState) -> None:
-        self._state = state
-        self._reader = state.reader
-        self._turns = state.search_turns
 
     async def page(self, endpoint: Endpoint, position: int, count: int) -> LyingMessages:
         """
@@ -255,7 +248,7 @@ class EndpointListing:
         # Up to its floors it is done with all that came by routes.
         position = max(position, min([*(floor + 1 for floor in floors), *put[:1]]))
         while position < end and endpoint.cursor_number == number:
-            async with self._turns.turn(ADMINISTRATION):
+            async with self._state.search_turns.turn(ADMINISTRATION):
                 rows, position = await self._read(endpoint, position, end, put, most)
             put = [i for i in put if i >= position]
             if endpoint.cursor_number == number:

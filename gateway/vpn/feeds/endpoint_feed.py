@@ -19,7 +19,7 @@ from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.erasing import with_markers
 from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from store.ports import RoutedPage
 
 T = TypeVar("T")
@@ -65,10 +65,11 @@ class RunningReplays(Protocol):
         """Messages left an endpoint whose replay was under way."""
 
 
-class EndpointFeed:
+class EndpointFeed(VpnPart):
     def __init__(
         self, endpoint: Endpoint, state: VpnState, dead_letters: DeadLetterOffice, replays: RunningReplays
     ) -> None:
+        super().__init__(state)
         self.endpoint = endpoint
         self.kept = KeptRows()
         """Contents that are here, for what is to be handed out."""
@@ -76,19 +77,11 @@ class EndpointFeed:
         """A page, or some messages, are on their way from the store."""
         self._dead_letters = dead_letters
         self._replays = replays
-        self._reader = state.reader
-        self._history = state.history
-        self._cache = state.cache
-        self._runtime = state.runtime
-        self._loop = state.runtime.loop
-        self._now_ms = state.runtime.clock.now_ms
         self._tuning = state.runtime.tuning
         self._erasing = state.broker.erasing
         self._settlements = state.broker.settlements
-        self._committer = state.committer
         self._selection = state.selection
         self._lease = state.lease
-        self._tracing = state.tracing
         self._page_rows = state.settings.limits.read_page_rows
         """Rows of a page: the next one is asked for when fewer are ready."""
         self._is_scheduled = False

@@ -29,7 +29,7 @@ from gateway.vpn.clients import LogLink
 from gateway.vpn.feeds.browse_feed import BrowseFeed
 from gateway.vpn.history import LogSource
 from gateway.vpn.runtime import Runtime
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.tracing import TracedLink
 from gateway.vpn.turns import RowsAtOnce, WaitingTurn
 from store.errors import LogTrimmed, ReadFailed
@@ -92,7 +92,7 @@ class StalledFeeds:
             feed.let_go()
 
 
-class LogFeed:
+class LogFeed(VpnPart):
     """
     Args:
         readers: Whose it is: they know when to go on with one that has all there is, and are told when it closes.
@@ -112,6 +112,7 @@ class LogFeed:
         gives_way: bool,
     ) -> None:
         state = readers.state
+        super().__init__(state)
         self.cursor = cursor
         self.account = client.account
         """Of its link's connection."""
@@ -122,11 +123,7 @@ class LogFeed:
         self._readers = readers
         self._waiting = readers.waiting
         self._stalled = readers.stalled
-        self._cache = state.cache
-        self._counters = state.counters
         self._pace = state.pace
-        self._runtime = state.runtime
-        self._loop = state.runtime.loop
         self._seconds = state.runtime.clock.seconds
         self._tuning = state.runtime.tuning
         # The end of a bounded replay may be any message.
@@ -326,7 +323,7 @@ class LogFeed:
 
     def _send_due(self, room: int) -> bool:
         """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""
-        pacer, rows, now_ms = self._pacer, self._due_later, self._runtime.clock.now_ms()
+        pacer, rows, now_ms = self._pacer, self._due_later, self._now_ms()
         assert pacer is not None
         count = pacer.due(rows[:room], now_ms)
         if count:

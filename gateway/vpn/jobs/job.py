@@ -32,7 +32,7 @@ from gateway.logging import log_keys
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import RowsAtOnce
 from store.errors import WriteFailed
 
@@ -69,20 +69,17 @@ class Progress(NamedTuple):
     """At this rate; None where that cannot be said."""
 
 
-class Job(ABC):
+class Job(VpnPart, ABC):
     """
     Args:
         record: As it was stored, or as it begins.
     """
 
     def __init__(self, shared: JobShared, record: ReplayRecord) -> None:
+        super().__init__(shared.state)
         self.record = record
         """What is durable of it, but for ``outcome`` while it waits."""
         self._shared = shared
-        self._state = shared.state
-        self._broker = shared.state.broker
-        self._committer = shared.state.committer
-        self._runtime = shared.state.runtime
         self._wanted = record.state
         """The state that it is to be in as soon as what is on its way is committed."""
         self._task: asyncio.Task[None] | None = None

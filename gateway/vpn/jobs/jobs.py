@@ -29,8 +29,7 @@ from gateway.vpn.jobs.dead_return import DeadReturn, check_is_free
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress, check_no_host, selector_of, topic_of
 from gateway.vpn.log import MessageLog
 from gateway.vpn.publishing import Publishing
-from gateway.vpn.runtime import Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnService, VpnState
 
 PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
 """Called with the name of a user and of a Message VPN: what the user may do there, as the directory has it now."""
@@ -61,7 +60,7 @@ class JobPorts:
         return ""
 
 
-class Jobs(Service):
+class Jobs(VpnService):
     def __init__(
         self,
         state: VpnState,
@@ -71,16 +70,12 @@ class Jobs(Service):
         log: MessageLog,
         ports: JobPorts,
     ) -> None:
-        super().__init__(state.runtime)
+        super().__init__(state)
         self._shared = JobShared(state, publishing, consumers, endpoints, partial(ports.why_not, state.name))
         self._open_remote = ports.open_remote
-        self._broker = state.broker
-        self._committer = state.committer
         self._publishing = publishing
         self._endpoints = endpoints
         self._log = log
-        self._settings = state.settings
-        self._now_ms = state.runtime.clock.now_ms
         self._jobs: dict[str, Job] = {}
         """Those that are not over, by name; and those that ended since somebody looked."""
         self._checking: set[asyncio.Task[None]] = set()

@@ -18,8 +18,8 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
 from gateway.core.sizing import LogPlan
-from gateway.vpn.runtime import Service, ThreadedService, log_alarm
-from gateway.vpn.state import VpnState
+from gateway.vpn.runtime import ThreadedService, log_alarm
+from gateway.vpn.state import VpnService, VpnState
 from gateway.vpn.upkeep.dead_letters import Discarded
 from store.errors import ReadFailed
 from store.ports import Durability
@@ -40,24 +40,20 @@ _OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKin
 """Alarms about a quota."""
 
 
-class AlarmWatch(Service):
+class AlarmWatch(VpnService):
     """
     Args:
         discarded: Dead messages that their queues did not take; what is old is taken out.
     """
 
     def __init__(self, state: VpnState, durability: DurabilityWatch, discarded: dict[str, Discarded]) -> None:
-        super().__init__(state.runtime)
+        super().__init__(state)
         self.thresholds = AlarmThresholds()
-        self._broker = state.broker
-        self._committer = state.committer
-        self._reader = state.reader
         self._durability = durability
         self._lease = state.lease
         self._archive = state.history.archive
         self._discarded = discarded
         self._clock = state.runtime.clock
-        self._now_ms = state.runtime.clock.now_ms
         self._log = state.runtime.log
         self._alarms = Alarms(lambda alarm, is_raised: log_alarm(self._log, alarm, is_raised))
         self.active = self._alarms.active
@@ -246,15 +242,14 @@ class DurabilityWatch(ThreadedService):
         self.found = found
 
 
-class ArchiveWatch(Service):
+class ArchiveWatch(VpnService):
     """
     Looks at what the log's archive has, now and then and when an archiver has told of more, so that whoever asks where
     the history begins need not wait for it.
     """
 
     def __init__(self, state: VpnState) -> None:
-        super().__init__(state.runtime)
-        self._history = state.history
+        super().__init__(state)
         self.is_due = asyncio.Event()
         """Set where an archiver has told of more."""
 

@@ -31,7 +31,7 @@ from gateway.logging import log_keys
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.publishing import ArrivedMessages, Publishing
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnPart, VpnState
 from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S: Final = 1.0
@@ -100,17 +100,11 @@ class DeadLetters:
     """To the queue, the last time."""
 
 
-class DeadLetterMover:
+class DeadLetterMover(VpnPart):
     """Takes messages off endpoints for good, to the dead message queue of those that have one."""
 
     def __init__(self, state: VpnState, publishing: Publishing, consumers: Consumers, feeds: Feeds) -> None:
-        self._broker = state.broker
-        self._committer = state.committer
-        self._history = state.history
-        self._cache = state.cache
-        self._counters = state.counters
-        self._runtime = state.runtime
-        self._loop = state.runtime.loop
+        super().__init__(state)
         self._most_under_way = state.runtime.tuning.dead_letters_under_way
         self._publishing = publishing
         self._consumers = consumers

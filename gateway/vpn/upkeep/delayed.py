@@ -24,8 +24,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.history import off_loop
-from gateway.vpn.runtime import Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnService, VpnState
 from store.errors import WriteFailed
 
 PAGE: Final = 512
@@ -41,16 +40,12 @@ LONGEST_SECONDS: Final = 1.0
 """From one look at the clock to the next: the machine's may be set."""
 
 
-class DelayedDelivery(Service):
+class DelayedDelivery(VpnService):
     """Releases the delayed messages of one Message VPN."""
 
     def __init__(self, state: VpnState, feeds: Feeds) -> None:
-        super().__init__(state.runtime)
-        self._broker = state.broker
-        self._reader = state.reader
-        self._committer = state.committer
+        super().__init__(state)
         self._feeds = feeds
-        self._now_ms = state.runtime.clock.now_ms
         self._wakes: dict[Endpoint, int] = {}
         """When each endpoint is to be looked at, in ms since the epoch."""
         self._order: list[tuple[int, int, Endpoint]] = []

@@ -23,8 +23,8 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.logging import log_keys
 from gateway.vpn.feeds.endpoint_feed import Feeds
-from gateway.vpn.runtime import HOUR_MS, Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.runtime import HOUR_MS
+from gateway.vpn.state import VpnService, VpnState
 
 READ_SECONDS: Final = 0.02
 """Until an endpoint whose head is being read from disk is looked at again."""
@@ -45,10 +45,9 @@ class _Head(NamedTuple):
     expires_ms: int
 
 
-class Expiry(Service):
+class Expiry(VpnService):
     def __init__(self, state: VpnState, feeds: Feeds) -> None:
-        super().__init__(state.runtime)
-        self._broker = state.broker
+        super().__init__(state)
         self._feeds = feeds
         self._heads: dict[str, _Head] = {}
         self._left: list[str] = []
@@ -139,7 +138,7 @@ def _has_ttl(row: Row | None) -> bool:
     return row is not None and bool(row[BARE]) and ttl_of(row[CONTENT]) is not None
 
 
-class UnusedSubscriptions(Service):
+class UnusedSubscriptions(VpnService):
     """
     Deletes topic endpoints that have had no consumer for as long as the settings say (``subscription_expiry_hours``).
     Their clients are gone, and what is published for them piles up.
@@ -149,9 +148,7 @@ class UnusedSubscriptions(Service):
     """
 
     def __init__(self, state: VpnState, delete: Callable[[Endpoint], None]) -> None:
-        super().__init__(state.runtime)
-        self._broker = state.broker
-        self._settings = state.settings
+        super().__init__(state)
         self._delete = delete
         self._unused_since: dict[Endpoint, float] = {}
 

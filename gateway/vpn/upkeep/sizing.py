@@ -28,8 +28,7 @@ from gateway.core.sizing import (
     plan,
     plan_of_topics,
 )
-from gateway.vpn.runtime import Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.state import VpnService, VpnState
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.trimming import TRIM_AT, TRIM_TO
 from store.errors import ReadFailed
@@ -45,16 +44,14 @@ LEAST_MS: Final = 10 * MINUTE_MS
 """A rate that was measured over less is no reason for an alarm."""
 
 
-class Counting(Service):
+class Counting(VpnService):
     """
     Has the store know how much lies on endpoints. Nothing is written of an endpoint when a message
     is put on it: its cursor says how much that was at some id.
     """
 
     def __init__(self, state: VpnState) -> None:
-        super().__init__(state.runtime)
-        self._broker = state.broker
-        self._committer = state.committer
+        super().__init__(state)
         self._counts = 0
 
     def start(self) -> None:
@@ -74,15 +71,11 @@ class Counting(Service):
             self._committer.commit_when_convenient(effect)
 
 
-class Sizing(Service):
+class Sizing(VpnService):
     """Measures how quickly the log grows and what the disk has left."""
 
     def __init__(self, state: VpnState, alarms: AlarmWatch) -> None:
-        super().__init__(state.runtime)
-        self._state = state
-        self._broker = state.broker
-        self._reader = state.reader
-        self._counters = state.counters
+        super().__init__(state)
         self._alarms = alarms
         self.growth = LogGrowth()
         self.disk: DiskUse | None = None

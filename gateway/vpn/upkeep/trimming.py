@@ -22,8 +22,8 @@ from gateway.core.log import KeptTopics
 from gateway.core.model import Row, stored_bytes
 from gateway.core.trimming import TRIM_IDS
 from gateway.logging import log_keys
-from gateway.vpn.runtime import HOUR_MS, Service
-from gateway.vpn.state import VpnState
+from gateway.vpn.runtime import HOUR_MS
+from gateway.vpn.state import VpnPart, VpnService, VpnState
 from store.errors import ReadFailed, WriteFailed
 from store.ports import LengthPage, Reader
 
@@ -46,11 +46,9 @@ AGAIN_SECONDS: Final = 1.0
 """From what could not be done, as for a transaction that is under way, to the next try."""
 
 
-class Trimmer:
+class Trimmer(VpnPart):
     def __init__(self, state: VpnState) -> None:
-        self._broker = state.broker
-        self._committer = state.committer
-        self._runtime = state.runtime
+        super().__init__(state)
         self._before_id = 0
         """What an administrator asked for: everything below this goes."""
         self._aged_below = 0
@@ -211,13 +209,11 @@ class Trimmer:
         return self._broker.log.first_id
 
 
-class Ageing(Service):
+class Ageing(VpnService):
     """Has the log trimmed of what is older than it may be, a little behind: it is looked at now and then."""
 
     def __init__(self, state: VpnState, trimmer: Trimmer) -> None:
-        super().__init__(state.runtime)
-        self._state = state
-        self._broker = state.broker
+        super().__init__(state)
         self._trimmer = trimmer
 
     def start(self) -> None:
@@ -244,7 +240,7 @@ class Ageing(Service):
         self._trimmer.trim_aged(end if found is None else found)
 
 
-class TopicRetention(Service):
+class TopicRetention(VpnService):
     """
     Takes messages of some topics out of the log by the rules of retention, beside the quota and the age of all of it.
 
@@ -255,12 +251,8 @@ class TopicRetention(Service):
     def __init__(
         self, state: VpnState, trimmer: Trimmer, leaving: Sequence[Callable[[Leaving], None]]
     ) -> None:
-        super().__init__(state.runtime)
-        self._state = state
-        self._broker = state.broker
+        super().__init__(state)
         self._retention = state.broker.retention
-        self._committer = state.committer
-        self._reader = state.reader
         self._trimmer = trimmer
         self._leaving = leaving
         self._waits = False

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 
@@ -220,6 +220,7 @@ def state_of(world: World) -> tuple[VpnState, ChangingArchive]:
     state.reader = store = cast("Reader", ChangingStore(world))
     state.runtime = runtime = Runtime(asyncio.get_running_loop(), structlog.get_logger())
     state.search_turns = UserTurns()
+    state.committer = state.settings = state.counters = state.tracing = cast("Any", None)
     state.cache = cache = MessageCache(CacheBudget(0), 1)
     state.history = LogHistory(broker, cache, store, cast("Archive", archive), runtime)
     return state, archive
