@@ -9,27 +9,34 @@ every step passed. Whatever happens, all processes are ended and the folder is r
 from __future__ import annotations
 
 import argparse
+import random
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from tests.ha.cluster import missing
 from tests.support.postgresql import NoServer, programs
+from tests.support.waiting import wait_until
 
-from .processes import Failed, wait_until
+from .faults import (
+    BUSY_SECONDS,
+    GATEWAY_KILLED,
+    GATEWAY_STOPPED,
+    PRIMARY_CRASHED,
+    PRIMARY_LOST,
+    STANDBY_LOST,
+    Fault,
+    lost,
+)
+from .processes import ROOT, Failed
 from .scene import Scene
 
-GATEWAY_SECONDS: Final = 5.0
-"""The longest that publishers may wait when the active gateway is killed."""
-PRIMARY_SECONDS: Final = 30.0
-"""The same when the database's primary is."""
-STOPPED_SECONDS: Final = 20.0
-"""The same when the active gateway is stopped, and keeps its session: its lease, and what comes then."""
+IN_TURN: Final = (GATEWAY_KILLED, GATEWAY_STOPPED, PRIMARY_CRASHED, PRIMARY_LOST, STANDBY_LOST)
 PUBLISHED: Final = 300
-FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "ha"
+FOLDER: Final = ROOT / "build" / "ha"
 """Where the logs of all parts are after a failure."""
 DURABLE_SECONDS: Final = 30.0
 """For the gateway to have asked how durable its commits are."""
@@ -55,20 +62,16 @@ class Steps:
             ("two gateways: one is active, one waits", self.start_gateways),
             ("publishers and consumers", self.publish),
             ("a log reader on the gateway that waits", self.read_on_standby),
-            ("kill -9 of the active gateway", self.kill_gateway),
-            ("the active gateway is stopped for longer than its lease, and goes on", self.stop_gateway),
-            ("kill -9 of the primary's processes", self.kill_primary),
-            ("the machine of the primary is lost", self.lose_primary),
-            ("the machine of the synchronous standby is lost", self.lose_standby),
+            *((fault.name, partial(self.happen, fault)) for fault in IN_TURN),
             ("kill -9 of etcd", self.kill_etcd),
             ("every accepted message is there, once, in order", self.account),
         ]
 
     def start_cluster(self) -> str:
         """All of the database."""
-        seconds = self._scene.cluster.start()
+        self._scene.cluster.start()
         primary, standby = self._scene.cluster.primary(), self._scene.cluster.synchronous_standby()
-        return f"{primary.name} is the primary, {standby.name} its synchronous standby, after {seconds:.0f} s"
+        return f"{primary.name} is the primary, {standby.name} its synchronous standby"
 
     def start_gateways(self) -> str:
         """Both gateways."""
@@ -89,7 +92,7 @@ class Steps:
         """Clients, which go on until the end."""
         scene = self._scene
         scene.start_clients()
-        wait_until(lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", PRIMARY_SECONDS)
+        wait_until(lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", BUSY_SECONDS)
         return f"{len(scene.ledger.accepted):,} messages are accepted; they go on"
 
     def read_on_standby(self) -> str:
@@ -102,81 +105,24 @@ class Steps:
             raise Failed(scene.ledger.faults[0])
         return f"{waiting.name} waits, and gave a reader the log's {count:,} messages from a standby"
 
-    def kill_gateway(self) -> str:
-        """The other takes over; the killed one comes back, and waits."""
+    def happen(self, fault: Fault) -> str:
+        """A part is killed or stopped, and comes back."""
         scene = self._scene
-        active = scene.pair.active
-        active.kill()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), GATEWAY_SECONDS)
-        active.start()
+        said = within(fault.happen(scene, random.Random(2)), fault.most_seconds)
         scene.settle()
-        return f"{active.name} was killed; {scene.pair.active.name} {said}; {active.name} is back, and waits"
-
-    def stop_gateway(self) -> str:
-        """Another takes over from one that has stopped, which goes on, and is deposed."""
-        scene = self._scene
-        active = scene.pair.active
-        active.hold()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), STOPPED_SECONDS)
-        scene.watch_stopped(active)
-        active.go_on()
-        took = wait_until(lambda: active.is_waiting, "the stopped gateway waits", PRIMARY_SECONDS)
-        scene.watch_stopped(None)
-        scene.settle()
+        primary, standby = scene.cluster.primary().name, scene.cluster.synchronous_standby().name
         return (
-            f"{active.name} was stopped; {scene.pair.active.name} {said}; "
-            f"{active.name} went on, accepted and delivered nothing, and waits after {took:.1f} s"
+            f"{said}; {scene.pair.active.name} is active, on {primary} with the synchronous standby {standby}"
         )
-
-    def kill_primary(self) -> str:
-        """A standby becomes the primary."""
-        scene = self._scene
-        primary = scene.cluster.primary()
-        primary.crash()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
-        scene.settle()
-        return f"{primary.name} was killed; {said}, on {scene.cluster.primary().name}"
-
-    def lose_primary(self) -> str:
-        """The same without anybody who says so; it comes back as a standby."""
-        scene = self._scene
-        primary = scene.cluster.primary()
-        primary.lose()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS + 15)
-        successor = scene.cluster.primary().name
-        primary.start()
-        scene.settle()
-        return (
-            f"{primary.name} and its Patroni were killed; {said}, on {successor}; {primary.name} follows it"
-        )
-
-    def lose_standby(self) -> str:
-        """The other standby becomes the synchronous one."""
-        scene = self._scene
-        standby = scene.cluster.synchronous_standby()
-        standby.lose()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
-        successor = scene.cluster.synchronous_standby().name
-        standby.start()
-        scene.settle()
-        return f"{standby.name} was killed; {said}; {successor} is the synchronous standby"
 
     def kill_etcd(self) -> str:
         """Nothing happens: the primary reaches all others."""
         scene = self._scene
         primary = scene.cluster.primary()
-        scene.cluster.etcd.lose()
-        scene.ledger.mark()
-        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
-        time.sleep(10)  # longer than Patroni tries
-        scene.ledger.mark()
-        said_then = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
-        scene.cluster.etcd.start()
+        with lost(scene.cluster.etcd):
+            said = within(scene.accepted_again(), BUSY_SECONDS)
+            time.sleep(10)  # longer than Patroni tries
+            said_then = within(scene.accepted_again(), BUSY_SECONDS)
         scene.settle()
         if scene.cluster.primary() is not primary:
             raise Failed(f"{scene.cluster.primary().name} has become the primary")
@@ -205,7 +151,7 @@ def run(scene: Scene) -> bool:
         print(f"{number:>2}. {title}", flush=True)
         try:
             said = step()
-        except (Failed, AssertionError) as failed:
+        except AssertionError as failed:
             print(f"    FAIL {failed}", flush=True)
             for fault in scene.ledger.faults[:20]:
                 print(f"    FAULT {fault}")

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
-from tests.soak.client import accept, listen, message, received, reset
-from tests.support.frames import DISPOSITION, FLOW, transfer_frame
+from tests.bench.generator.connection import Connection, Refused
+from tests.soak.client import Outcomes, accept, message, received, reset
 
-from .ledger import PUBLISHER_SHIFT, Ledger
+from .ledger import PUBLISHER_SHIFT, Ledger, name
 
 Address = tuple[str, int]
 
@@ -103,68 +102,55 @@ class Publisher(Client):
     def _use(self, connection: Connection, gateway: str) -> None:
         connection.attach(sender=True, address=self._topic)
         rate, every = self._pace.rate, self._pace.every
-        first, credit, alive = self._next, 0, time.monotonic()
-        sent: dict[int, float] = {}
-        began, allowed = time.monotonic(), 0
+        first, told = self._next, Answers(self._ledger, gateway)
+        outcomes = Outcomes(connection, first, told)
+        began = alive = time.monotonic()
+        allowed = 0
         try:
-            while not (self._ending.is_set() and not sent):
+            while not (self._ending.is_set() and not outcomes.open):
                 now = time.monotonic()
-                if not sent:
+                if not outcomes.open:
                     alive = now
                 elif self._patience is not None and now - alive > self._patience:
                     return
                 bursts = (now - began) // every
                 allowed = max(allowed, int(bursts * every * rate))
-                burst = b""
-                while (
-                    not (self._ending.is_set() or self.pauses.is_set())
-                    and self._next - first < min(credit, allowed)
-                    and len(sent) < OUTSTANDING
-                ):
-                    burst += transfer_frame(0, self._next - first, message(self._next, BODY_BYTES))
-                    sent[self._next] = time.monotonic()
-                    self._next += 1
-                self.waiting = len(sent)
+                room = 0 if self._ending.is_set() or self.pauses.is_set() else outcomes.room(OUTSTANDING)
+                burst = range(outcomes.next, outcomes.next + min(first + allowed - outcomes.next, room))
+                told.sent |= dict.fromkeys(burst, now)
+                self.waiting = len(outcomes.open) + len(burst)
                 if burst:
-                    connection.sock.sendall(burst)
+                    outcomes.send(*(message(number, BODY_BYTES) for number in burst))
                 # What could not be sent in time is not made up for.
-                if self._next - first < allowed - rate:
-                    began += (allowed - (self._next - first)) / rate
-                    allowed = self._next - first
-                listen(connection, TICK_SECONDS)
-                for start, stop in connection.frames():
+                if outcomes.next - first < allowed - rate:
+                    began += (allowed - (outcomes.next - first)) / rate
+                    allowed = outcomes.next - first
+                if outcomes.listen(TICK_SECONDS):
                     alive = time.monotonic()
-                    credit = self._hear(connection, start, stop, first, credit, sent, gateway)
                 if burst:
                     time.sleep(TICK_SECONDS)
         finally:
+            self._next = outcomes.next
             self.waiting = 0
 
-    def _hear(
-        self,
-        connection: Connection,
-        start: int,
-        stop: int,
-        first: int,
-        credit: int,
-        sent: dict[int, float],
-        gateway: str,
-    ) -> int:
-        """What a frame says of our messages; the delivery count up to which there is credit."""
-        if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
-            bounds = accepted_range(connection.buffer, start, stop)
-            if bounds is not None:
-                numbers = range(first + bounds[0], first + bounds[1] + 1)
-                self._ledger.accept(numbers, gateway, [sent.pop(number) for number in numbers])
-                return credit
-        frame = connection.control(start, stop)
-        if frame is not None and frame.code == FLOW and frame.field(4) is not None:
-            return int(frame.field(5, 0)) + int(frame.field(6, 0))
-        if frame is not None and frame.code == DISPOSITION:
-            for number in range(first + int(frame.field(1)), first + int(frame.field(2, frame.field(1))) + 1):
-                sent.pop(number)
-                self._ledger.reject(number, str(frame.field(4)))
-        return credit
+
+class Answers:
+    """What a gateway says of messages on one connection, for the ledger."""
+
+    def __init__(self, ledger: Ledger, gateway: str) -> None:
+        self._ledger = ledger
+        self._gateway = gateway
+        self.sent: dict[int, float] = {}
+        """When each was sent that is on its way."""
+
+    def accepted(self, first: int, last: int) -> None:
+        """See ``Told``."""
+        numbers = range(first, last + 1)
+        self._ledger.accept(numbers, self._gateway, [self.sent.pop(number) for number in numbers])
+
+    def rejected(self, number: int) -> None:
+        """Nothing that is done to the parts justifies it."""
+        self._ledger.fault(f"message {name(number)} was not accepted")
 
 
 class Consumer(Client):

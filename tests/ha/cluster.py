@@ -9,15 +9,15 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from tests.ha.processes import Workshop, send, wait_until, working_in
+from tests.ha.processes import Workshop, send, working_in
 from tests.support.ports import free_port
 from tests.support.postgresql import programs
 from tests.support.running import PLAIN_HTTP
+from tests.support.waiting import wait_until
 
 DATABASE: Final = "postgres"
 USER: Final = "postgres"
@@ -54,21 +54,53 @@ CLUSTER: Final[dict[str, Any]] = {
 """What holds for all nodes of a cluster (Patroni: dynamic configuration). docs/guides/two-machines.md shows it."""
 
 
-class Node:
-    """A member of the cluster; started by ``start``, ended by the workshop."""
+class Part:
+    """A program of the cluster's, and all that works in its data folder; ended by the workshop."""
 
-    def __init__(self, workshop: Workshop, name: str, etcd: dict[str, dict[str, str]]) -> None:
-        """``etcd``: where it is, as Patroni's configuration says it."""
+    def __init__(self, workshop: Workshop, name: str) -> None:
         self._workshop = workshop
         self._room = workshop.room(name)
-        self._etcd = etcd
         self._process: subprocess.Popen[bytes] | None = None
         self.name = name
         self.data = self._room / "data"
         self.port = free_port()
+        workshop.watch_folder(self.data)
+
+    def crash(self) -> None:
+        """Kill what the program has started, all at once. The program sees it."""
+        send(working_in([self.data]), signal.SIGKILL)
+
+    def lose(self) -> None:
+        """Kill all of it, as a machine that is switched off; ``start`` is the opposite."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        self.crash()
+
+    def hold(self) -> None:
+        """Stop all of it in its tracks, as a machine that hangs; ``go_on`` is the opposite."""
+        send(self._pids(), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have what was held continue."""
+        send(self._pids(), signal.SIGCONT)
+
+    def _pids(self) -> list[int]:
+        own = [self._process.pid] if self._process is not None and self._process.poll() is None else []
+        # The program first: Patroni must not see its server stop.
+        return own + working_in([self.data])
+
+
+class Node(Part):
+    """A member of the cluster."""
+
+    def __init__(self, workshop: Workshop, name: str, etcd: dict[str, dict[str, str]]) -> None:
+        """``etcd``: where it is, as Patroni's configuration says it."""
+        super().__init__(workshop, name)
+        self._etcd = etcd
         self.api_port = free_port()
         (self._room / "patroni.yml").write_text(json.dumps(self._configuration(), indent=2))
-        workshop.watch_folder(self.data)
 
     def _configuration(self) -> dict[str, Any]:
         address = f"127.0.0.1:{self.port}"
@@ -106,58 +138,21 @@ class Node:
             },
         }
 
-    # --- its life -----------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Start Patroni, which starts PostgreSQL, as what the cluster wants it to be."""
         program = shutil.which("patroni") or "patroni"
         self._process = self._workshop.start([program, str(self._room / "patroni.yml")], self._room)
 
-    def crash(self) -> None:
-        """Kill PostgreSQL's processes, all at once. Patroni sees it."""
-        send(working_in([self.data]), signal.SIGKILL)
-
-    def lose(self) -> None:
-        """Kill all of it, as a machine that is switched off; ``start`` is the opposite."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-        self.crash()
-
-    def hold(self) -> None:
-        """Stop all of it in its tracks, as a machine that hangs; ``go_on`` is the opposite."""
-        send(self._pids(), signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Have what was held continue."""
-        send(self._pids(), signal.SIGCONT)
-
-    def _pids(self) -> list[int]:
-        own = [self._process.pid] if self._process is not None and self._process.poll() is None else []
-        # Patroni first: it must not see its server stop.
-        return own + working_in([self.data])
-
-    # --- what it is ---------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """What Patroni says of it; nothing where it does not answer."""
+    def ask(self, path: str) -> dict[str, Any]:
+        """What Patroni says of its server (``patroni``), or of all members (``cluster``); nothing where it does not."""
         with suppress(httpx.HTTPError, ValueError):
-            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/patroni", timeout=ASK_SECONDS, **PLAIN_HTTP)
+            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/{path}", timeout=ASK_SECONDS, **PLAIN_HTTP)
             return dict(answer.json())
         return {}
 
-    def cluster(self) -> list[dict[str, Any]]:
-        """What Patroni says of all members; nothing where it does not answer."""
-        with suppress(httpx.HTTPError, ValueError):
-            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/cluster", timeout=ASK_SECONDS, **PLAIN_HTTP)
-            return list(answer.json().get("members", []))
-        return []
-
-    @property
-    def log(self) -> Path:
-        """What Patroni and PostgreSQL have said."""
-        return self._room.with_suffix(".log")
+    def members(self) -> list[dict[str, Any]]:
+        """What Patroni says of each member."""
+        return list(self.ask("cluster").get("members", []))
 
 
 NODES: Final = 3
@@ -192,45 +187,25 @@ def missing() -> list[str]:
     return [package for program, package in NEEDED.items() if shutil.which(program) is None]
 
 
-class Etcd:
+class Etcd(Part):
     """One etcd, alone: enough to be killed."""
 
     def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
-        self._room = workshop.room("etcd")
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(workshop, "etcd")
         self.kind = "etcd3" if patroni_version() >= KEEPS_LOCK else "etcd"
         """What Patroni's configuration calls it: by the version of its API."""
-        self.port = free_port()
         self._peer_port = free_port()
 
     def start(self) -> None:
         """Start it, with what it knew."""
         here, peer = (f"http://127.0.0.1:{port}" for port in (self.port, self._peer_port))
-        command = [shutil.which("etcd") or "etcd", "--name", "etcd", "--data-dir", str(self._room / "data")]
+        command = [shutil.which("etcd") or "etcd", "--name", "etcd", "--data-dir", str(self.data)]
         command += ["--listen-client-urls", here, "--advertise-client-urls", here]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", f"etcd={peer}", "--logger", "zap"]
         if self.kind == "etcd":
             command.append("--enable-v2=true")
         self._process = self._workshop.start(command, self._room)
-
-    def lose(self) -> None:
-        """Kill it; ``start`` is the opposite."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def hold(self) -> None:
-        """Stop it in its tracks; ``go_on`` is the opposite."""
-        if self._process is not None:
-            send([self._process.pid], signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Have it continue."""
-        if self._process is not None:
-            send([self._process.pid], signal.SIGCONT)
 
 
 class Cluster:
@@ -243,12 +218,12 @@ class Cluster:
             for number in range(1, NODES + 1)
         ]
 
-    def start(self) -> float:
-        """Start all; returns when there is a primary with a synchronous standby and every node follows. Seconds."""
+    def start(self) -> None:
+        """Start all; returns when there is a primary with a synchronous standby and every node follows."""
         self.etcd.start()
         for node in self.nodes:
             node.start()
-        return self.wait_until_whole()
+        self.wait_until_whole()
 
     def url(self, ports: Sequence[int] = (), *, is_for: str = "read-write") -> str:
         """
@@ -265,7 +240,7 @@ class Cluster:
 
     def _named(self, *roles: str) -> list[Node]:
         for asked in self.nodes:
-            members = asked.cluster()
+            members = asked.members()
             if members:
                 names = {one["name"] for one in members if one["role"] in roles}
                 return [node for node in self.nodes if node.name in names]
@@ -273,13 +248,11 @@ class Cluster:
 
     def primary(self) -> Node:
         """The primary; waits for one."""
-        wait_until(lambda: self._named("leader", "primary"), "a primary", START_SECONDS)
-        return self._named("leader", "primary")[0]
+        return wait_until(lambda: self._named("leader", "primary"), "a primary", START_SECONDS)[0]
 
     def synchronous_standby(self) -> Node:
         """The standby that has what was accepted; waits for one."""
-        wait_until(lambda: self._named("sync_standby"), "a synchronous standby", START_SECONDS)
-        return self._named("sync_standby")[0]
+        return wait_until(lambda: self._named("sync_standby"), "a synchronous standby", START_SECONDS)[0]
 
     def is_whole(self) -> bool:
         """
@@ -288,7 +261,7 @@ class Cluster:
         What is known of a node stays in etcd until it is ``ttl`` old. So each is asked itself: a Patroni that has just
         been started answers only once it has heard from etcd. Without it, a primary that loses etcd steps down.
         """
-        members = self.nodes[0].cluster()
+        members = self.nodes[0].members()
         roles = sorted(one["role"] for one in members)
         if not (
             len(members) == NODES
@@ -297,12 +270,12 @@ class Cluster:
             and len({one.get("timeline") for one in members}) == 1
         ):
             return False
-        told = [node.state() for node in self.nodes]
+        told = [node.ask("patroni") for node in self.nodes]
         streaming = [
             one for state in told for one in state.get("replication", ()) if one["state"] == "streaming"
         ]
         return all(state.get("state") in FOLLOWS for state in told) and len(streaming) == NODES - 1
 
-    def wait_until_whole(self, seconds: float = START_SECONDS) -> float:
-        """Seconds until ``is_whole``."""
-        return wait_until(self.is_whole, "a primary with two standbys", seconds)
+    def wait_until_whole(self) -> None:
+        """Until ``is_whole``."""
+        wait_until(self.is_whole, "a primary with two standbys", START_SECONDS)

@@ -11,12 +11,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from tests.ha.cluster import TTL_SECONDS
 from tests.support.tcp_proxy import Fate, Proxy, Way
+from tests.support.waiting import wait_until
 
-from .processes import Failed, wait_until
+from .processes import Failed
 from .scene import Scene
 
 BUSY_SECONDS: Final = 30.0
@@ -37,27 +38,55 @@ class Fault(NamedTuple):
     happen: Callable[[Scene, random.Random], float]
 
 
+class Part(Protocol):
+    """What may be lost, or stand still: a gateway, a member of the database's cluster, etcd."""
+
+    def lose(self) -> None:
+        """Kill it."""
+
+    def start(self) -> None:
+        """Start it again."""
+
+    def hold(self) -> None:
+        """Have it stand still."""
+
+    def go_on(self) -> None:
+        """Have it continue."""
+
+
+@contextmanager
+def lost(part: Part) -> Iterator[None]:
+    """It is gone until the block ends."""
+    part.lose()
+    try:
+        yield
+    finally:
+        part.start()
+
+
+@contextmanager
+def held(part: Part) -> Iterator[None]:
+    """It stands still until the block ends."""
+    part.hold()
+    try:
+        yield
+    finally:
+        part.go_on()
+
+
 def gateway_killed(scene: Scene, chance: random.Random) -> float:
     """The active gateway is gone; it is started again."""
-    active = scene.pair.active
-    active.kill()
-    scene.ledger.mark()
-    seconds = scene.wait_for_acceptance()
-    active.start()
-    return seconds
+    with lost(scene.pair.active):
+        return scene.accepted_again()
 
 
 def gateway_stopped(scene: Scene, chance: random.Random) -> float:
     """The active gateway is stopped for longer than its lease, under load, and goes on: it is deposed."""
     active = scene.pair.active
-    active.hold()
-    scene.ledger.mark()
-    try:
-        seconds = scene.wait_for_acceptance()
+    with held(active):
+        seconds = scene.accepted_again()
         time.sleep(chance.uniform(0, 3))
         scene.watch_stopped(active)
-    finally:
-        active.go_on()
     wait_until(lambda: active.is_waiting, "the stopped gateway waits", WAITS_SECONDS)
     scene.watch_stopped(None)
     return seconds
@@ -65,51 +94,35 @@ def gateway_stopped(scene: Scene, chance: random.Random) -> float:
 
 def gateway_paused(scene: Scene, chance: random.Random) -> float:
     """The active gateway is stopped for a moment, as by a machine that swaps, or for about as long as its lease."""
-    active = scene.pair.active
-    active.hold()
-    scene.ledger.mark()
-    time.sleep(chance.uniform(0.2, 8))
-    active.go_on()
+    with held(scene.pair.active):
+        scene.ledger.mark()
+        time.sleep(chance.uniform(0.2, 8))
     return scene.wait_for_acceptance()
 
 
 def waiting_gateway_killed(scene: Scene, chance: random.Random) -> float:
     """Nobody notices."""
-    other = scene.pair.other(scene.pair.active)
-    other.kill()
-    scene.ledger.mark()
-    seconds = scene.wait_for_acceptance()
-    other.start()
-    return seconds
+    with lost(scene.pair.other(scene.pair.active)):
+        return scene.accepted_again()
 
 
 def primary_crashed(scene: Scene, chance: random.Random) -> float:
     """All processes of the primary are killed; Patroni sees it."""
     scene.cluster.primary().crash()
-    scene.ledger.mark()
-    return scene.wait_for_acceptance()
+    return scene.accepted_again()
 
 
 def primary_lost(scene: Scene, chance: random.Random) -> float:
     """The primary and its Patroni are killed, and started again when there is another one."""
-    primary = scene.cluster.primary()
-    primary.lose()
-    scene.ledger.mark()
-    seconds = scene.wait_for_acceptance()
-    primary.start()
-    return seconds
+    with lost(scene.cluster.primary()):
+        return scene.accepted_again()
 
 
 def primary_stopped(scene: Scene, chance: random.Random) -> float:
     """The primary's machine stands still until there is another one, and goes on."""
-    primary = scene.cluster.primary()
-    primary.hold()
-    scene.ledger.mark()
-    try:
-        seconds = scene.wait_for_acceptance()
+    with held(scene.cluster.primary()):
+        seconds = scene.accepted_again()
         time.sleep(chance.uniform(0, 3))
-    finally:
-        primary.go_on()
     return seconds
 
 
@@ -118,59 +131,40 @@ def standby_lost(scene: Scene, chance: random.Random) -> float:
     primary, standby = scene.cluster.primary(), scene.cluster.synchronous_standby()
     if chance.random() < 0.3:
         standby = next(node for node in scene.cluster.nodes if node not in (primary, standby))
-    standby.lose()
-    scene.ledger.mark()
-    seconds = scene.wait_for_acceptance()
-    standby.start()
-    return seconds
+    with lost(standby):
+        return scene.accepted_again()
 
 
 def standby_stopped(scene: Scene, chance: random.Random) -> float:
     """The synchronous standby's machine stands still, for a moment or until there is another one, and goes on."""
-    standby = scene.cluster.synchronous_standby()
-    standby.hold()
-    scene.ledger.mark()
-    try:
+    with held(standby := scene.cluster.synchronous_standby()):
+        scene.ledger.mark()
         if chance.random() < 0.5:
             time.sleep(chance.uniform(0.2, 5))
             standby.go_on()
-        seconds = scene.wait_for_acceptance()
-    finally:
-        standby.go_on()
-    return seconds
+        return scene.wait_for_acceptance()
 
 
 def etcd_lost(scene: Scene, chance: random.Random) -> float:
     """etcd is killed, and comes back; the primary reaches all others, and goes on."""
-    scene.cluster.etcd.lose()
-    try:
+    with lost(scene.cluster.etcd):
         time.sleep(chance.uniform(0, 12))
-        scene.ledger.mark()
-        return scene.wait_for_acceptance()
-    finally:
-        scene.cluster.etcd.start()
+        return scene.accepted_again()
 
 
 def etcd_stopped(scene: Scene, chance: random.Random) -> float:
     """The same with one that stands still."""
-    scene.cluster.etcd.hold()
-    try:
+    with held(scene.cluster.etcd):
         time.sleep(chance.uniform(0, 12))
-        scene.ledger.mark()
-        return scene.wait_for_acceptance()
-    finally:
-        scene.cluster.etcd.go_on()
+        return scene.accepted_again()
 
 
 def all_lost(scene: Scene, chance: random.Random) -> float:
     """The active gateway and the primary crash at the same time."""
     active, primary = scene.pair.active, scene.cluster.primary()
     primary.crash()
-    active.kill()
-    scene.ledger.mark()
-    seconds = scene.wait_for_acceptance()
-    active.start()
-    return seconds
+    with lost(active):
+        return scene.accepted_again()
 
 
 # --- between gateways and database ----------------------------------------------------------------------------------
@@ -217,8 +211,7 @@ def connections_delayed(scene: Scene, chance: random.Random) -> float:
 
     with _fate(_active_proxies(scene), late):
         time.sleep(chance.uniform(1, 5))
-        scene.ledger.mark()
-        return scene.wait_for_acceptance()
+        return scene.accepted_again()
 
 
 def connections_swallowed(scene: Scene, chance: random.Random) -> float:
@@ -240,8 +233,7 @@ def gateway_cut_off(scene: Scene, chance: random.Random) -> float:
         for proxy in proxies:
             proxy.refuses = True
             proxy.cut()
-        scene.ledger.mark()
-        seconds = scene.wait_for_acceptance()
+        seconds = scene.accepted_again()
         if not scene.pair.other(active).is_active:
             raise Failed("a gateway that has no database accepts messages")
     finally:
@@ -250,15 +242,20 @@ def gateway_cut_off(scene: Scene, chance: random.Random) -> float:
     return seconds
 
 
+GATEWAY_KILLED: Final = Fault("active gateway killed", 5, 5.0, gateway_killed)
+GATEWAY_STOPPED: Final = Fault("active gateway stopped past its lease", 5, 20.0, gateway_stopped)
+PRIMARY_CRASHED: Final = Fault("primary crashed", 5, 30.0, primary_crashed)
+PRIMARY_LOST: Final = Fault("primary's machine lost", 1, SILENT_SECONDS, primary_lost)
+STANDBY_LOST: Final = Fault("standby's machine lost", 3, BUSY_SECONDS, standby_lost)
 FAULTS: Final = (
-    Fault("active gateway killed", 5, 5.0, gateway_killed),
-    Fault("active gateway stopped past its lease", 5, BUSY_SECONDS, gateway_stopped),
+    GATEWAY_KILLED,
+    GATEWAY_STOPPED,
     Fault("active gateway stopped for a moment", 3, BUSY_SECONDS, gateway_paused),
     Fault("waiting gateway killed", 1, BUSY_SECONDS, waiting_gateway_killed),
-    Fault("primary crashed", 5, 30.0, primary_crashed),
-    Fault("primary's machine lost", 1, SILENT_SECONDS, primary_lost),
+    PRIMARY_CRASHED,
+    PRIMARY_LOST,
     Fault("primary's machine stopped", 1, SILENT_SECONDS, primary_stopped),
-    Fault("standby's machine lost", 3, BUSY_SECONDS, standby_lost),
+    STANDBY_LOST,
     Fault("standby's machine stopped", 2, SILENT_SECONDS, standby_stopped),
     Fault("etcd killed", 2, BUSY_SECONDS, etcd_lost),
     Fault("etcd stopped", 2, BUSY_SECONDS, etcd_stopped),

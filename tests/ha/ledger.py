@@ -35,7 +35,6 @@ class Ledger:
         self.faults: list[str] = []
         self.accepted: dict[int, Acceptance] = {}
         """By the message's number."""
-        self.rejected = 0
         self.log: dict[int, int] = {}
         """What the log has: number by id."""
         self._ids: dict[int, int] = {}
@@ -67,10 +66,6 @@ class Ledger:
                 self._new.append(number)
                 if self._first_after_mark is None and sent_at >= self._mark:
                     self._first_after_mark = now
-
-    def reject(self, number: int, why: str) -> None:
-        """A message was refused: nothing that is done to the parts justifies it."""
-        self.fault(f"message {name(number)} was not accepted: {why}")
 
     def receive(self, consumer: str, message_id: int, number: int) -> None:
         """A consumer was given a message."""

@@ -12,10 +12,11 @@ import httpx
 
 from tests.support.ports import free_port
 from tests.support.running import PLAIN_HTTP
+from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
 
 from .clients import Address
-from .processes import Failed, Workshop, wait_until
+from .processes import Failed, Workshop
 
 NAMES: Final = ("a", "b")
 QUEUES: Final = ("first", "second")
@@ -54,7 +55,7 @@ class PairGateway:
         self._process = GatewayProcess(self._folder, self._config, listen=(f"{host}:{port}",))
         self._workshop.watch(self._process.pid)
 
-    def kill(self) -> None:
+    def lose(self) -> None:
         """SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
@@ -62,13 +63,15 @@ class PairGateway:
 
     def hold(self) -> None:
         """SIGSTOP."""
-        if self._process is not None:
-            os.kill(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            os.kill(self._process.pid, signal.SIGCONT)
+            os.kill(self._process.pid, number)
 
     def close(self) -> None:
         """End it as an administrator would."""
@@ -139,7 +142,7 @@ class Pair:
         """Start both, the first one to be active."""
         for gateway in self.gateways:
             gateway.start()
-            wait_until(self._has_active, "an active gateway", READY_SECONDS)
+            wait_until(self._active, "an active gateway", READY_SECONDS)
 
     def close(self) -> None:
         """End both."""
@@ -147,8 +150,8 @@ class Pair:
             gateway.go_on()
             gateway.close()
 
-    def _has_active(self) -> bool:
-        return any(gateway.is_active for gateway in self.gateways)
+    def _active(self) -> list[PairGateway]:
+        return [gateway for gateway in self.gateways if gateway.is_active]
 
     def is_whole(self) -> bool:
         """Whether one is active and the other waits."""
@@ -161,15 +164,14 @@ class Pair:
         """Until ``is_whole``."""
         try:
             wait_until(self.is_whole, "one active gateway and one that waits", seconds)
-        except Failed as failed:
+        except AssertionError as failed:
             said = {one.name: one.readiness() for one in self.gateways}
             raise Failed(f"{failed}; they say {said}") from None
 
     @property
     def active(self) -> PairGateway:
         """The active one; waits for it."""
-        wait_until(self._has_active, "an active gateway", READY_SECONDS)
-        return next(one for one in self.gateways if one.is_active)
+        return wait_until(self._active, "an active gateway", READY_SECONDS)[0]
 
     def other(self, gateway: PairGateway) -> PairGateway:
         """The one that is not this one."""

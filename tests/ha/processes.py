@@ -15,14 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.support import proc
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
 LOOK_SECONDS: Final = 0.02
-"""Between two looks at what is waited for."""
+"""Between two looks at what is to end."""
 
 STOP_SECONDS: Final = 15.0
 
@@ -30,52 +34,29 @@ _OWNER: Final = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 """Who runs what refuses to be run by root."""
 
 
-class Failed(Exception):
+class Failed(AssertionError):
     """Something did not become what it should, or was not found."""
-
-
-def wait_until(happened: Callable[[], object], what: str, seconds: float) -> float:
-    """
-    Wait for a condition; how many seconds it took.
-
-    Raises:
-        Failed: It does not hold in time.
-    """
-    began = time.monotonic()
-    while not happened():
-        if time.monotonic() - began > seconds:
-            raise Failed(f"{what}: not within {seconds:g} s")
-        time.sleep(LOOK_SECONDS)
-    return time.monotonic() - began
 
 
 def working_in(folders: Iterable[Path]) -> list[int]:
     """Processes whose working folder is one of these."""
     wanted = {str(folder) for folder in folders}
     found = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for pid in proc.everything():
         with suppress(OSError):
-            if str((process / "cwd").readlink()) in wanted and _state(int(process.name)) != "Z":
-                found.append(int(process.name))
+            if str(Path(f"/proc/{pid}/cwd").readlink()) in wanted and proc.is_alive(pid):
+                found.append(pid)
     return found
 
 
 def started_at(pid: int) -> str:
     """When a process began, in ticks since the boot, or nothing: another one may get its number later."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return ""
-
-
-def _state(pid: int) -> str:
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return "Z"
+    return "".join(proc.stat(pid)[19:20])
 
 
 def runs(pid: int, began: str) -> bool:
     """Whether the process that began then has not ended yet."""
-    return bool(began) and started_at(pid) == began and _state(pid) != "Z"
+    return bool(began) and started_at(pid) == began and proc.is_alive(pid)
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -107,7 +88,8 @@ class Workshop:
         self.folder = Path(tempfile.mkdtemp(prefix="rewind-ha-"))
         self.folder.chmod(0o755)
         self._guard = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), str(self.folder)],
+            [sys.executable, "-m", "tests.ha.processes", str(self.folder)],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the run
             text=True,
@@ -162,11 +144,6 @@ class Workshop:
         assert self._guard.stdin is not None
         self._guard.stdin.write(line + "\n")
         self._guard.stdin.flush()
-
-    def tail(self, name: str, characters: int = 2_000) -> str:
-        """The end of what a process said."""
-        log = self.folder / f"{name}.log"
-        return log.read_text(errors="replace")[-characters:] if log.exists() else ""
 
 
 def guard(folder: Path) -> None:

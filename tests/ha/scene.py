@@ -16,11 +16,12 @@ from tests.bench.generator.connection import Connection
 from tests.ha.cluster import Cluster
 from tests.soak.client import TAIL, accept, received
 from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import wait_until
 
 from .clients import Consumer, Pace, Publisher
 from .ledger import Ledger
 from .pair import NAMES, QUEUES, Pair, PairGateway
-from .processes import Failed, Workshop, wait_until
+from .processes import Workshop
 
 PACES: Final = (Pace(60, 0.02, None), Pace(60, 0.02, 2.0), Pace(250, 0.5, 2.0))
 """Of the publishers. The first one stays with a gateway that was stopped, and sends to it; the last one's bursts are
@@ -106,17 +107,18 @@ class Scene:
 
     def wait_for_acceptance(self) -> float:
         """Seconds from the ledger's mark until a message was accepted that was sent after it."""
-        wait_until(lambda: self.ledger.seconds_without() is not None, "acceptance goes on", AGAIN_SECONDS)
-        seconds = self.ledger.seconds_without()
-        assert seconds is not None
-        return seconds
+        return wait_until(lambda: self.ledger.seconds_without() or 0.0, "acceptance goes on", AGAIN_SECONDS)
+
+    def accepted_again(self) -> float:
+        """The same from now on."""
+        self.ledger.mark()
+        return self.wait_for_acceptance()
 
     def settle(self) -> None:
         """Until all parts are back, and messages are accepted."""
         self.cluster.wait_until_whole()
         self.pair.wait_until_whole()
-        self.ledger.mark()
-        self.wait_for_acceptance()
+        self.accepted_again()
 
     def watch_stopped(self, gateway: PairGateway | None) -> None:
         """What this one, stopped past its lease, delivers on connections of before is a fault from now on."""
@@ -157,7 +159,7 @@ class Scene:
             wait_until(
                 lambda: not any(map(self.ledger.missing, QUEUES)), "the queues' last messages", DRAIN_SECONDS
             )
-        except Failed as failed:
+        except AssertionError as failed:
             left = {queue: len(self.ledger.missing(queue)) for queue in QUEUES}
             self.ledger.fault(f"{failed}: {left} are in the log and were not delivered")
         self.ledger.check_all(takeovers)

@@ -16,7 +16,8 @@ from hypothesis import settings
 from tests.ha.__main__ import ready
 from tests.ha.cluster import CLUSTER
 from tests.ha.ledger import PUBLISHER_SHIFT, Ledger
-from tests.ha.processes import runs, started_at, wait_until
+from tests.ha.processes import ROOT, runs, started_at
+from tests.support.waiting import wait_until
 
 OTHER = 1 << PUBLISHER_SHIFT
 
@@ -95,8 +96,6 @@ def test_acceptance_counts_from_what_was_sent_after_the_mark() -> None:
     assert seconds is not None and 0 <= seconds < 60
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
 STARTS_ONE = """
 from pathlib import Path
 from tests.ha.processes import Workshop
@@ -153,7 +152,7 @@ def test_every_step_passes() -> None:
     assert done.stdout.count("    PASS ") == 11 and done.stdout.endswith("PASS: every step\n")
 
 
-GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "two-machines.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "two-machines.md").read_text()
 SETTINGS = {
     **{name: value for name, value in CLUSTER.items() if name != "postgresql"},
     **{name: CLUSTER["postgresql"][name] for name in ("use_pg_rewind", "use_slots")},

@@ -190,20 +190,20 @@ class Outcomes:
         self.open: set[int] = set()
         """Numbers that are on their way."""
 
-    @property
-    def has_credit(self) -> bool:
-        """Whether one more may be sent now."""
-        return self.next - self._first < self.credit_limit
+    def room(self, most: int) -> int:
+        """How many more may be sent now, if this many may be on their way."""
+        return max(0, min(self._first + self.credit_limit - self.next, most - len(self.open)))
 
-    def send(self, content: bytes) -> None:
-        """Send the next message, for which there is credit."""
-        self._connection.sock.sendall(transfer_frame(0, self.next - self._first, content))
-        self.open.add(self.next)
-        self.next += 1
+    def send(self, *contents: bytes) -> None:
+        """Send the next messages at once, for which there is room; sent is spent, whatever becomes of them."""
+        first, self.next = self.next, self.next + len(contents)
+        self.open.update(range(first, self.next))
+        frames = (transfer_frame(0, each - self._first, one) for each, one in enumerate(contents, first))
+        self._connection.sock.sendall(b"".join(frames))
 
     def publish(self, size: int) -> None:
         """Send the next message, with a body of this size, as soon as there is credit."""
-        while not self.has_credit:
+        while not self.room(len(self.open) + 1):
             self.listen(SILENCE_SECONDS)
         self.send(message(self.next, size))
 

@@ -31,6 +31,8 @@ from tests.support.frames import ATTACH, frame
 TICK_SECONDS = 0.05
 """Between the bursts of a publisher."""
 OUTSTANDING = 500
+PARTS = ({"part": "even"}, {"part": "odd"})
+"""Properties of messages, which selectors take."""
 CREDIT = 100
 PUBLISHER_LIFE_SECONDS = (20, 90)
 CONSUMER_LIFE_MESSAGES = (50, 2_000)
@@ -72,10 +74,9 @@ def publish(run: Run, account: Account, address: str, rate: float, seed: int) ->
         outcomes.listen(0)
         while not run.publishing_ends.is_set() and time.monotonic() - began < life:
             due += rate * TICK_SECONDS
-            while number - first < int(due) and outcomes.has_credit and len(outcomes.open) < OUTSTANDING:
-                part = {"part": "even" if number % 2 == 0 else "odd"}
-                outcomes.send(message(number, _size(run, chance), part))
-                number += 1
+            burst = range(number, number + min(first + int(due) - number, outcomes.room(OUTSTANDING)))
+            outcomes.send(*(message(each, _size(run, chance), PARTS[each % 2]) for each in burst))
+            number = outcomes.next
             # What could not be sent in time is not made up for.
             due = min(due, number - first + rate)
             time.sleep(TICK_SECONDS)
