@@ -85,7 +85,7 @@ class Soak:
                 due += self._sample_seconds
                 time.sleep(max(0.0, min(due, ends) - time.monotonic()))
                 self.samples.append(sampler.sample(administration.get("/metrics")))
-                file.write(json.dumps(self.samples[-1].fields()) + "\n")
+                file.write(json.dumps(self.samples[-1]) + "\n")
                 file.flush()
         self.run.end(publishers, consumers)
         self._close_accounts()

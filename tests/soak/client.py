@@ -13,7 +13,7 @@ from typing import Protocol
 
 from amqp_ext.codec import decode, encode
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
-from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
+from tests.bench.generator.connection import Connection, Refused, credit_limit
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition, transfer_frame
 
 from .account import Account, Delivery
@@ -218,23 +218,16 @@ class Outcomes:
     def listen(self, seconds: float) -> bool:
         """Take what is there, or what comes first within this time; whether anything came."""
         listen(self._connection, seconds)
-        connection, has_come = self._connection, False
-        for start, stop in connection.frames():
+        has_come = False
+        for told in self._connection.told():
             has_come = True
-            bounds = None
-            if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
-                bounds = accepted_range(connection.buffer, start, stop)
-            if bounds is not None:
-                self._settle(*bounds, is_accepted=True)
-                continue
-            frame = connection.control(start, stop)
-            if frame is None:
-                continue
-            if frame.code == FLOW and frame.field(4) is not None:
-                self.credit_limit = int(frame.field(5, 0)) + int(frame.field(6, 0))
-            elif frame.code == DISPOSITION:
-                first = int(frame.field(1))
-                self._settle(first, int(frame.field(2, first)), is_accepted=False)
+            if isinstance(told, tuple):
+                self._settle(*told, is_accepted=True)
+            elif told.code == DISPOSITION:
+                first = int(told.field(1))
+                self._settle(first, int(told.field(2, first)), is_accepted=False)
+            elif told.code == FLOW and told.field(4) is not None:
+                self.credit_limit = credit_limit(told)
         return has_come
 
     def _settle(self, first: int, last: int, *, is_accepted: bool) -> None:

@@ -9,10 +9,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from tests.bench.report import columns
 from tests.soak.client import Run
 from tests.system.gateway_process import GatewayProcess
 
@@ -27,33 +28,9 @@ RATES = {
 LAG = "rewind_loop_lag_seconds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """A moment; rates, lags and waits are of the time since the one before."""
-
-    seconds: float
-    """Since the run began."""
-    resident_bytes: int
-    file_bytes: int
-    """Of the Message VPN's file, without its WAL."""
-    wal_bytes: int
-    descriptors: int
-    threads: int
-    processor_share: float
-    """Of one core."""
-    loop_lag_mean_ms: float
-    loop_lag_most_ms: float
-    """The bound of the histogram's bucket that the longest fell into; infinite past the last one."""
-    longest_wait_ms: float
-    """Of the bystander, from publish to receipt."""
-    published_per_second: float
-    settled_per_second: float
-    replayed_per_second: float
-    trimmed_per_second: float
-
-    def fields(self) -> dict[str, float]:
-        """By name."""
-        return asdict(self)
+Sample = Mapping[str, float]
+"""A moment: ``seconds`` since the run began, and a value for each of ``CURVES``; rates, lags and waits are of the time
+since the one before. ``loop_lag_most_ms`` is the bound of the histogram's bucket that the longest fell into."""
 
 
 class Sampler:
@@ -76,19 +53,19 @@ class Sampler:
         delta = {name: value - before.get(name, 0.0) for name, value in found.items()}
         process = Path(f"/proc/{gateway.pid}")
         sizes = [(path.name, path.stat().st_size) for path in gateway.data.iterdir() if path.is_file()]
-        sample = Sample(
-            seconds=round(now - self._started, 1),
-            resident_bytes=gateway.resident_bytes(),
-            file_bytes=sum(size for name, size in sizes if not name.endswith(("-wal", "-shm"))),
-            wal_bytes=sum(size for name, size in sizes if name.endswith("-wal")),
-            descriptors=len(os.listdir(process / "fd")),
-            threads=len(os.listdir(process / "task")),
-            processor_share=(processor - self._processor) / elapsed,
-            loop_lag_mean_ms=1000 * delta.get(f"{LAG}_sum", 0) / max(delta.get(f"{LAG}_count", 0), 1),
-            loop_lag_most_ms=1000 * _highest_bucket(delta),
-            longest_wait_ms=1000 * self._run.take_longest_wait(),
+        sample = {
+            "seconds": round(now - self._started, 1),
+            "resident_bytes": gateway.resident_bytes(),
+            "file_bytes": sum(size for name, size in sizes if not name.endswith(("-wal", "-shm"))),
+            "wal_bytes": sum(size for name, size in sizes if name.endswith("-wal")),
+            "descriptors": len(os.listdir(process / "fd")),
+            "threads": len(os.listdir(process / "task")),
+            "processor_share": (processor - self._processor) / elapsed,
+            "loop_lag_mean_ms": 1000 * delta.get(f"{LAG}_sum", 0) / max(delta.get(f"{LAG}_count", 0), 1),
+            "loop_lag_most_ms": 1000 * _highest_bucket(delta),
+            "longest_wait_ms": 1000 * self._run.take_longest_wait(),
             **{field: max(delta.get(metric, 0.0), 0.0) / elapsed for field, metric in RATES.items()},
-        )
+        }
         self._last, self._processor, self._metrics = now, processor, found
         return sample
 
@@ -125,7 +102,7 @@ class Bound:
     """How much more the last quarter may have than the second."""
 
     name: str
-    """Of a sample's field."""
+    """Of a curve."""
     share: float
     """Of the second quarter."""
     allowance: float
@@ -210,7 +187,7 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
     """One for each bound; none where the run was too short."""
     if len(samples) < LEAST_SAMPLES:
         return []
-    return [verdict(bound, [sample.fields()[bound.name] for sample in samples]) for bound in BOUNDS]
+    return [verdict(bound, [sample[bound.name] for sample in samples]) for bound in BOUNDS]
 
 
 def table(samples: Sequence[Sample]) -> str:
@@ -218,29 +195,26 @@ def table(samples: Sequence[Sample]) -> str:
     rows = [["minute", *(curve.title for curve in CURVES)]]
     each = max(1, -(-len(samples) // ROWS))
     for start in range(0, len(samples), each):
-        stretch = [sample.fields() for sample in samples[start : start + each]]
+        stretch = samples[start : start + each]
         cells = [f"{stretch[-1]['seconds'] / 60:.1f}"]
         for curve in CURVES:
-            value = curve.of([fields[curve.field] for fields in stretch]) / curve.unit
+            value = curve.of([sample[curve.field] for sample in stretch]) / curve.unit
             cells.append(f"{value:.1f}" if value < 10 else f"{value:,.0f}")
         rows.append(cells)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
+    return "\n".join(columns(rows, right=range(len(rows[0]))))
 
 
 def picture(samples: Sequence[Sample]) -> str:
     """The curves as SVG: a panel each, from 0 to the highest value."""
-    end = max((sample.seconds for sample in samples), default=0.0) or 1.0
+    end = max((sample["seconds"] for sample in samples), default=0.0) or 1.0
     panels = []
     for index, curve in enumerate(CURVES):
-        values = [sample.fields()[curve.field] / curve.unit for sample in samples]
+        values = [sample[curve.field] / curve.unit for sample in samples]
         values = [value if value < float("inf") else 0.0 for value in values]
         most = max(values, default=0.0) or 1.0
         top = index * (HEIGHT + GAP) + GAP
         points = " ".join(
-            f"{WIDTH * sample.seconds / end:.1f},{top + HEIGHT * (1 - value / most):.1f}"
+            f"{WIDTH * sample['seconds'] / end:.1f},{top + HEIGHT * (1 - value / most):.1f}"
             for sample, value in zip(samples, values, strict=True)
         )
         panels.append(

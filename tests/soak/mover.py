@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 from amqp_ext.codec import Described, UByte, UInt, ULong, encode
-from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.connection import Connection, Refused, credit_limit
 from tests.support.frames import (
     ATTACH,
     DISPOSITION,
     FLOW,
+    SOURCE,
     TRANSFER,
     attach_frame,
     flow_frame,
@@ -55,25 +56,12 @@ class Mover:
         self._published = self._controls = 0
         self._arrived: list[Delivery] = []
         self._states: dict[int, Described] = {}
-        coordinator = frame(
-            ATTACH,
-            [
-                "control",
-                UInt(CONTROL),
-                False,
-                UByte(0),
-                UByte(0),
-                Described(ULong(0x28), ["control"]),
-                Described(ULong(COORDINATOR), []),
-                None,
-                None,
-                UInt(0),
-            ],
-        )
+        ends = [Described(ULong(SOURCE), ["control"]), Described(ULong(COORDINATOR), [])]
+        fields = ["control", UInt(CONTROL), False, UByte(0), UByte(0), *ends, None, None, UInt(0)]
         connection.sock.sendall(
             attach_frame(CONSUMED, receiver=True, address=source)
             + attach_frame(PUBLISHED, receiver=False, address=target, name="published")
-            + coordinator
+            + frame(ATTACH, fields)
         )
         self._wait(lambda: all(self._credit.values()), "credit")
 
@@ -145,7 +133,7 @@ class Mover:
             elif received.code == FLOW and received.field(4) is not None:
                 # By the gateway's own handles, which need not be ours.
                 name = self._names[received.field(4)]
-                self._credit[name] = int(received.field(5, 0)) + int(received.field(6, 0))
+                self._credit[name] = credit_limit(received)
             elif received.code == ATTACH:
                 self._names[int(received.field(1))] = str(received.field(0))
             elif received.code == DISPOSITION:

@@ -14,14 +14,6 @@ from tests.soak.account import Account, Consumption, Delivery, Numbers
 from tests.soak.curves import CURVES, LEAST_SAMPLES, Bound, verdict
 
 
-def consumed(account: Account, *numbers: int, count: int = 0) -> Consumption:
-    """A consumer that took these in one life, acknowledged them, and closed."""
-    consumer = account.consumer()
-    take(consumer, *numbers, count=count)
-    consumer.ended(reset=False)
-    return consumer
-
-
 def batch(*numbers: int, count: int = 0) -> list[Delivery]:
     """Deliveries with this delivery count; the id of a message is ten times its number."""
     return [Delivery(0, number, 10 * number, "", count) for number in numbers]
@@ -34,129 +26,99 @@ def take(consumer: Consumption, *numbers: int, count: int = 0) -> None:
     consumer.acknowledged(batch(*numbers))
 
 
-def test_what_was_accepted_and_acknowledged_is_settled() -> None:
-    """All came once and in order: nothing is owed, nothing is wrong."""
+Step = tuple[object, ...]
+
+
+def account_of(*steps: Step) -> Account:
+    """The account after what its publisher was told, and what a consumer did; ``see`` is to take, and not to settle."""
     account = Account("q")
-    account.accepted(0, 9)
-    consumed(account, *range(10))
-    assert (account.lost(), account.faults) == ([], [])
-    assert (account.accepted_count, account.received_count) == (10, 10)
-
-
-def test_a_planted_loss_is_found() -> None:
-    """One that never came is owed at the end."""
-    account = Account("q")
-    account.accepted(0, 9)
-    consumed(account, *(n for n in range(10) if n != 6))
-    assert account.lost() == [6]
-
-
-def test_one_that_came_but_was_never_acknowledged_is_owed() -> None:
-    """A consumer's death does not make a message delivered: it must come again."""
-    account = Account("q")
-    account.accepted(0, 0)
     consumer = account.consumer()
-    consumer.begun()
-    consumer.delivered(batch(0))
-    consumer.ended(reset=True)
-    assert account.lost() == [0]
+    for what, *numbers in steps:
+        match what:
+            case "take" | "redelivered":
+                take(consumer, *numbers, count=int(what == "redelivered"))
+            case "see":
+                consumer.begun()
+                consumer.delivered(batch(numbers[0], count=numbers[1]))
+            case "replay":
+                consumer.rewound(10 * numbers[0])
+                consumer.delivered(batch(*numbers[1:]))
+                consumer.acknowledged(batch(*numbers[1:]))
+            case "close" | "reset":
+                consumer.ended(reset=what == "reset")
+            case _:
+                getattr(account, what)(*numbers)
+    return account
 
 
-def test_a_delivery_may_be_ahead_of_its_acceptance() -> None:
-    """The consumer may hear of a message before its publisher does."""
-    account = Account("q")
-    consumed(account, 0, 1)
-    account.accepted(0, 1)
-    assert (account.lost(), account.faults) == ([], [])
+ACCEPTED: Step = ("accepted", 0, 4)
+CLOSE, RESET = ("close",), ("reset",)
 
 
-def test_what_is_in_doubt_may_come_or_not() -> None:
-    """A publisher that died never heard of some: neither is wrong."""
-    account = Account("q")
-    account.in_doubt(0, 1)
-    consumed(account, 1)
-    assert (account.lost(), account.faults) == ([], [])
-
-
-def test_order_within_a_life_is_kept() -> None:
-    """A lower number after a higher one on one link is a fault, and so is a lower id."""
-    account = Account("q")
-    account.accepted(0, 2)
-    consumed(account, 0, 2, 1)
-    assert account.faults == ["q: 1 (id 10) came after 2 (id 20) on one link"]
-
-
-def test_a_redelivery_has_to_say_so() -> None:
-    """What was delivered before comes with a delivery-count; more than was seen is allowed, less is a fault."""
-    account = Account("q")
-    account.accepted(0, 1)
-    consumer = account.consumer()
-    for count in (0, 2, 1):
-        consumer.begun()
-        consumer.delivered(batch(0, count=count))
-        consumer.ended(reset=True)
-    assert account.faults == ["q: 0 was delivered 2 times before, its header says 1"]
-
-
-@pytest.mark.parametrize("reset", [True, False])
-def test_an_acknowledgement_may_be_lost_with_its_connection_alone(reset: bool) -> None:
-    """After a reset an acknowledged message may come again, with a count; after a clean close it may not."""
-    account = Account("q")
-    account.accepted(0, 1)
-    consumer = account.consumer()
-    take(consumer, 0, 1)
-    consumer.ended(reset=reset)
-    take(consumer, 1, count=1)
-    assert bool(account.faults) is not reset
-    assert account.lost() == []
-
-
-def test_it_comes_again_at_once_or_not_at_all() -> None:
-    """Redeliveries are at the front: one that was passed over has been taken off, and is a fault later."""
-    account = Account("q")
-    account.accepted(0, 2)
-    consumer = account.consumer()
-    take(consumer, 0, 1)
-    consumer.ended(reset=True)
-    take(consumer, 2)
-    consumer.ended(reset=True)
-    take(consumer, 1, count=1)
-    assert account.faults == ["q: 1 came again after it was acknowledged"]
-
-
-def test_a_replay_brings_everything_behind_its_start_again() -> None:
-    """What a rewound queue does not bring is lost; what it brings is delivered as if for the first time."""
-    account = Account("q")
-    account.accepted(0, 4)
-    consumer = account.consumer()
-    take(consumer, *range(5))
-    consumer.ended(reset=True)
-    consumer.rewound(10)
-    consumer.delivered(batch(2, 4))
-    consumer.acknowledged(batch(2, 4))
-    assert (account.lost(), account.faults) == ([3], [])
-
-
-def test_a_rejected_message_is_nowhere() -> None:
-    """Its delivery is a fault, whoever hears of it first."""
-    account = Account("q")
-    account.rejected(0)
-    consumed(account, 0)
-    assert "q: 0 was rejected, and delivered" in account.faults
-    other = Account("r")
-    consumed(other, 0)
-    other.rejected(0)
-    assert other.faults == ["r: 0 was delivered, and rejected"]
+@pytest.mark.parametrize(
+    ("steps", "lost", "faults"),
+    [
+        # All came once and in order.
+        ([ACCEPTED, ("take", 0, 1, 2, 3, 4), CLOSE], [], []),
+        # One never came.
+        ([ACCEPTED, ("take", 0, 1, 2, 4), CLOSE], [3], []),
+        # A consumer's death does not make a message delivered: it must come again.
+        ([("accepted", 0, 0), ("see", 0, 0), RESET], [0], []),
+        # The consumer may hear of a message before its publisher does.
+        ([("take", 0, 1), CLOSE, ("accepted", 0, 1)], [], []),
+        # A publisher that died never heard of some: they may come or not.
+        ([("in_doubt", 0, 1), ("take", 1), CLOSE], [], []),
+        # A lower number after a higher one on one link, and so a lower id.
+        (
+            [("accepted", 0, 2), ("take", 0, 2, 1), CLOSE],
+            [],
+            ["q: 1 (id 10) came after 2 (id 20) on one link"],
+        ),
+        # What was delivered before comes with a delivery-count; more than was seen is allowed, less is a fault.
+        (
+            [("accepted", 0, 0), ("see", 0, 0), RESET, ("see", 0, 2), RESET, ("see", 0, 1), RESET],
+            [0],
+            ["q: 0 was delivered 2 times before, its header says 1"],
+        ),
+        # After a reset an acknowledged message may come again, with a count; after a clean close it may not.
+        ([("accepted", 0, 1), ("take", 0, 1), RESET, ("redelivered", 1)], [], []),
+        (
+            [("accepted", 0, 1), ("take", 0, 1), CLOSE, ("redelivered", 1)],
+            [],
+            ["q: 1 came again after it was acknowledged"],
+        ),
+        # Redeliveries are at the front: one that was passed over has been taken off, and is a fault later.
+        (
+            [("accepted", 0, 2), ("take", 0, 1), RESET, ("take", 2), RESET, ("redelivered", 1)],
+            [],
+            ["q: 1 came again after it was acknowledged"],
+        ),
+        # What a rewound queue brings is delivered as if for the first time; what it does not bring is lost.
+        ([ACCEPTED, ("take", 0, 1, 2, 3, 4), RESET, ("replay", 1, 2, 4)], [3], []),
+        # A rejected message is nowhere, whoever hears of it first.
+        (
+            [("rejected", 0), ("take", 0), CLOSE],
+            [],
+            ["q: 0 was rejected, and delivered", "q: 0 came again after it was acknowledged"],
+        ),
+        ([("take", 0), CLOSE, ("rejected", 0)], [], ["q: 0 was delivered, and rejected"]),
+    ],
+)
+def test_an_account_tells_what_is_owed_and_what_is_wrong(
+    steps: list[Step], lost: list[int], faults: list[str]
+) -> None:
+    """Each thing that no gateway may do is found, and what one may do is none."""
+    account = account_of(*steps)
+    assert (account.lost(), account.faults) == (lost, faults)
 
 
 def test_two_consumers_with_selectors_share_an_account() -> None:
-    """Each has an order of its own."""
-    account = Account("q")
-    account.accepted(0, 3)
-    even, odd = account.consumer(), account.consumer()
-    for consumer, numbers in ((even, (0, 2)), (odd, (1, 3))):
-        take(consumer, *numbers)
+    """Each has an order of its own, and all that they were given counts."""
+    account = account_of(("accepted", 0, 3))
+    for numbers in ((0, 2), (1, 3)):
+        take(account.consumer(), *numbers)
     assert (account.lost(), account.faults) == ([], [])
+    assert (account.accepted_count, account.received_count) == (4, 4)
 
 
 def test_an_account_of_hours_keeps_what_is_open() -> None:

@@ -14,14 +14,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from tests.support import proc
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 OLDEST: Final = 15
 """The oldest version that is supported."""
@@ -36,9 +37,6 @@ FOLDERS: Final = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebre
 
 START_SECONDS: Final = 60.0
 """How long a start may take on a busy machine."""
-
-LOOK_SECONDS: Final = 0.01
-"""Between two looks at what is waited for."""
 
 STANDBY: Final = "standby"
 """The name by which the standby is known to its primary."""
@@ -116,10 +114,7 @@ def _version(folder: Path) -> int:
 
 def eventually(happened: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(LOOK_SECONDS)
+    wait_until(happened, what, seconds)
 
 
 class Server:
@@ -198,7 +193,7 @@ class Server:
     def crash(self) -> None:
         """Kill it, all of its processes at once."""
         found = self._signal(signal.SIGKILL)
-        eventually(lambda: not any(map(_is_alive, found)), "the end of the killed processes")
+        eventually(lambda: not any(map(proc.is_alive, found)), "the end of the killed processes")
         self._end(signal.SIGKILL)
 
     def hold(self) -> None:
@@ -212,9 +207,7 @@ class Server:
     def pids(self) -> list[int]:
         """Its processes, the first one of which started the others."""
         postmaster = self._postmaster()
-        if postmaster is None:
-            return []
-        return [postmaster, *_children(postmaster)]
+        return [] if postmaster is None else proc.family(postmaster)
 
     def _signal(self, number: signal.Signals) -> list[int]:
         found = self.pids()
@@ -228,7 +221,7 @@ class Server:
             first, *_ = (self.data / "postmaster.pid").read_text().splitlines()
         except (OSError, ValueError):
             return None
-        return int(first) if _is_alive(int(first)) else None
+        return int(first) if proc.is_alive(int(first)) else None
 
     def _is_ready(self) -> bool:
         assert self._watcher is not None
@@ -350,23 +343,3 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
         **_as_owner(),
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            # After the name, which may hold anything: state, and who started it.
-            _, parent, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(parent) == pid:
-                found.append(int(folder.name))
-    return found
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and is not yet waited for does not."""
-    try:
-        state, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return state != "Z"

@@ -6,11 +6,11 @@ n + 1 seconds. It is ``NOW_MS`` when a test asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from proton import Described, byte, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
@@ -61,53 +61,58 @@ def gateway_with_log(
         yield running
 
 
+class Id(NamedTuple):
+    """Stands for a message's replay id, which has the log's generation in it."""
+
+    message_id: int
+
+
+GENERATION = Id(0)
+"""Stands for that generation itself."""
+
+OPTION = "replay-start"
+FILTER = "rewind:replay-start"
+RABBITMQ = "rabbitmq:stream-offset-spec"
+SELECTOR = "apache.org:selector-filter:string"
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One way to ask: a filter-set, or options behind the address; and the first message's number it leads to."""
+    """A way to ask, by this filter or by the address's option, and the first message's number it leads to."""
 
     name: str
     first: int
-    filters: Callable[[int], dict[str, Any]] | None = None
-    """From the log's generation."""
-    option: Callable[[int], str] | None = None
+    key: str
+    value: Any
 
     def arguments(self, address: str, generation: int) -> dict[str, Any]:
         """Arguments of ``Client.receiver``."""
-        if self.option is not None:
-            return {"address": f"{address}?{self.option(generation)}"}
-        assert self.filters is not None
-        return {"address": address, "filters": self.filters(generation)}
+        value = _resolved(self.value, generation)
+        if self.key == OPTION:
+            return {"address": f"{address}?{OPTION}={quote(value, safe='')}"}
+        return {"address": address, "filters": {self.key: value}}
+
+
+def _resolved(value: Any, generation: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(entry, generation) for key, entry in value.items()}
+    if value == GENERATION:
+        return ulong(generation)
+    return format_replay_id(generation, value.message_id) if isinstance(value, Id) else value
 
 
 def _map(name: str, first: int, **entries: Any) -> Start:
-    value = {symbol(key.replace("_", "-")): entry for key, entry in entries.items()}
-    return Start(f"map {name}", first, lambda _: {"rewind:replay-start": value})
+    return Start(f"map {name}", first, FILTER, {symbol(key.strip("_")): it for key, it in entries.items()})
 
 
-def _short(name: str, first: int, value: Any) -> Start:
-    return Start(f"short {name}", first, lambda _: {"rewind:replay-start": value})
-
-
-def _rabbitmq(name: str, first: int, value: Any) -> Start:
-    return Start(f"RabbitMQ {name}", first, lambda _: {"rabbitmq:stream-offset-spec": value})
-
-
-def _event_hubs(name: str, first: int, text: str) -> Start:
-    return Start(
-        f"Event Hubs {name}",
-        first,
-        lambda _: {"apache.org:selector-filter:string": f"amqp.annotation.x-opt-{text}"},
-    )
-
-
-def _option(name: str, first: int, text: str) -> Start:
-    return Start(f"option {name}", first, option=lambda _: f"replay-start={quote(text, safe='')}")
+def _starts(kind: str, key: str, *rows: tuple[str, int, Any]) -> list[Start]:
+    return [Start(f"{kind} {name}", first, key, value) for name, first, value in rows]
 
 
 STARTS = [
-    _map("from beginning", 0, **{"from": symbol("beginning")}),
-    _map("from live", LIVE, **{"from": symbol("live")}),
-    _map("from last", 9, **{"from": symbol("last")}),
+    _map("from beginning", 0, from_=symbol("beginning")),
+    _map("from live", LIVE, from_=symbol("live")),
+    _map("from last", 9, from_=symbol("last")),
     _map("date", 4, date=timestamp(arrival_ms(4))),
     _map("date, a millisecond late", 5, date=timestamp(arrival_ms(4) + 1)),
     _map("date, a millisecond early", 4, date=timestamp(arrival_ms(4) - 1)),
@@ -115,71 +120,68 @@ STARTS = [
     _map("ago", 4, ago=ulong(NOW_MS - arrival_ms(4))),
     *(
         _map(f"offset as {kind.__name__}", 4, offset=kind(5))
-        for kind in (ulong, int, int32, uint, short, ushort, byte)
+        for kind in (ulong, int, int32, uint, short, ushort, byte, ubyte)
     ),
-    _map("offset as ubyte", 4, offset=ubyte(5)),
     _map("offset past the end", LIVE, offset=ulong(COUNT + 1)),
     _map("offset clamped to the first", 0, offset=ulong(0), missing=symbol("clamp")),
     _map("offset clamped to live", LIVE, offset=ulong(10_000), missing=symbol("clamp")),
-    Start("map after", 5, lambda g: {"rewind:replay-start": {symbol("after"): format_replay_id(g, 5)}}),
-    Start("map at", 4, lambda g: {"rewind:replay-start": {symbol("at"): format_replay_id(g, 5)}}),
-    Start(
-        "map after the last",
-        LIVE,
-        lambda g: {"rewind:replay-start": {symbol("after"): format_replay_id(g, 10)}},
+    _map("after", 5, after=Id(5)),
+    _map("at", 4, at=Id(5)),
+    _map("after the last", LIVE, after=Id(10)),
+    _map("with the generation", 0, from_=symbol("beginning"), generation=GENERATION),
+    Start("map with strings for keys", 4, FILTER, {"offset": ulong(5)}),
+    Start("under a key of the client's own", 4, "my-start", Described(symbol(FILTER), ulong(5))),
+    *_starts(
+        "short",
+        FILTER,
+        ("string", 0, "beginning"),
+        ("symbol", 9, symbol("last")),
+        ("date", 4, "2027-01-15T08:00:05Z"),
+        ("date in a zone", 4, "2027-01-15T10:00:05.000+02:00"),
+        ("timestamp", 4, timestamp(arrival_ms(4))),
+        ("integer", 4, ulong(5)),
+        ("offset text", 4, "#5"),
+        ("ago", 4, "15s"),
+        ("id", 5, Id(5)),
     ),
-    Start(
-        "map with the generation",
-        0,
-        lambda g: {
-            "rewind:replay-start": {symbol("from"): symbol("beginning"), symbol("generation"): ulong(g)}
-        },
+    *_starts(
+        "RabbitMQ",
+        RABBITMQ,
+        ("first", 0, "first"),
+        ("last", 9, "last"),
+        ("next", LIVE, symbol("next")),
+        ("interval", 4, "15s"),
+        ("interval longer than the log", 0, "1h"),
+        ("offset", 4, ulong(5)),
+        ("offset past the end", LIVE, ulong(99)),
+        ("timestamp", 4, timestamp(arrival_ms(4))),
     ),
-    Start("map with strings for keys", 4, lambda _: {"rewind:replay-start": {"offset": ulong(5)}}),
-    _short("string", 0, "beginning"),
-    _short("symbol", 9, symbol("last")),
-    _short("date", 4, "2027-01-15T08:00:05Z"),
-    _short("date in a zone", 4, "2027-01-15T10:00:05.000+02:00"),
-    _short("timestamp", 4, timestamp(arrival_ms(4))),
-    _short("integer", 4, ulong(5)),
-    _short("offset text", 4, "#5"),
-    _short("ago", 4, "15s"),
-    Start("short id", 5, lambda g: {"rewind:replay-start": format_replay_id(g, 5)}),
-    Start(
-        "under a key of the client's own",
-        4,
-        lambda _: {"my-start": Described(symbol("rewind:replay-start"), ulong(5))},
+    *_starts(
+        "Event Hubs",
+        SELECTOR,
+        ("offset", 5, "amqp.annotation.x-opt-offset > '5'"),
+        ("offset, inclusive", 4, "amqp.annotation.x-opt-offset >= '5'"),
+        ("sequence-number", 5, "amqp.annotation.x-opt-sequence-number > '5'"),
+        ("enqueued-time", 5, f"amqp.annotation.x-opt-enqueued-time > '{arrival_ms(4)}'"),
+        ("enqueued-time, inclusive", 4, f"amqp.annotation.x-opt-enqueued-time >= '{arrival_ms(4)}'"),
+        ("beginning", 0, "amqp.annotation.x-opt-offset > '-1'"),
+        ("live", LIVE, "amqp.annotation.x-opt-offset > '@latest'"),
     ),
-    _rabbitmq("first", 0, "first"),
-    _rabbitmq("last", 9, "last"),
-    _rabbitmq("next", LIVE, symbol("next")),
-    _rabbitmq("interval", 4, "15s"),
-    _rabbitmq("interval longer than the log", 0, "1h"),
-    _rabbitmq("offset", 4, ulong(5)),
-    _rabbitmq("offset past the end", LIVE, ulong(99)),
-    _rabbitmq("timestamp", 4, timestamp(arrival_ms(4))),
-    _event_hubs("offset", 5, "offset > '5'"),
-    _event_hubs("offset, inclusive", 4, "offset >= '5'"),
-    _event_hubs("sequence-number", 5, "sequence-number > '5'"),
-    _event_hubs("enqueued-time", 5, f"enqueued-time > '{arrival_ms(4)}'"),
-    _event_hubs("enqueued-time, inclusive", 4, f"enqueued-time >= '{arrival_ms(4)}'"),
-    _event_hubs("beginning", 0, "offset > '-1'"),
-    _event_hubs("live", LIVE, "offset > '@latest'"),
-    Start(
-        "Event Hubs by code",
-        5,
-        lambda _: {"selector": Described(ulong(SELECTOR_CODE), "amqp.annotation.x-opt-offset > '5'")},
+    *_starts(
+        "selector",
+        "selector",
+        ("of Event Hubs", 5, Described(ulong(SELECTOR_CODE), "amqp.annotation.x-opt-offset > '5'")),
+        ("of JMS", 0, Described(ulong(SELECTOR_CODE), "\"m.x-opt-replay-start\" = 'beginning'")),
     ),
-    Start(
-        "JMS selector",
-        0,
-        lambda _: {"jms-selector": Described(ulong(SELECTOR_CODE), "\"m.x-opt-replay-start\" = 'beginning'")},
+    *_starts(
+        "option",
+        OPTION,
+        ("beginning", 0, "beginning"),
+        ("live", LIVE, "live"),
+        ("last", 9, "last"),
+        ("date", 4, "2027-01-15T08:00:05Z"),
+        ("ago", 4, "15s"),
+        ("offset", 4, "#5"),
+        ("id", 5, Id(5)),
     ),
-    _option("beginning", 0, "beginning"),
-    _option("live", LIVE, "live"),
-    _option("last", 9, "last"),
-    _option("date", 4, "2027-01-15T08:00:05Z"),
-    _option("ago", 4, "15s"),
-    _option("offset", 4, "#5"),
-    Start("option id", 5, option=lambda g: f"replay-start={format_replay_id(g, 5)}"),
 ]

@@ -1,7 +1,7 @@
 """The load generator's command line: one link of load on one AMQP 1.0 server, the result as one JSON line.
 
     python -m tests.bench.generator.client send 127.0.0.1:5672 queue://q --count 200000 --outstanding 1000
-    python -m tests.bench.generator.client recv 127.0.0.1:5672 queue://q --count 200000 --credit 1000
+    python -m tests.bench.generator.client recv 127.0.0.1:5672 queue://q --count 200000
     python -m tests.bench.generator.client recv 127.0.0.1:5672 'log://>' --count 200000 --start beginning --forever
 
 Both print ``{"event": "attached"}`` once their link is, ``recv`` before it grants credit.
@@ -23,6 +23,9 @@ from tests.bench.generator.connection import Connection, Refused
 from tests.bench.generator.links import Received, Receiver, Sender
 
 REPLAY_START = "rewind:replay-start"
+SIZE = 256
+"""Octets of a body."""
+CREDIT = 1_000
 
 
 def percentile(values: list[int], share: float) -> float:
@@ -36,12 +39,12 @@ class Stopped(Exception):
 
 
 def _send(options: argparse.Namespace) -> dict[str, Any]:
-    connection = _connect(options)
-    connection.attach(sender=True, address=options.address, settled=options.settled)
+    connection = Connection.to(options.server, "bench")
+    connection.attach(sender=True, address=options.address)
     print(json.dumps({"event": "attached"}), flush=True)
-    sent = Sender(connection, options.size, settled=options.settled).send(options.count, options.outstanding)
+    sent = Sender(connection, SIZE).send(options.count, options.outstanding)
     connection.close()
-    return {"count": sent.count, "seconds": sent.seconds, "credit": sent.credit} | _latency(sent.latencies)
+    return {"count": sent.count, "seconds": sent.seconds} | _latency(sent.latencies)
 
 
 def _recv(options: argparse.Namespace) -> dict[str, Any]:
@@ -61,18 +64,14 @@ def _recv(options: argparse.Namespace) -> dict[str, Any]:
 
 def _receive(options: argparse.Namespace) -> Received:
     filters = {Symbol(name): Described(Symbol(name), value) for name, value in options.filter} or None
-    connection = _connect(options)
+    connection = Connection.to(options.server, "bench")
     connection.attach(sender=False, address=options.address, filters=filters)
     print(json.dumps({"event": "attached"}), flush=True)
-    received = Receiver(connection, options.size, durable=options.durable).receive(
-        options.count, options.credit, timed=options.timed
+    received = Receiver(connection, SIZE, durable=options.durable).receive(
+        options.count, CREDIT, timed=options.timed
     )
     connection.close()
     return received
-
-
-def _connect(options: argparse.Namespace) -> Connection:
-    return Connection.to(options.server, "bench")
 
 
 def _latency(latencies: list[int]) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def _latency(latencies: list[int]) -> dict[str, Any]:
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Stopped
+    raise Stopped("stopped before the first run was through")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -91,10 +90,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     send = commands.add_parser("send")
     send.set_defaults(function=_send)
     send.add_argument("--outstanding", type=int, default=1000, help="unsettled messages at most")
-    send.add_argument("--settled", action="store_true", help="send pre-settled")
     recv = commands.add_parser("recv")
     recv.set_defaults(function=_recv)
-    recv.add_argument("--credit", type=int, default=1000, help="credit window")
     recv.add_argument("--filter", nargs=2, action="append", default=[], metavar=("SYMBOL", "TEXT"))
     recv.add_argument(
         "--start",
@@ -110,7 +107,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         command.add_argument("server", help="HOST:PORT")
         command.add_argument("address")
         command.add_argument("--count", type=int, default=100_000, help="messages")
-        command.add_argument("--size", type=int, default=256, help="octets of body")
     return parser.parse_args(arguments)
 
 
@@ -120,13 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         result = options.function(options)
-    except (Refused, OSError) as error:
+    except (Refused, Stopped, OSError) as error:
         print(f"{options.server} {options.address}: {error}", file=sys.stderr)
-        return 1
-    except Stopped:
-        print(
-            f"{options.server} {options.address}: stopped before the first run was through", file=sys.stderr
-        )
         return 1
     usage = resource.getrusage(resource.RUSAGE_SELF)
     result |= {"rate": result["count"] / result["seconds"], "cpu_seconds": usage.ru_utime + usage.ru_stime}

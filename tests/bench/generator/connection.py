@@ -18,6 +18,7 @@ from tests.support.frames import (
     BEGIN,
     CLOSE,
     DETACH,
+    DISPOSITION,
     END,
     OPEN,
     SASL_FRAME,
@@ -147,27 +148,21 @@ class Connection:
         *,
         sender: bool,
         address: str,
-        filters: dict[Any, Any] | None = None,
-        settled: bool = False,
         handle: int = 0,
         name: str = "bench",
-        expiry: Symbol | None = None,
+        **fields: Any,
     ) -> None:
-        """Attach a link and wait for the answer; ``Refused`` where the peer says no.
-
-        The link that messages go over has handle 0.
         """
-        self.sock.sendall(
-            attach_frame(
-                handle,
-                receiver=not sender,
-                address=address,
-                name=name,
-                filters=filters,
-                settled=settled,
-                expiry=expiry,
-            )
-        )
+        Attach a link and wait for the answer. The link that messages go over has handle 0.
+
+        Args:
+            fields: More of ``attach_frame``'s: ``filters``, ``settled``, ``expiry``.
+
+        Raises:
+            Refused: The peer says no.
+        """
+        attach = attach_frame(handle, receiver=not sender, address=address, name=name, **fields)
+        self.sock.sendall(attach)
         terminus = 6 if sender else 5
         if self._expect(ATTACH).field(terminus) is None:
             self._expect(DETACH)  # raises with the reason, which follows an attach with a null terminus
@@ -219,6 +214,15 @@ class Connection:
                 _describe(error) if error is not None else "the peer ended the link, session or connection"
             )
         return received
+
+    def told(self) -> Iterator[tuple[int, int] | Frame]:
+        """What the peer said: of each acceptance the first and last delivery id, and every other frame decoded."""
+        for start, stop in self.frames():
+            is_disposition = self.buffer[start + CODE_OFFSET] == DISPOSITION
+            if is_disposition and (bounds := accepted_range(self.buffer, start, stop)):
+                yield bounds
+            elif (frame := self.control(start, stop)) is not None:
+                yield (acceptance(frame) or frame) if is_disposition else frame
 
     def flow(self, received: int, delivery_count: int, credit: int) -> None:
         """Grant ``credit`` as the link's receiver, having seen ``received`` transfers in this session."""
@@ -285,6 +289,11 @@ class Connection:
                     raise Refused(f"expected performative {code:#04x}, the peer sent {received.code:#04x}")
                 return received
             self.fill()
+
+
+def credit_limit(flow: Frame) -> int:
+    """Up to which delivery of a link its receiver has given credit (section 2.6.7), counted from 0."""
+    return int(flow.field(5, 0)) + int(flow.field(6, 0))
 
 
 def _describe(error: Any) -> str:

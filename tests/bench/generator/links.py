@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from amqp_ext.codec import Described, decode
 from amqp_ext.message.sections import HEADER
-from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, acceptance, accepted_range
+from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, credit_limit
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition, parse
 
 NEAR = 96
@@ -72,17 +72,10 @@ def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
 class TransferBlock:
     """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
 
-    def __init__(self, size: int, *, settled: bool = False) -> None:
+    def __init__(self, size: int) -> None:
         """``size`` is the body's length in octets, at least 16."""
         # section 2.7.5: handle 0, delivery-id, delivery-tag (the id again), message-format 0, settled, more
-        fields = (
-            b"\x43"
-            + b"\x70\0\0\0\0"
-            + b"\xa0\x04\0\0\0\0"
-            + b"\x43"
-            + (b"\x41" if settled else b"\x42")
-            + b"\x42"
-        )
+        fields = b"\x43" + b"\x70\0\0\0\0" + b"\xa0\x04\0\0\0\0" + b"\x43" + b"\x42" + b"\x42"
         performative = b"\x00\x53" + bytes([TRANSFER]) + b"\xc0" + bytes([len(fields) + 1, 6]) + fields
         message = message_of(size)[0](0, 0)
         self.stride = 8 + len(performative) + len(message)
@@ -122,21 +115,18 @@ class Sent:
     count: int
     seconds: float
     latencies: list[int]
-    credit: int
 
 
 class Sender:
     """Sends numbered, time-stamped messages over one link and counts what the peer accepts."""
 
-    def __init__(self, connection: Connection, size: int, *, settled: bool = False) -> None:
+    def __init__(self, connection: Connection, size: int) -> None:
         self._connection = connection
-        self._block = TransferBlock(size, settled=settled)
-        self._settled_mode = settled
+        self._block = TransferBlock(size)
         self._sent = 0
         self._settled = 0
         self._credit_limit = 0
         self._window_limit = connection.peer_window
-        self._first_credit = 0
         self._sent_at = array("q")
         self._latencies: list[int] = []
 
@@ -162,12 +152,10 @@ class Sender:
                 sent_at[sent : sent + room] = array("q", [now]) * room
                 sock.sendall(fill(sent, room, now))
                 self._sent += room
-                if self._settled_mode:
-                    self._settled = self._sent
                 self._listen(socket.MSG_DONTWAIT)
             else:
                 self._listen()
-        return Sent(count, time.perf_counter() - started, self._latencies, self._first_credit)
+        return Sent(count, time.perf_counter() - started, self._latencies)
 
     def serve(self) -> None:
         """Be an endless source: send whatever credit allows until the peer goes away."""
@@ -193,33 +181,19 @@ class Sender:
 
     def _take(self) -> None:
         """Take in the whole frames that are there: settlements and credit."""
-        connection = self._connection
-        buffer, now = connection.buffer, time.monotonic_ns()
-        for start, stop in connection.frames():
-            if buffer[start + CODE_OFFSET] == DISPOSITION and (bounds := accepted_range(buffer, start, stop)):
-                self._accepted(*bounds, now)
-                continue
-            received = connection.control(start, stop)
-            if received is None:
-                continue
-            if received.code == FLOW:
-                self._flow(received)
-            elif received.code == DISPOSITION:
-                decoded = acceptance(received)
-                if decoded is None:
-                    raise Refused(f"a message was not accepted: {received.field(4)}")
-                self._accepted(*decoded, now)
-
-    def _accepted(self, first: int, last: int, now: int) -> None:
-        self._settled += last - first + 1
-        self._latencies += [now - then for then in self._sent_at[first : last + 1]]
-
-    def _flow(self, flow: Frame) -> None:
-        """Section 2.5.6 for the session window, 2.6.7 for link credit; both counted from 0 on this side."""
-        self._window_limit = int(flow.field(0, 0)) + int(flow.field(1, 0))
-        if flow.field(4) is not None:
-            self._credit_limit = int(flow.field(5, 0)) + int(flow.field(6, 0))
-            self._first_credit = self._first_credit or self._credit_limit
+        now = time.monotonic_ns()
+        for told in self._connection.told():
+            if isinstance(told, tuple):
+                first, last = told
+                self._settled += last - first + 1
+                self._latencies += [now - then for then in self._sent_at[first : last + 1]]
+            elif told.code == DISPOSITION:
+                raise Refused(f"a message was not accepted: {told.field(4)}")
+            elif told.code == FLOW:
+                # Section 2.5.6 for the session window, 2.6.7 for link credit; both counted from 0 on this side.
+                self._window_limit = int(told.field(0, 0)) + int(told.field(1, 0))
+                if told.field(4) is not None:
+                    self._credit_limit = credit_limit(told)
 
 
 _SIZE = struct.Struct(">I")

@@ -37,8 +37,9 @@ def test_every_way_to_ask(client: Client, generation: int, start: Start, source:
     Each way to ask leads to exactly its first message, on log and endpoint, and the answer says which it is. Entries
     that were understood come back unchanged in the answer's filter-set, beside the resolved start.
     """
-    receiver = client.receiver(**start.arguments(source, generation))
-    for key, value in start.filters(generation).items() if start.filters else ():
+    arguments = start.arguments(source, generation)
+    receiver = client.receiver(**arguments)
+    for key, value in arguments.get("filters", {}).items():
         if key != "rewind:replay-start":  # Under this key comes the start as it was resolved.
             described = value if isinstance(value, Described) else Described(symbol(key), value)
             assert receiver.filters[key] == described
