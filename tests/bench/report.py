@@ -40,7 +40,7 @@ class Line:
 
 def judge(row: Row, rounds: list[Figures]) -> Line:
     """The line of ``row`` over all rounds that measured it."""
-    figure = median(figures[row.name] for figures in rounds if row.name in figures)
+    figure = median(_all(rounds, row.name))
     ratio = _ratio(rounds, row.name, row.limit)
     container_ratio = _ratio(rounds, row.name, CONTAINER if rates.container in row.needs else None)
     holds = row.holds(ratio if row.limit else figure, container_ratio)
@@ -49,7 +49,7 @@ def judge(row: Row, rounds: list[Figures]) -> Line:
         title=row.title,
         unit=row.unit,
         figure=figure,
-        limit=median(figures[row.limit] for figures in rounds if row.limit in figures) if row.limit else None,
+        limit=median(limits) if (limits := _all(rounds, row.limit)) else None,
         ratio=ratio,
         container_ratio=container_ratio,
         required=row.required,
@@ -57,13 +57,14 @@ def judge(row: Row, rounds: list[Figures]) -> Line:
     )
 
 
+def _all(rounds: list[Figures], name: str | None) -> list[float]:
+    """A figure in all rounds that have it; none where its measurement failed, or none is asked for."""
+    return [figures[name] for figures in rounds if name in figures] if name else []
+
+
 def _ratio(rounds: list[Figures], figure: str, other: str | None) -> float | None:
-    ratios = (
-        [figures[figure] / figures[other] for figures in rounds if figure in figures and other in figures]
-        if other
-        else []
-    )
-    return median(ratios) if ratios else None
+    both = [figures for figures in rounds if figure in figures and other in figures]
+    return median(figures[figure] / figures[other] for figures in both) if other and both else None
 
 
 def disturbances(rounds: list[Figures]) -> list[str]:

@@ -21,9 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
     parser.add_argument(
-        "--round-minutes", type=float, default=5.0, help="after how long a fresh gateway is taken (5)"
-    )
-    parser.add_argument(
         "--only",
         metavar="KIND",
         action="append",
@@ -59,11 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
         return replay(options.replay, seed)
     progress = Progress(state, is_fresh=options.fresh, seed=options.seed)
     progress.save()
-    _say(f"seed {progress.seed}, {sum(progress.counts.values()):,} inputs so far")
+    _say(f"seed {progress.seed}, {progress.total:,} inputs so far")
     settings = Settings(
         FOLDER,
         seconds=options.minutes * 60,
-        round_seconds=options.round_minutes * 60,
         only=options.only,
         longest_wait_s=options.longest_wait,
         growth_mb=options.growth,

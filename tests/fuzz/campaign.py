@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -210,35 +211,28 @@ class Campaign:
 
     def run(self) -> int:
         """Go on until the time is over; inputs handled."""
-        progress = Progress(self._state)
-        before = sum(progress.counts.values())
+        before = Progress(self._state).total
+        stop_at = before + (self._settings.most_inputs or sys.maxsize)
         deadline = time.monotonic() + self._settings.seconds
-        while (left := deadline - time.monotonic()) > 1 and not self._has_enough(before):
-            if not self._round(min(left, self._settings.round_seconds), before):
+        while (left := deadline - time.monotonic()) > 1 and Progress(self._state).total < stop_at:
+            if not self._round(min(left, self._settings.round_seconds), stop_at):
                 break
-        after = Progress(self._state).counts
-        total = sum(after.values())
+        progress = Progress(self._state)
         self._say(
-            f"{total - before:,} inputs in this run, {total:,} in all: "
-            + ", ".join(f"{kind} {count:,}" for kind, count in after.items())
+            f"{progress.total - before:,} inputs in this run, {progress.total:,} in all: "
+            + ", ".join(f"{kind} {count:,}" for kind, count in progress.counts.items())
         )
-        return total - before
-
-    def _has_enough(self, before: int) -> bool:
-        most = self._settings.most_inputs
-        return most is not None and sum(Progress(self._state).counts.values()) - before >= most
+        return progress.total - before
 
     # --- a round ------------------------------------------------------------------------------------------------
 
-    def _round(self, seconds: float, before: int) -> bool:
+    def _round(self, seconds: float, stop_at: int) -> bool:
         """Whether another one has sense: not where the driver failed."""
         watched = _Watched()
-        progress = Progress(self._state)
-        most = self._settings.most_inputs
+        seed = Progress(self._state).seed
         with self._make_target() as target:
             document = target.described()
-            left = None if most is None else most - (sum(progress.counts.values()) - before)
-            plan = Plan(self._state, target.addresses, document, self._settings.only, seconds, left)
+            plan = Plan(self._state, target.addresses, document, self._settings.only, seconds, stop_at)
             try:
                 with Bystander(target.gateway, target.bystander()) as bystander:
                     self._watch(target, bystander, plan, watched)
@@ -250,8 +244,8 @@ class Campaign:
         kinds = all_kinds(document)
         for number, finding in enumerate(watched.findings):
             if number < self._settings.causes:
-                find_cause(finding, progress.seed, self._make_target)
-            file = write(finding, progress.seed, self._settings.folder / "findings", kinds)
+                find_cause(finding, seed, self._make_target)
+            file = write(finding, seed, self._settings.folder / "findings", kinds)
             self.files.append(file)
             self._say(f"FOUND: {finding.what[:300]} ({file})")
         return watched.over is not None

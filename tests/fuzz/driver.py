@@ -10,13 +10,12 @@ import json
 import os
 import re
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -47,6 +46,11 @@ class Progress:
             kind: [range(first, stop) for first, stop in left] for kind, left in kept.get("left", {}).items()
         }
         self._taken: dict[str, list[range]] = {}
+
+    @property
+    def total(self) -> int:
+        """Inputs handled so far, of all kinds."""
+        return sum(self.counts.values())
 
     def take(self, kind: str, most: int) -> range:
         """The next numbers of a kind: first what an earlier run or connection left."""
@@ -104,6 +108,8 @@ _EVENT_STREAM = b"content-type: text/event-stream"
 _ALLOWED_STATUSES = {501, 503, 505}
 """What the administration may say of a request that it cannot serve; any other from 500 on is a mistake."""
 
+_PIECE = 1 << 18
+
 Address = tuple[str, int]
 
 
@@ -129,47 +135,48 @@ class Played:
     received: bytes
 
 
-class _Connection(asyncio.Protocol):
-    """Collects what comes; ``until`` waits for more."""
+class _Connection:
+    """Collects what comes; ``more`` waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.port = int(writer.get_extra_info("sockname")[1])
         self.received = bytearray()
         self.is_over = False
-        self._news = asyncio.Event()
-        self.transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
-        self.transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        self._news.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_over = True
-        self._news.set()
+    @property
+    def is_stream(self) -> bool:
+        """Events come until we leave."""
+        return _EVENT_STREAM in self.received
 
     def send(self, content: bytes) -> None:
         """Write, unless the gateway has closed."""
-        if not self.is_over and self.transport is not None and not self.transport.is_closing():
-            self.transport.write(content)
+        if not self.is_over and not self._writer.is_closing():
+            self._writer.write(content)
 
     def hang_up(self) -> None:
         """Say that nothing more will come."""
-        if not self.is_over and self.transport is not None and not self.transport.is_closing():
-            self.transport.write_eof()
+        if not self.is_over and not self._writer.is_closing():
+            self._writer.write_eof()
+
+    def abort(self) -> None:
+        """Leave at once."""
+        self._writer.transport.abort()
 
     async def more(self, seconds: float) -> bool:
         """Wait for bytes or the end; whether one came in time."""
-        self._news.clear()
         if self.is_over:
             return True
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                data = await self._reader.read(_PIECE)
         except TimeoutError:
             return False
+        except OSError:
+            data = b""
+        self.received += data
+        self.is_over = not data
         return True
 
 
@@ -230,66 +237,62 @@ async def play(kind: Kind, address: Address, inputs: Sequence[bytes]) -> Played:
     Raises:
         GatewayGone: The gateway takes no connections.
     """
-    loop = asyncio.get_running_loop()
     try:
-        transport, connection = await loop.create_connection(_Connection, *address)
+        connection = _Connection(*await asyncio.open_connection(*address))
     except OSError as error:
         raise GatewayGone(str(error)) from error
-    port = int(transport.get_extra_info("sockname")[1])
     try:
-        return await _played(kind, connection, inputs, port)
+        handled, wrong = await _played(kind, connection, inputs)
     except ValueError as error:
-        return Played(len(inputs), port, str(error), bytes(connection.received))
+        handled, wrong = len(inputs), str(error)
     finally:
-        transport.abort()
+        connection.abort()
+    return Played(handled, connection.port, wrong, bytes(connection.received))
 
 
-async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes], port: int) -> Played:
+async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) -> tuple[int, str | None]:
+    """How many inputs were handled, and what was wrong."""
     received = connection.received
     for step in kind.begin:
         connection.send(step.sent)
         while sum(code == step.code for code, _, _ in performatives(received)) < step.count:
             if connection.is_over:
                 # Others' inputs may have made the gateway refuse this one's beginning: a bound is met.
-                return Played(len(inputs), port, None, bytes(received))
+                return len(inputs), None
             if not await connection.more(SILENT_SECONDS):
-                return Played(len(inputs), port, "the beginning was not answered", bytes(received))
+                return len(inputs), "the beginning was not answered"
     start = len(received)
-    is_stream = kind.answer is Answer.END
     answers = _Answers(kind.answer, received, start)
-    if is_stream:
+    is_http = kind.answer is Answer.STATUS
+    if kind.answer is Answer.END:
         connection.send(b"".join(inputs) + kind.end)
         connection.hang_up()
     else:
-        patience = CUT_SECONDS if kind.answer is Answer.STATUS else SILENT_SECONDS
+        patience = CUT_SECONDS if is_http else SILENT_SECONDS
         for first in range(0, len(inputs), kind.window):
             window = inputs[first : first + kind.window]
             connection.send(b"".join(window))
             while not connection.is_over and answers.count() < first + len(window):
-                if _EVENT_STREAM in received or not await connection.more(patience):
+                if connection.is_stream or not await connection.more(patience):
                     break
         connection.send(kind.end)
-        if kind.answer is Answer.STATUS:
-            while not connection.is_over and _EVENT_STREAM not in received:
-                if not await connection.more(CUT_SECONDS):
-                    break
+        if is_http:
+            while not (connection.is_over or connection.is_stream) and await connection.more(CUT_SECONDS):
+                pass
             connection.hang_up()
-    while not connection.is_over and _EVENT_STREAM not in received:
+    while not (connection.is_over or connection.is_stream):
         if not await connection.more(SILENT_SECONDS):
-            return Played(len(inputs), port, "the gateway neither answers nor closes", bytes(received))
-    return _judged(kind, received, start, len(inputs), answers.count(), port)
-
-
-def _judged(kind: Kind, received: bytearray, start: int, count: int, answered: int, port: int) -> Played:
-    wrong = None
-    if kind.answer is Answer.STATUS:
-        statuses = {int(found) for found in _STATUS.findall(received)}
-        if odd := {status for status in statuses if status >= 500} - _ALLOWED_STATUSES:
-            wrong = f"the administration answered {sorted(odd)}"
-    elif kind.answer is not Answer.END and answered < count and _said_goodbye(received, start):
+            return len(inputs), "the gateway neither answers nor closes"
+    count, answered = len(inputs), answers.count()
+    if kind.answer is Answer.END:
+        return count, None
+    handled, wrong = min(count, answered + 1), None
+    odd = {status for found in _STATUS.findall(received) if (status := int(found)) >= 500} - _ALLOWED_STATUSES
+    if is_http and odd:
+        wrong = f"the administration answered {sorted(odd)}"
+    elif not is_http and answered < count and _said_goodbye(received, start):
         wrong = f"{count - answered} of {count} inputs were not answered before the close"
-    handled = count if kind.answer is Answer.END else min(count, answered + 1)
-    return Played(handled, port, wrong, bytes(received))
+    return handled, wrong
 
 
 AT_ONCE = 12
@@ -333,7 +336,8 @@ class Plan:
     document: dict[str, Any]
     only: Sequence[str]
     seconds: float
-    most_inputs: int | None = None
+    stop_at: int
+    """How many inputs there are to be in all, about."""
 
 
 def drive(plan: Plan, pipe: Connection) -> None:
@@ -350,7 +354,6 @@ class _Driver:
         kinds = all_kinds(plan.document)
         self._turns = cycle([kinds[name] for name in plan.only or kinds])
         self._progress = Progress(plan.state)
-        self._begun = sum(self._progress.counts.values())
         self._is_gone = False
 
     async def run(self) -> None:
@@ -368,14 +371,13 @@ class _Driver:
         self._tell()
         self._pipe.send(Over(under_way))
 
-    def _left(self) -> int:
-        """Inputs that are still wanted."""
-        most = self._plan.most_inputs
-        return sys.maxsize if most is None else most - sum(self._progress.counts.values()) + self._begun
-
     async def _send(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        while loop.time() < deadline and not self._is_gone and (left := self._left()) > 0:
+        while (
+            loop.time() < deadline
+            and not self._is_gone
+            and (left := self._plan.stop_at - self._progress.total) > 0
+        ):
             kind = next(self._turns)
             is_stream = kind.answer is Answer.END
             in_turn = STREAMS_IN_TURN if is_stream else kind.at_once

@@ -12,15 +12,13 @@ import pytest
 
 from interop.__main__ import Scenario, attempt, install
 from interop.client import Client
-from interop.clients import CLIENTS
 from interop.gateway_process import GatewayProcess
-from interop.scenarios import SCENARIOS, title
+from interop.scenarios import title
+from tests.interop.trials import clients, scenarios, trials
 from tests.support.ports import free_port
 
-TRIED = [
-    client for client in CLIENTS if client.name in ("proton-blocking", "proton-container", "rhea", "qpid-jms")
-]
-BEHAVIOURS = {
+TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms")
+BEHAVIOURS = scenarios(
     "queue",
     "durable subscription",
     "request reply",
@@ -32,7 +30,7 @@ BEHAVIOURS = {
     "replay into live",
     "bad start",
     "exclusive taken",
-}
+)
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -45,25 +43,8 @@ def gateways() -> Iterator[dict[str, GatewayProcess]]:
         gateway.__exit__()
 
 
-def test_they_are_all_there() -> None:
-    """No client and no behaviour is left out because it was renamed."""
-    assert len(TRIED) == 4
-    assert {title(scenario) for scenario in SCENARIOS} >= BEHAVIOURS
-
-
-@pytest.mark.parametrize(
-    ("client", "scenario"),
-    [
-        pytest.param(
-            client,
-            scenario,
-            marks=pytest.mark.xdist_group(client.name),
-            id=f"{client.name}-{scenario.__name__}",
-        )
-        for client in TRIED
-        for scenario in SCENARIOS
-        if title(scenario) in BEHAVIOURS and title(scenario) not in client.without
-    ],
+@trials(
+    (client, scenario) for client in TRIED for scenario in BEHAVIOURS if title(scenario) not in client.without
 )
 def test_a_client_does_it(client: Client, scenario: Scenario, gateways: dict[str, GatewayProcess]) -> None:
     """The client, unmodified, does what the scenario says, and its user sees it."""

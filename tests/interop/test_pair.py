@@ -7,7 +7,6 @@ They are given both addresses, that of the gateway which waits first.
 from __future__ import annotations
 
 import os
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,17 +16,14 @@ import pytest
 
 from interop.__main__ import Scenario, attempt, install
 from interop.client import Client
-from interop.clients import CLIENTS
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import failover, failover_of_publisher
+from tests.interop.trials import clients, trials
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
+from tests.support.waiting import wait_until
 
-TRIED = [
-    client
-    for client in CLIENTS
-    if client.name in ("proton-blocking", "proton-container", "rhea", "qpid-jms", "protonj2")
-]
+TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms", "protonj2")
 
 IS_NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 """Consumers of all clients are tried then, which wait for their heartbeats and timeouts."""
@@ -76,10 +72,7 @@ class Pair(GatewayProcess):
         """Kill the active one, and start it again when the other has taken over."""
         self._active.kill()
         self._active, self._other = self._other, self._active
-        deadline = time.monotonic() + READY_WITHIN
-        while not _is_ready(self._active):
-            assert time.monotonic() < deadline, f"it did not take over: {self._active.last_lines()}"
-            time.sleep(0.01)
+        wait_until(lambda: _is_ready(self._active), "the other gateway takes over", READY_WITHIN)
         self._other.start()
 
     def last_lines(self, count: int = 10) -> str:
@@ -98,24 +91,11 @@ def pair(postgresql: Server) -> Iterator[Pair]:
         yield started
 
 
-def test_they_are_all_there() -> None:
-    """No client is left out because it was renamed."""
-    assert len(TRIED) == 5
-
-
-@pytest.mark.parametrize(
-    ("client", "scenario"),
-    [
-        pytest.param(
-            client,
-            scenario,
-            marks=pytest.mark.xdist_group(client.name),
-            id=f"{client.name}-{scenario.__name__}",
-        )
-        for client in TRIED
-        for scenario in (failover, failover_of_publisher)
-        if IS_NIGHTLY or scenario is failover_of_publisher or client.name == "proton-container"
-    ],
+@trials(
+    (client, scenario)
+    for client in TRIED
+    for scenario in (failover, failover_of_publisher)
+    if IS_NIGHTLY or scenario is failover_of_publisher or client.name == "proton-container"
 )
 def test_a_client_goes_on_with_the_other(client: Client, scenario: Scenario, pair: Pair) -> None:
     """The client, unmodified, goes on by itself, and what it was told is accepted is there."""

@@ -16,9 +16,10 @@ from pathlib import Path
 from threading import Thread
 
 from tests.soak.curves import Sample, Sampler, picture, sentences, table, verdicts
-from tests.soak.traffic import consume, publish, read, stand_by, start_pairs, subscribe
+from tests.soak.traffic import consume, publish, read, start_pairs, subscribe
 from tests.support.administration import Administration
 from tests.system.gateway_process import ROOT, GatewayProcess
+from tests.system.load import Bystander
 
 from .account import Account
 from .administrators import Purges, administrate, reload, scrape
@@ -32,6 +33,8 @@ QUEUES = 12
 QUOTA_MB = 256
 """Of the log: small enough to be trimmed from the second minute on."""
 SAMPLE_SECONDS = 10.0
+BYSTANDER_SECONDS = 0.05
+"""Between two messages of a well-behaved client, whose longest wait is told."""
 BESIDE = 0.05
 """Share of the rate that each of the special queues gets."""
 MOST_CHARACTERS = 500
@@ -76,17 +79,11 @@ class Soak:
     def last(self, seconds: float) -> None:
         """Run for so long, then have all that is owed delivered, and end the gateway."""
         publishers, consumers = self._start()
-        sampler = Sampler(self.gateway, self.run)
-        ends = time.monotonic() + seconds
-        path = self._folder / "samples.jsonl"
-        with path.open("w") as file, Administration(self._url) as administration:
-            due = time.monotonic()
-            while time.monotonic() < ends and self.gateway.is_running and not self.run.faults():
-                due += self._sample_seconds
-                time.sleep(max(0.0, min(due, ends) - time.monotonic()))
-                self.samples.append(sampler.sample(administration.get("/metrics")))
-                file.write(json.dumps(self.samples[-1]) + "\n")
-                file.flush()
+        try:
+            with Bystander(self.gateway, pause_s=BYSTANDER_SECONDS) as bystander:
+                self._watch(bystander, time.monotonic() + seconds)
+        except AssertionError as error:
+            self.run.problems.append(f"the bystander failed: {error}"[:MOST_CHARACTERS])
         self.run.end(publishers, consumers)
         self._close_accounts()
         with Administration(self._url) as administration:
@@ -97,6 +94,19 @@ class Soak:
         if status:
             self.run.problems.append(f"the gateway ended with status {status}")
         self.run.problems += [f"the gateway said: {line}" for line in self.gateway.mistakes()[:MISTAKES]]
+
+    def _watch(self, bystander: Bystander, ends: float) -> None:
+        """Take samples until it ends, or something is wrong."""
+        sampler = Sampler(self.gateway, bystander)
+        path = self._folder / "samples.jsonl"
+        with path.open("w") as file, Administration(self._url) as administration:
+            due = time.monotonic()
+            while time.monotonic() < ends and self.gateway.is_running and not self.run.faults():
+                due += self._sample_seconds
+                time.sleep(max(0.0, min(due, ends) - time.monotonic()))
+                self.samples.append(sampler.sample(administration.get("/metrics")))
+                file.write(json.dumps(self.samples[-1]) + "\n")
+                file.flush()
 
     def _start(self) -> tuple[list[Thread], list[Thread]]:
         """Threads that end with publishing, and those that end when nothing is owed."""
@@ -126,7 +136,6 @@ class Soak:
             publishers.append(run.start(subscribe, f"topic://soak/{seed}", seed))
             publishers.append(run.start(administrate, url, seed))
         publishers.append(run.start(scrape, url))
-        publishers.append(run.start(stand_by))
         file = self.gateway.data.with_name(f"{self.gateway.data.name}.toml")
         publishers.append(run.start(reload, url, self.gateway.pid, file, self._texts))
         return publishers, consumers

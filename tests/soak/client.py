@@ -46,7 +46,6 @@ class Run:
         self.is_draining = threading.Event()
         """Publishers have stopped and know all outcomes; consumers take what they are owed."""
         self._lock = threading.Lock()
-        self._longest_wait = 0.0
 
     def account(self, name: str) -> Account:
         """A new account."""
@@ -59,17 +58,6 @@ class Run:
         with self._lock:
             for name, count in counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
-
-    def waited(self, seconds: float) -> None:
-        """A message of the bystander's took so long."""
-        with self._lock:
-            self._longest_wait = max(self._longest_wait, seconds)
-
-    def take_longest_wait(self) -> float:
-        """The longest since this was asked last, in seconds."""
-        with self._lock:
-            longest, self._longest_wait = self._longest_wait, 0.0
-            return longest
 
     def faults(self) -> list[str]:
         """All that no gateway may do."""
@@ -221,7 +209,7 @@ class Outcomes:
         has_come = False
         for told in self._connection.told():
             has_come = True
-            if isinstance(told, tuple):
+            if not isinstance(told, Frame):
                 self._settle(*told, is_accepted=True)
             elif told.code == DISPOSITION:
                 first = int(told.field(1))

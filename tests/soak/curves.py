@@ -14,8 +14,8 @@ from html import escape
 from pathlib import Path
 
 from tests.bench.report import columns
-from tests.soak.client import Run
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Bystander
 
 _LINE = re.compile(r"^(\w+?)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LE = re.compile(r'le="([^"]+)"')
@@ -36,9 +36,9 @@ since the one before. ``loop_lag_most_ms`` is the bound of the histogram's bucke
 class Sampler:
     """Takes samples of one gateway."""
 
-    def __init__(self, gateway: GatewayProcess, run: Run) -> None:
+    def __init__(self, gateway: GatewayProcess, bystander: Bystander) -> None:
         self._gateway = gateway
-        self._run = run
+        self._bystander = bystander
         self._started = self._last = time.monotonic()
         self._processor = gateway.cpu_seconds()
         self._metrics: Mapping[str, float] = {}
@@ -63,9 +63,10 @@ class Sampler:
             "processor_share": (processor - self._processor) / elapsed,
             "loop_lag_mean_ms": 1000 * delta.get(f"{LAG}_sum", 0) / max(delta.get(f"{LAG}_count", 0), 1),
             "loop_lag_most_ms": 1000 * _highest_bucket(delta),
-            "longest_wait_ms": 1000 * self._run.take_longest_wait(),
+            "longest_wait_ms": 1000 * self._bystander.longest_s,
             **{field: max(delta.get(metric, 0.0), 0.0) / elapsed for field, metric in RATES.items()},
         }
+        self._bystander.longest_s = 0.0
         self._last, self._processor, self._metrics = now, processor, found
         return sample
 

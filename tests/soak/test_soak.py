@@ -6,6 +6,7 @@ growth is known.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def take(consumer: Consumption, *numbers: int, count: int = 0) -> None:
     consumer.acknowledged(batch(*numbers))
 
 
-Step = tuple[object, ...]
+Step = tuple[Any, ...]
 
 
 def account_of(*steps: Step) -> Account:

@@ -1,14 +1,13 @@
 """
-What goes on all the time of a run: publishers, consumers that die, log readers, durable subscriptions that are made,
-left and given up, and a bystander.
+What goes on all the time of a run: publishers, consumers that die, log readers, and durable subscriptions that are
+made, left and given up.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable
 from threading import Thread
 from typing import Any
 
@@ -233,41 +232,9 @@ def read(run: Run, seed: int) -> None:
         reset(connection)
 
 
-def stand_by(run: Run) -> None:
-    """A well-behaved client with one message outstanding: how long the longest took, from publish to receipt."""
-    address = "queue://soak-bystander"
-    account = run.account("bystander")
-    own = account.consumer()
-    sender, receiver = run.connect("bystander"), run.connect("bystander-consumer")
-    sender.attach(sender=True, address=address)
-    receiver.attach(sender=False, address=address)
-    own.begun()
-    outcomes = Outcomes(sender, 0, account)
-    deliveries = received(receiver, 10)
-    with closing(sender.sock), closing(receiver.sock):
-        while not run.publishing_ends.is_set():
-            began = time.monotonic()
-            outcomes.publish(40)
-            batch = _next(deliveries, began)
-            own.delivered(batch)
-            _acknowledge(own, receiver, batch)
-            run.waited(time.monotonic() - began)
-            outcomes.finish(DRAIN_SECONDS)
-            time.sleep(TICK_SECONDS)
-
-
 def _acknowledge(own: Consumption, connection: Connection, batch: list[Delivery]) -> None:
     accept(connection, batch)
     own.acknowledged(batch)
-
-
-def _next(deliveries: Iterator[list[Delivery]], began: float) -> list[Delivery]:
-    for batch in deliveries:
-        if batch:
-            return batch
-        if time.monotonic() - began > DRAIN_SECONDS:
-            break
-    raise TimeoutError(f"a bystander's message did not come in {DRAIN_SECONDS} s")
 
 
 TOGETHER = (20, 200)

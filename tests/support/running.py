@@ -25,7 +25,6 @@ from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Configuration, Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
 from gateway.core.replay.states import Replay
-from gateway.vpn.message_vpn import MessageVpn
 
 T = TypeVar("T")
 
@@ -143,7 +142,12 @@ class RunningGateway:
 
     def depth(self, endpoint: str) -> int | None:
         """Messages on an endpoint, unsettled ones included; None when there is no such endpoint."""
-        return self.call(lambda gateway: _depth(gateway.vpns["default"], endpoint))
+
+        def ask(gateway: Gateway) -> int | None:
+            found = gateway.vpns["default"].endpoints.by_name.get(endpoint)
+            return None if found is None else found.depth
+
+        return self.call(ask)
 
     def subscriptions(self, endpoint: str) -> list[str]:
         """Topic subscriptions of an endpoint."""
@@ -244,11 +248,6 @@ class RunningGateway:
         await self._gateway.stop()
 
 
-def _depth(vpn: MessageVpn, name: str) -> int | None:
-    endpoint = vpn.endpoints.by_name.get(name)
-    return None if endpoint is None else endpoint.depth
-
-
 def no_log(**more: Any) -> Vpn:
     """A Message VPN whose replay log is off."""
     return Vpn(replay_log=ReplayLog(enabled=False), **more)
@@ -256,16 +255,8 @@ def no_log(**more: Any) -> Vpn:
 
 def trim_before(gateway: RunningGateway, message_id: int) -> None:
     """Trim on the gateway's loop, and wait for it."""
-    done: Future[int] = Future()
-
-    def order(running: Gateway) -> None:
-        async def trim() -> None:
-            done.set_result(await running.vpns["default"].trimmer.trim_before(message_id))
-
-        running.task = asyncio.get_running_loop().create_task(trim())  # type: ignore[attr-defined]
-
-    gateway.call(order)
-    assert done.result(20) >= message_id
+    trimmed = gateway.run_coroutine(lambda running: running.vpns["default"].trimmer.trim_before(message_id))
+    assert trimmed >= message_id
 
 
 PLAIN_HTTP: Final[dict[str, Any]] = {"trust_env": False, "verify": False}

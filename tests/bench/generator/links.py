@@ -183,7 +183,7 @@ class Sender:
         """Take in the whole frames that are there: settlements and credit."""
         now = time.monotonic_ns()
         for told in self._connection.told():
-            if isinstance(told, tuple):
+            if not isinstance(told, Frame):
                 first, last = told
                 self._settled += last - first + 1
                 self._latencies += [now - then for then in self._sent_at[first : last + 1]]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Protocol
 
 from amqp_ext.addresses.address import queue_topic
 from gateway.config import Vpn
@@ -85,6 +85,13 @@ def many_routes(folder: Path, sizes: Sizes) -> Figures:
         }
 
 
+class Charged(Protocol):
+    """A server that runs, of one process or more."""
+
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used so far."""
+
+
 def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     with started as server:
         publish = charged(server, "publish", count, lambda: send(server.address, "queue://bench", count))
@@ -92,7 +99,7 @@ def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     return publish | consume
 
 
-def charged(server: ServerProcess, name: str, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
+def charged(server: Charged, name: str, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
     """The rate that ``run`` tells of, and the server's processor time a message in microseconds."""
     before = server.cpu_seconds()
     rate = run()["rate"]

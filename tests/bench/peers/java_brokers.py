@@ -48,34 +48,39 @@ def unpacked(artifact: str, folder: Path) -> Path:
     return found
 
 
-ARTEMIS_VERSION = "2.44.0"
-ARTEMIS_ARTIFACT = f"org.apache.activemq:apache-artemis:{ARTEMIS_VERSION}:tar.gz:bin"
+class JavaBroker:
+    """What they have in common: queues are addressed by their names, and a message that was accepted is gone."""
+
+    name: str
+    artifact: str
+    is_consumed = True
+    replay: Replay | None = None
+    home = Path()
+    """Where its programs are, once they are brought."""
+
+    def queue(self, name: str) -> str:
+        """Its name."""
+        return name
+
+    def fetch(self, folder: Path) -> None:
+        """Bring it from Maven Central."""
+        self.home = unpacked(self.artifact, folder / self.name)
 
 
-class Artemis:
+class Artemis(JavaBroker):
     """An instance as ``artemis create`` makes it, but with one acceptor; its journal is synced at every message."""
 
     name = "artemis"
-    title = f"Artemis {ARTEMIS_VERSION}"
-    is_consumed = True
-    replay: Replay | None = None
+    title = "Artemis 2.44.0"
+    artifact = "org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin"
 
     def __init__(self) -> None:
-        self._home = Path()
         self._journal = "aio" if find_library("aio") else "nio"
 
     @property
     def storage(self) -> str:
         """The kind of journal depends on whether libaio is installed."""
         return f"yes ({'libaio' if self._journal == 'aio' else 'NIO'} journal)"
-
-    def queue(self, name: str) -> str:
-        """An address of the same name, anycast."""
-        return name
-
-    def fetch(self, folder: Path) -> None:
-        """Bring it from Maven Central."""
-        self._home = unpacked(ARTEMIS_ARTIFACT, folder / self.name)
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[BrokerProcess]:
@@ -84,7 +89,7 @@ class Artemis:
         options = ["--user", "bench", "--password", "bench", "--allow-anonymous", "--silent", "--no-web"]
         options += [f"--no-{protocol}-acceptor" for protocol in ("amqp", "stomp", "mqtt", "hornetq")]
         options += ["--host", "127.0.0.1", "--default-port", str(port), "--queues", ",".join(QUEUES)]
-        create = [self._home / "bin" / "artemis", "create", instance, f"--{self._journal}", *options]
+        create = [self.home / "bin" / "artemis", "create", instance, f"--{self._journal}", *options]
         done = subprocess.run([str(part) for part in create], check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise PeerFailed(f"Artemis could not make an instance: {done.stdout}{done.stderr}")
@@ -94,35 +99,22 @@ class Artemis:
 
 
 BROKER_J_VERSION = "9.2.1"
-BROKER_J_ARTIFACT = f"org.apache.qpid:apache-qpid-broker-j:{BROKER_J_VERSION}:tar.gz:bin"
 
 
-class BrokerJ:
+class BrokerJ(JavaBroker):
     """One virtual host, one port for AMQP 1.0, no management; memory as its start script has it."""
 
     name = "broker-j"
     title = f"Qpid Broker-J {BROKER_J_VERSION}"
+    artifact = f"org.apache.qpid:apache-qpid-broker-j:{BROKER_J_VERSION}:tar.gz:bin"
     storage = "yes (Berkeley DB)"
-    is_consumed = True
-    replay: Replay | None = None
-
-    def __init__(self) -> None:
-        self._home = Path()
-
-    def queue(self, name: str) -> str:
-        """Its name."""
-        return name
-
-    def fetch(self, folder: Path) -> None:
-        """Bring it from Maven Central."""
-        self._home = unpacked(BROKER_J_ARTIFACT, folder / self.name) / BROKER_J_VERSION
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[BrokerProcess]:
         """Run it with a configuration of its own."""
         port, config = free_port(), folder / "initial.json"
         config.write_text(json.dumps(_configuration(port)))
-        program = self._home / "bin" / "qpid-server"
+        program = self.home / BROKER_J_VERSION / "bin" / "qpid-server"
         with BrokerProcess([program, "-icp", config], port, {"QPID_WORK": str(folder)}) as process:
             process.wait(self.queue(QUEUES[-1]))
             yield process
@@ -130,26 +122,24 @@ class BrokerJ:
 
 def _configuration(port: int) -> dict[str, object]:
     virtual_host = {"type": "BDB", "queues": [{"name": name, "type": "standard"} for name in QUEUES]}
+    node = {
+        "name": "default",
+        "type": "JSON",
+        "defaultVirtualHostNode": "true",
+        "virtualHostInitialConfiguration": json.dumps(virtual_host),
+    }
+    listener = {
+        "name": "AMQP",
+        "port": str(port),
+        "bindingAddress": "127.0.0.1",
+        "protocols": ["AMQP_1_0"],
+        "authenticationProvider": "anonymous",
+        "virtualhostaliases": [{"name": "defaultAlias", "type": "defaultAlias"}],
+    }
     return {
         "name": "bench",
         "modelVersion": "8.0",
         "authenticationproviders": [{"name": "anonymous", "type": "Anonymous"}],
-        "ports": [
-            {
-                "name": "AMQP",
-                "port": str(port),
-                "bindingAddress": "127.0.0.1",
-                "protocols": ["AMQP_1_0"],
-                "authenticationProvider": "anonymous",
-                "virtualhostaliases": [{"name": "defaultAlias", "type": "defaultAlias"}],
-            }
-        ],
-        "virtualhostnodes": [
-            {
-                "name": "default",
-                "type": "JSON",
-                "defaultVirtualHostNode": "true",
-                "virtualHostInitialConfiguration": json.dumps(virtual_host),
-            }
-        ],
+        "ports": [listener],
+        "virtualhostnodes": [node],
     }

@@ -8,13 +8,14 @@ from typing import Any
 
 from tests.bench import limits
 from tests.bench.generator.client import percentile
+from tests.bench.measured.rates import charged
 from tests.bench.measured.sizes import Figures
 from tests.bench.neighbours import Neighbours
 from tests.bench.peers.broker import WARM, Broker, Running
 from tests.bench.processes import MEGABYTE, Load, recv, send
 
-OTHERS = "others_cores"
-COMMIT = "commit_p50"
+OTHERS = "others-cores"
+COMMIT = "commit-p50"
 
 
 def measure(broker: Broker, folder: Path, count: int, single: int) -> Figures:
@@ -54,15 +55,10 @@ def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:
             "replay", running, count, lambda: recv(running.address, address, count, "--durable", *options)
         )
     one = Load("send", running.address, alone, "--count", single, "--outstanding", 1).result()
-    return figures | {"single_p50": one["p50_ms"], "single_p99": one["p99_ms"]}
+    return figures | {"single-p50": one["p50_ms"], "single-p99": one["p99_ms"]}
 
 
 def _charged(name: str, running: Running, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
     """Rate, the broker's processor time a message in microseconds, and its memory afterwards in MB."""
-    before = running.cpu_seconds()
-    rate = run()["rate"]
-    return {
-        name: rate,
-        f"{name}_cpu_us": (running.cpu_seconds() - before) / count * 1e6,
-        f"{name}_resident": running.resident_bytes() / MEGABYTE,
-    }
+    figures = charged(running, name, count, run)
+    return figures | {f"{name}-memory": running.resident_bytes() / MEGABYTE}

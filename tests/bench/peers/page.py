@@ -43,14 +43,14 @@ def table(brokers: Sequence[Broker], rounds: Rounds) -> str:
     add("replay from the first message, msg/s", lambda found: _range(found, "replay"))
     add(
         "one message outstanding, p50 / p99, ms",
-        lambda found: _joined(found, ("single_p50", "single_p99"), ".2f"),
+        lambda found: _joined(found, ("single-p50", "single-p99"), ".2f"),
     )
     names = ("publish", "consume", "replay")
     add(
         "processor, µs a message, publish / consume / replay",
-        lambda found: _joined(found, [f"{name}_cpu_us" for name in names], ".0f"),
+        lambda found: _joined(found, [f"{name}-cpu" for name in names], ".0f"),
     )
-    add("memory after each, MB", lambda found: _joined(found, [f"{name}_resident" for name in names], ",.0f"))
+    add("memory after each, MB", lambda found: _joined(found, [f"{name}-memory" for name in names], ",.0f"))
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
 
 

@@ -36,9 +36,9 @@ def test_rewind_is_measured_in_all_that_it_does(tmp_path: Path, capsys: pytest.C
     assert status == 0
     for name in ("publish", "consume", "replay"):
         assert figures[name] > 0
-        assert figures[f"{name}_resident"] > 10
-    assert 0 < figures["single_p50"] <= figures["single_p99"]
-    assert figures["commit_p50"] > 0
+        assert figures[f"{name}-memory"] > 10
+    assert 0 < figures["single-p50"] <= figures["single-p99"]
+    assert figures["commit-p50"] > 0
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
@@ -96,15 +96,15 @@ def figures(rate: float, others: float = 0.0) -> dict[str, float]:
     """A round of a broker without replay."""
     return {
         "publish": rate,
-        "publish_cpu_us": 7.6,
-        "publish_resident": 1_234.4,
+        "publish-cpu": 7.6,
+        "publish-memory": 1_234.4,
         "consume": 2 * rate,
-        "consume_cpu_us": 9.2,
-        "consume_resident": 99.0,
-        "single_p50": 0.512,
-        "single_p99": 1.3,
-        "commit_p50": 0.244,
-        "others_cores": others,
+        "consume-cpu": 9.2,
+        "consume-memory": 99.0,
+        "single-p50": 0.512,
+        "single-p99": 1.3,
+        "commit-p50": 0.244,
+        "others-cores": others,
     }
 
 
