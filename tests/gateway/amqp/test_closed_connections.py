@@ -27,23 +27,20 @@ from proton import Message
 from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
+from amqp_ext.codec import Symbol, UInt
 from gateway.config import Limits, Listener, Tls, WebSocket
 from gateway.vpn.feeds.endpoint_feed import EndpointFeed, KeptRows
 from store.ports import StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.gateway.amqp.conftest import Start, Telling
+from tests.gateway.amqp.spec.conftest import ScriptedPeer, in_transaction
 from tests.support.frames import (
-    ATTACH,
+    ACCEPTED,
     CLOSE,
     DETACH,
     DISPOSITION,
     END,
-    FLOW,
-    SOURCE,
-    TARGET,
     TRANSFER,
-    attach_frame,
     flow_frame,
     frame,
     transfer_frame,
@@ -75,8 +72,6 @@ WAIT_SECONDS = 20.0
 ROUNDS = 2
 
 HISTORY = "log://>?replay-start=beginning"
-
-COORDINATOR, DECLARE, TRANSACTIONAL = 0x30, 0x31, 0x34
 
 REQUEST = Message(id="one", reply_to="$me", address="/queues/q", subject="GET").encode()
 NO_TOKEN = Message(
@@ -122,8 +117,10 @@ class Site:
         host, _, port = self.gateway.urls[listener].rpartition("://")[2].rpartition(":")
         return host, int(port)
 
-    def opened(self, listener: int = 0) -> Peer:
-        return Peer.opened(self.address(listener))
+    def opened(self, listener: int = 0) -> ScriptedPeer:
+        peer = ScriptedPeer.opened(self.address(listener))
+        assert isinstance(peer, ScriptedPeer)
+        return peer
 
     # --- kinds of clients: each returns when the gateway has all that its kind makes it hold -----------------------
 
@@ -155,9 +152,7 @@ class Site:
     def browser(self) -> Peer:
         """Looks at a queue."""
         peer = self.opened()
-        source = ["q", *[None] * 5, Symbol("copy")]
-        peer.send(_attach(receiver=True, source=source))
-        peer.skip_to(ATTACH)
+        peer.attach(0, receiver=True, source=["q", *[None] * 5, Symbol("copy")])
         peer.send(flow_frame(0, 0, 20))
         for _ in range(20):
             peer.receive(accept=False)
@@ -166,35 +161,23 @@ class Site:
     def temporary_queue(self) -> Peer:
         """Has a temporary queue."""
         peer = self.opened()
-        peer.send(_attach(receiver=True, source=[None, None, None, None, True]))
-        peer.skip_to(ATTACH)
+        peer.attach(0, receiver=True, source=[None, None, None, None, True])
         return peer
 
     def transaction(self) -> Peer:
         """Published and acknowledged in a transaction, and did not discharge it."""
         peer = self.opened()
-        peer.send(_attach(receiver=False, target=Described(ULong(COORDINATOR), [[]])))
-        peer.expect(ATTACH)
-        peer.expect(FLOW)
-        declare = b"\x00\x53\x77" + encode(Described(ULong(DECLARE), [None]))
-        peer.send(transfer_frame(0, 0, declare))
-        txn_id = peer.skip_to(DISPOSITION).field(4).value[0]
-        state = Described(ULong(TRANSACTIONAL), [txn_id, None])
-        peer.send(attach_frame(1, receiver=False, address="q"))
-        peer.expect(ATTACH)
-        peer.expect(FLOW)
-        transfer = [UInt(1), UInt(1), b"tag", UInt(0), False, False, None, state]
-        peer.send(frame(TRANSFER, transfer, data(b"z")))
+        peer.attach_coordinator(0)
+        txn_id = peer.declare(0, 0)
+        peer.attach(1, target=["q"])
+        peer.transfer(1, 1, data(b"z"), state=in_transaction(txn_id))
         peer.skip_to(DISPOSITION)
-        peer.send(attach_frame(2, receiver=True, address="q"))
-        peer.expect(ATTACH)
+        peer.attach(2, receiver=True, source=["q"])
         peer.send(flow_frame(2, 0, 5))
         peer.receive(accept=False)
-        accepted = Described(ULong(TRANSACTIONAL), [txn_id, Described(ULong(0x24), [])])
-        peer.send(frame(DISPOSITION, [True, UInt(0), UInt(0), False, accepted]))
+        peer.disposition(0, in_transaction(txn_id, ACCEPTED))
         # It is rejected, and no transaction that it is part of can be committed.
-        denied = [UInt(1), UInt(2), b"tog", UInt(0), False, False, None, state]
-        peer.send(frame(TRANSFER, denied, b"no message"))
+        peer.transfer(1, 2, b"no message", state=in_transaction(txn_id))
         peer.skip_to(DISPOSITION)
         return peer
 
@@ -207,10 +190,12 @@ class Site:
         return self._paired(self.opened(3), "$cbs", NO_TOKEN)
 
     @staticmethod
-    def _paired(peer: Peer, node: str, request: bytes) -> Peer:
+    def _paired(peer: ScriptedPeer, node: str, request: bytes) -> Peer:
         for handle, receiver in enumerate((False, True)):
-            peer.send(_attach(handle, receiver=receiver, source=[node], target=[node], paired=True))
-            peer.skip_to(ATTACH)
+            paired = {Symbol("paired"): True}
+            peer.attach(
+                handle, receiver=receiver, source=[node], target=[node], name="pair", properties=paired
+            )
         peer.send(transfer_frame(0, 0, request))
         peer.skip_to(DISPOSITION)
         return peer
@@ -218,8 +203,7 @@ class Site:
     def refused_attach(self) -> Peer:
         """Asked for what there is not."""
         peer = self.opened()
-        peer.send(attach_frame(0, receiver=True, address="queue://not//one"))
-        peer.expect(ATTACH)
+        peer.attach(0, receiver=True, source=["queue://not//one"])
         peer.expect(DETACH)
         return peer
 
@@ -227,10 +211,8 @@ class Site:
         """Has attached and detached links, and is still there."""
         peer = self.opened()
         for handle in range(10):
-            peer.send(attach_frame(handle, receiver=handle % 2 == 1, address="q"))
-            peer.skip_to(ATTACH)
-            peer.send(frame(DETACH, [UInt(handle), True]))
-            peer.skip_to(DETACH)
+            peer.attach(handle, receiver=handle % 2 == 1, source=["q"], target=["q"])
+            peer.detach(handle, closed=True)
         return peer
 
     def protocol_error(self) -> Peer:
@@ -257,8 +239,7 @@ class Site:
         peer.publish(b"x")
         peer.attach_receiver("q", credit=1)
         peer.receive(accept=False)
-        peer.send(frame(DETACH, [UInt(1), False]))
-        peer.skip_to(DETACH)
+        peer.detach(1)
         return peer
 
     def over_tls(self) -> Peer:
@@ -332,32 +313,6 @@ def _count() -> Counter[str]:
     # Each connection, session, link and delivery of the engine that was ever looked at, and its transports.
     counted["the engine's objects"] = cproton.retained_count()
     return counted
-
-
-def _attach(
-    handle: int = 0,
-    *,
-    receiver: bool,
-    source: list[Any] | None = None,
-    target: list[Any] | Described | None = None,
-    paired: bool = False,
-) -> bytes:
-    """A link of a kind that only its terminus or properties say."""
-    terminus = target if isinstance(target, Described) else Described(ULong(TARGET), target or ["peer"])
-    return frame(
-        ATTACH,
-        [
-            "pair" if paired else f"link-{handle}",
-            UInt(handle),
-            receiver,
-            UByte(1 if paired and receiver else 0),
-            UByte(0),
-            Described(ULong(SOURCE), source or ["peer"]),
-            terminus,
-            *[None, None, None if receiver else UInt(0), None, None, None],
-            {Symbol("paired"): True} if paired else None,
-        ],
-    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -473,14 +428,11 @@ def test_nothing_is_left_of_detached_links(site: Site) -> None:
 
         def attach_and_detach() -> None:
             for handle, address in enumerate(("q", "log://>", "topic://t/>", "s?kind=stream")):
-                peer.send(attach_frame(handle, receiver=True, address=address))
-                peer.skip_to(ATTACH)
+                peer.attach(handle, receiver=True, source=[address])
                 peer.send(flow_frame(handle, 0, 1))
-            peer.send(attach_frame(4, receiver=False, address="q"))
-            peer.skip_to(ATTACH)
+            peer.attach(4, target=["q"])
             for handle in range(5):
-                peer.send(frame(DETACH, [UInt(handle), True]))
-                peer.skip_to(DETACH)
+                peer.detach(handle, closed=True)
 
         attach_and_detach()
         gc.collect()

@@ -75,10 +75,7 @@ def attach(peer: Peer, name: str) -> None:
 
 def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
     """What our end's links were told, and what it wrote, in a connection in which this happens."""
-    end, peer = End(loops), Peer()
-    for name in SENDERS + RECEIVERS:
-        attach(peer, name)
-    peer.exchange(end)
+    end, peer = connected(loops, *SENDERS, *RECEIVERS)
     for what, *arguments in [*script, ("exchange",)]:
         name = arguments[0] if arguments else ""
         ours = end.links.get(name)
@@ -149,11 +146,7 @@ def sent(
     replay_name: str,
 ) -> list[bytes]:
     """What is written when these messages are sent on one link."""
-    end, peer = End(loops), Peer()
-    attach(peer, "r0-settled")
-    peer.exchange(end)
-    peer.credit("r0-settled", 100, drain=False)
-    peer.exchange(end)
+    end, peer = connected(loops, "r0-settled", credit=100)
     splicer = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     link = end.links["r0-settled"].transfers._handle
     for rows in batches:
@@ -217,34 +210,31 @@ def test_the_loops_in_python_run_where_there_are_none_in_c(monkeypatch: pytest.M
         choose("1")
 
 
-def delivered(loops: Any, count: int) -> tuple[End, Peer]:
-    """Two ends, and so many messages that the peer has got on a link, and said nothing of."""
+def connected(loops: Any, *names: str, credit: int = 0) -> tuple[End, Peer]:
+    """Two ends with links of these names, and so much credit for the first."""
     end, peer = End(loops), Peer()
-    attach(peer, "r0")
+    for name in names:
+        attach(peer, name)
     peer.exchange(end)
-    peer.credit("r0", count, drain=False)
-    peer.exchange(end)
-    end.links["r0"].send([b"message"] * count)
-    peer.exchange(end)
+    if credit:
+        peer.credit(names[0], credit, drain=False)
+        peer.exchange(end)
     return end, peer
 
 
-def published(loops: Any, count: int) -> tuple[End, Peer]:
-    """Two ends, and so many messages that the peer has sent, which are in our engine, and were not taken."""
-    end, peer = End(loops), Peer()
-    attach(peer, "s0")
-    peer.exchange(end)
-    for _ in range(count):
+def publish(end: End, peer: Peer) -> None:
+    """The peer has sent three messages, which are in our engine, and were not taken."""
+    for _ in range(3):
         peer.begin("s0", b"message", kind="plain")
         peer.finish("s0", settled=False)
     end.take(peer.output())
-    return end, peer
 
 
 @pytest.mark.parametrize("loops", LOOPS)
 def test_what_a_callback_raises_comes_through(loops: Any) -> None:
     """The message that was asked about is still there, and no other was lost on the way but those of the same call."""
-    end, _ = published(loops, 3)
+    end, peer = connected(loops, "s0")
+    publish(end, peer)
     asked: list[bytes] = []
 
     def is_batch(tag: bytes) -> bool:
@@ -269,15 +259,12 @@ def counted(objects: list[Any]) -> list[int]:
 @pytest.mark.parametrize("loops", LOOPS)
 def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
     """Contents, ids and fronts have no owner but who was given them: each is there as often after it as before."""
-    end, peer = published(loops, 2)
+    end, peer = connected(loops, "r0", "s0", credit=2)
+    publish(end, peer)
     link = loops.handle_of(end.links["s0"].link._impl)
     contents, deliveries, _ = loops.take_messages(link, 1_000, None)
-    assert counted(contents) == counted([bytes(100), bytes(101)])
+    assert counted(contents) == counted([bytes(100), bytes(101), bytes(102)])
     loops.settle(deliveries, ACCEPTED)
-
-    end, peer = delivered(loops, 0)
-    peer.credit("r0", 2, drain=False)
-    peer.exchange(end)
     content, number, splicer, unsettled = bytes(1_000), 2**40, Splicer(1), {}
     rows = [
         (number, 1_000, "topic", 0, 0, None, content),
@@ -385,14 +372,11 @@ def test_memory_that_is_not_there_is_an_error() -> None:
     failed = 0
     for number in range(6):
         for allocation in range(1, 40):
-            end, peer = delivered(NATIVE.loops, 3)
-            attach(peer, "s0")
+            end, peer = connected(NATIVE.loops, "r0", "s0", credit=3)
+            end.links["r0"].send([b"message"] * 3)
             peer.exchange(end)
             peer.acknowledge("r0", [(0, 3, ACCEPTED, False)])
-            for _ in range(3):
-                peer.begin("s0", b"message", kind="plain")
-                peer.finish("s0", settled=False)
-            end.take(peer.output())
+            publish(end, peer)
             call = calls(end, peer)[number]
             testcapi.set_nomemory(allocation, allocation + 1)
             try:
@@ -408,9 +392,7 @@ def test_memory_that_is_not_there_is_an_error() -> None:
 @pytest.mark.parametrize("in_batch", [False, True])
 def test_a_front_that_python_makes_is_let_go_of(in_batch: bool) -> None:
     """It was copied into the engine: there is one reference less than while it was given."""
-    end, peer = delivered(NATIVE.loops, 0)
-    peer.credit("r0", 3, drain=False)
-    peer.exchange(end)
+    end, _ = connected(NATIVE.loops, "r0", credit=3)
     front = bytes(1_000)
     before = counted([front])
     rows = [(number, 1_000, "topic", 0, 0, None, b"message") for number in range(1, 4)]

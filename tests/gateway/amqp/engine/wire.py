@@ -13,10 +13,11 @@ from amqp_ext.codec import Described, ULong
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.conditions import describe
 from gateway.amqp.engine.input import EventPump, IncomingTransfers
 from gateway.amqp.engine.link_table import LinkTable, Sending
 from gateway.amqp.engine.loops import Loops
-from gateway.amqp.engine.native import ACCEPTED, MODIFIED, TRANSACTIONAL, describe_condition, push
+from gateway.amqp.engine.native import ACCEPTED, MODIFIED, TRANSACTIONAL, push
 from gateway.amqp.engine.output import OutgoingTransfers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
@@ -83,9 +84,7 @@ class Incoming:
         elif how == "release":
             self.transfers.release(deliveries)
         elif how == "reject":
-            self.transfers.reject(
-                deliveries, lambda condition: describe_condition(condition, "amqp:not-allowed", "no", b"")
-            )
+            self.transfers.reject(deliveries, describe(Refused(ErrorCode.NOT_ALLOWED, "no")))
         else:
             for delivery in deliveries:
                 self.transfers.set_provisional_outcome(delivery, PROVISIONAL)
