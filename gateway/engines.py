@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from gateway.config import VpnStore, masked
 from store.errors import StoreError
@@ -48,7 +47,13 @@ def with_extra(extra: str, cannot: str, place: str) -> Iterator[None]:
         ) from None
 
 
-def _postgresql(settings: VpnStore) -> FollowableStores:
+def engine_of(settings: VpnStore) -> FollowableStores:
+    """
+    Stores on other machines: PostgreSQL's, whatever the scheme of the URL calls it.
+
+    Raises:
+        StoreError: The engine is not installed.
+    """
     with with_extra("postgresql", "cannot use", masked(settings.url)):
         from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
     return PostgresStores(
@@ -57,23 +62,6 @@ def _postgresql(settings: VpnStore) -> FollowableStores:
         read_url=settings.read_url,
         lease_seconds=settings.lease_seconds,
     )
-
-
-ENGINES: Final[dict[str, Callable[[VpnStore], FollowableStores]]] = {
-    "postgresql": _postgresql,
-    "postgres": _postgresql,
-}
-"""By the scheme of the URL."""
-
-
-def engine_of(settings: VpnStore) -> FollowableStores:
-    """
-    Stores on other machines.
-
-    Raises:
-        StoreError: The engine is not installed.
-    """
-    return ENGINES[settings.url.partition("://")[0]](settings)
 
 
 class ChosenStores:

@@ -9,27 +9,10 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-
-class TlsFiles(Protocol):
-    """The files of a listener's TLS, all PEM; ``gateway.config.Tls`` names them."""
-
-    @property
-    def certificate(self) -> Path:
-        """The server's certificate, followed by its intermediates."""
-
-    @property
-    def key(self) -> Path:
-        """The certificate's private key, not encrypted."""
-
-    @property
-    def client_ca(self) -> Path | None:
-        """Authorities that sign clients' certificates; None where no client needs one."""
-
-    @property
-    def require_client_certificate(self) -> bool:
-        """Whether a client without a certificate is turned away."""
+if TYPE_CHECKING:
+    from gateway.config.settings import Tls
 
 
 class TlsError(ValueError):
@@ -40,7 +23,7 @@ class _KeyIsEncryptedError(Exception):
     """Raised where OpenSSL would ask the terminal for a pass phrase."""
 
 
-def server_context(tls: TlsFiles) -> ssl.SSLContext:
+def server_context(tls: Tls) -> ssl.SSLContext:
     """A context for a listener with these settings.
 
     Raises:
@@ -59,7 +42,7 @@ def server_context(tls: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def renew(context: ssl.SSLContext, tls: TlsFiles) -> None:
+def renew(context: ssl.SSLContext, tls: Tls) -> None:
     """Have new connections see what the files hold now.
 
     An authority that is no longer in ``client_ca`` is trusted until the next start.
@@ -86,7 +69,7 @@ def peer_common_name(ssl_object: ssl.SSLObject) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _load_certificate(context: ssl.SSLContext, tls: TlsFiles) -> None:
+def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
     for file in (tls.certificate, tls.key):
         _check_readable(file)
     try:
@@ -115,7 +98,7 @@ def _check_readable(file: Path) -> None:
         raise TlsError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _culprit(tls: TlsFiles) -> Path:
+def _culprit(tls: Tls) -> Path:
     """The file OpenSSL stumbled over: the certificate if it has none in it, else the key."""
     return tls.key if b"-----BEGIN CERTIFICATE-----" in tls.certificate.read_bytes() else tls.certificate
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 from amqp_ext.sasl import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl import parse as parse_password
@@ -232,14 +232,8 @@ class TooManyChecks(Exception):
     """So many passwords are to be checked that this one is not: its peer may try again later."""
 
 
-class _Check:
-    """One password to be checked."""
-
-    __slots__ = ("done", "work")
-
-    def __init__(self, work: Callable[[], bool], done: asyncio.Future[bool]) -> None:
-        self.work = work
-        self.done = done
+_Check: TypeAlias = tuple[Callable[[], bool], asyncio.Future[bool]]
+"""One password to be checked: the work, and what is told when it is done."""
 
 
 class PasswordChecks:
@@ -270,13 +264,13 @@ class PasswordChecks:
         waiting = self._waiting.get(address)
         if self._count >= WAITING or (waiting is not None and len(waiting) >= WAITING_PER_ADDRESS):
             raise TooManyChecks
-        check = _Check(work, asyncio.get_running_loop().create_future())
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if waiting is None:
             waiting = self._waiting[address] = deque()
-        waiting.append(check)
+        waiting.append((work, done))
         self._count += 1
         self._begin()
-        return await check.done
+        return await done
 
     def _begin(self) -> None:
         """Give a free thread to the address whose turn it is."""
@@ -285,26 +279,26 @@ class PasswordChecks:
             if address is None:
                 return
             waiting = self._waiting.pop(address)
-            check = waiting.popleft()
+            work, done = waiting.popleft()
             self._count -= 1
             if waiting:
                 self._waiting[address] = waiting  # behind the others
-            if check.done.cancelled():
+            if done.cancelled():
                 continue  # its peer has left
             self._under_way.add(address)
-            future = check.done.get_loop().run_in_executor(self._pool, check.work)
-            future.add_done_callback(partial(self._end, address, check))
+            future = done.get_loop().run_in_executor(self._pool, work)
+            future.add_done_callback(partial(self._end, address, done))
 
-    def _end(self, address: str, check: _Check, ended: asyncio.Future[bool]) -> None:
+    def _end(self, address: str, done: asyncio.Future[bool], ended: asyncio.Future[bool]) -> None:
         self._under_way.discard(address)
         self._begin()
-        if check.done.done():
+        if done.done():
             return
         error = ended.exception()
         if error is not None:
-            check.done.set_exception(error)
+            done.set_exception(error)
         else:
-            check.done.set_result(ended.result())
+            done.set_result(ended.result())
 
     def close(self) -> None:
         """No more are checked; one that is worked on is not waited for."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
@@ -43,20 +43,14 @@ MOST_NAMES: Final = 1_000
 """Names that are compared with one that does not exist."""
 
 
-class _Listed(NamedTuple):
-    tree: str
-    key: str
-    verb: str
-
-
 _LISTS: Final = {
-    "queues": _Listed("config", "queueName", "rewind queue list"),
-    "topicEndpoints": _Listed("config", "topicEndpointName", "rewind topic-endpoint list"),
-    "replayPoints": _Listed("config", "replayPointName", "rewind point list"),
-    "clients": _Listed("monitor", "clientName", "rewind client list"),
-    "replays": _Listed("monitor", "replayName", "rewind replay list"),
+    "queues": ("config", "queueName", "rewind queue list"),
+    "topicEndpoints": ("config", "topicEndpointName", "rewind topic-endpoint list"),
+    "replayPoints": ("config", "replayPointName", "rewind point list"),
+    "clients": ("monitor", "clientName", "rewind client list"),
+    "replays": ("monitor", "replayName", "rewind replay list"),
 }
-"""By the collection in a path."""
+"""By the collection in a path: where names are, the attribute that has them, and the verb that shows them."""
 
 _ABSENT: Final = re.compile(r"there is no (queue|topic-endpoint|client|point|replay)\b", re.IGNORECASE)
 
@@ -203,13 +197,14 @@ class Api:
         listed = _LISTS.get(names[0]) if len(names) > 1 else None
         if listed is None or not _ABSENT.match(sentence):
             return ""
+        tree, key, verb = listed
         try:
-            found = self.all(listed.tree, names[0], limit=MOST_NAMES, select=listed.key)
-            near = difflib.get_close_matches(names[1], {str(one[listed.key]) for one in found})
+            found = self.all(tree, names[0], limit=MOST_NAMES, select=key)
+            near = difflib.get_close_matches(names[1], {str(one[key]) for one in found})
         except (NotDone, KeyError):
             near = []  # they may not be known to this user
         meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        return f"{meant}`{listed.verb}` shows those there are"
+        return f"{meant}`{verb}` shows those there are"
 
     def show(self, data: Any, *, with_names: bool = False) -> None:
         """One object, a line for each attribute; see ``print_object``."""

@@ -6,14 +6,20 @@ Here are the verbs and their options; the work is in ``gateway.cli.archiving``, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
 from gateway.cli.api import Api, api_options
-from gateway.cli.options import needing
+from gateway.cli.options import F, needing
 
 _EXTRA: Final = "an archive", "pip install 'rewind-gateway[spark]', or pyarrow and numpy alone"
+
+
+def _bound(name: str, kind: Any, default: float, text: str) -> Callable[[F], F]:
+    """An option that says when a segment ends."""
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
 @click.group("archive", invoke_without_command=True)
@@ -28,26 +34,13 @@ _EXTRA: Final = "an archive", "pip install 'rewind-gateway[spark]', or pyarrow a
     help="amqp(s)://HOST:PORT, or the data folder of a gateway on this host, running or not.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or SIGINT.")
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=100_000,
-    show_default=True,
-    help="Messages of a segment at most.",
-)
-@click.option(
-    "--megabytes",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    help="Size of a segment's messages at most.",
-)
-@click.option(
+@_bound("--rows", click.IntRange(min=1), 100_000, "Messages of a segment at most.")
+@_bound("--megabytes", click.IntRange(min=1), 128, "Size of a segment's messages at most.")
+@_bound(
     "--age",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="With --follow: seconds after which a message is archived, however few there are.",
+    click.FloatRange(min=0),
+    60.0,
+    "With --follow: seconds after which a message is archived, however few there are.",
 )
 @click.option("--tell/--no-tell", default=True, show_default=True, help="Tell the gateway what it may trim.")
 @click.option("--skip-lost", is_flag=True, help="Go on behind what was trimmed before it was archived.")

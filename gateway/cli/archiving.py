@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli.api import Api
+from gateway.cli.options import Shown
 from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Archived, Schema, parse
@@ -29,8 +29,6 @@ from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError
 from store.archive.manifest import Segment
 from store.archive.storage import storage_at
-
-PROGRESS_SECONDS = 2.0
 
 
 @contextmanager
@@ -45,27 +43,21 @@ def told_to_the_user() -> Iterator[None]:
 
 
 class Progress:
-    """What is archived, for a person at most every two seconds, for a program a line a segment."""
+    """What is archived: for a person now and then, for a program a line a segment."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._began = self._shown = time.monotonic()
+        self._shown = Shown()
         self.rows = 0
 
     def segment(self, segment: Segment, last: int) -> None:
         """A segment is durable; ``last`` is the last id of the log."""
         self.rows += segment.rows
-        now = time.monotonic()
         if self._as_json:
             click.echo(json.dumps(asdict(segment)))
             sys.stdout.flush()
-        elif now - self._shown >= PROGRESS_SECONDS:
-            self._shown = now
-            rate = self.rows / (now - self._began)
-            click.echo(
-                f"archived up to message {segment.last:,} of {last:,}, {rate:,.0f} messages a second",
-                err=True,
-            )
+        else:
+            self._shown.tell(lambda: f"archived up to message {segment.last:,} of {last:,}", self.rows)
 
 
 def archive_log(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, update_wrapper
@@ -19,6 +20,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+PROGRESS_SECONDS: Final = 2.0
 
 _GLOBAL: Final = {
     "--admin": "The gateway's administration.",
@@ -237,6 +240,20 @@ def first_line(file: Path, what: str) -> str:
 def _asked(user: str) -> str:
     # Once for all the requests of a verb.
     return str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+class Shown:
+    """Tells a person how far a long work is, at most every two seconds."""
+
+    def __init__(self) -> None:
+        self._began = self._told = time.monotonic()
+
+    def tell(self, sentence: Callable[[], str], messages: int) -> None:
+        """Say so on stderr, if it is time, with how many messages a second that were so far."""
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            click.echo(f"{sentence()}, {messages / (now - self._began):,.0f} messages a second", err=True)
 
 
 @contextmanager

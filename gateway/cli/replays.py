@@ -7,6 +7,7 @@ Options of a verb that say what is to be done are named as the attributes of the
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Mapping
@@ -16,13 +17,13 @@ import click
 
 from gateway.cli.api import Api, NotDone, verb
 from gateway.cli.words import counted
+from gateway.core.model import ENDED
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at a replay, or a job, that is waited for."""
 
 _LOG: Final = ("replayLogs", "default")
-_OVER: Final = frozenset({"complete", "cancelled", "failed"})
 _UNDER_WAY: Final = {
     state.value for state in (ReplayState.INITIALIZING, ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE)
 }
@@ -303,22 +304,20 @@ def _act(api: Api, action: str, name: str) -> Any:
 def _show_end(api: Api, begun: dict[str, Any]) -> None:
     """Wait for a job, and say what became of it; refused where it did not complete."""
     name = begun["replayName"]
-    shown = _with_bar(api, begun) if sys.stderr.isatty() else api.look("replays", name)
-    while shown["state"] not in _OVER:
-        time.sleep(LOOK_SECONDS)
-        shown = api.look("replays", name)
+    shown = _ended(api, begun)
     if shown["state"] != "complete":
         raise api.not_done(f"{name} is {shown['state']}: {shown['outcome']}")
     api.done(shown, f"{name} is complete: {shown['outcome']}")
 
 
-def _with_bar(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
-    """A job as it is when it is over, with a bar until then."""
+def _ended(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
+    """A job as it is when it is over; on a terminal with a bar until then."""
     name, first = begun["replayName"], begun["firstMsgId"]
     length = begun["lastMsgId"] + 1 - first
-    with click.progressbar(length=max(length, 1), label=name, file=sys.stderr, show_eta=True) as bar:
+    screen = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    with click.progressbar(length=max(length, 1), label=name, file=screen, show_eta=True) as bar:
         shown: dict[str, Any]
-        while (shown := api.look("replays", name))["state"] not in _OVER:
+        while (shown := api.look("replays", name))["state"] not in ENDED:
             bar.label = f"{name}: {shown['sentMsgCount']} {shown['outcome']}"
             bar.update(max(shown["positionMsgId"] - first - bar.pos, 0))
             time.sleep(LOOK_SECONDS)

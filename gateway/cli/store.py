@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,13 +17,11 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import needing
+from gateway.cli.options import Shown, needing
 from gateway.cli.words import MEGABYTE, counted, number, size
 from store.copies import Copied, Copying, LogRow, StoreTables, renew
 from store.data_folder import DataFolder
 from store.errors import StoreError
-
-PROGRESS_SECONDS: Final = 2.0
 
 _POSTGRESQL: Final = "a store in PostgreSQL", "pip install 'rewind-gateway[postgresql]'"
 
@@ -220,20 +217,16 @@ def copy_store(
         places = _Places(stack, password_file)
         given = places.open(source, vpn or DEFAULT_VPN)
         wanted = places.open(target, to_vpn or vpn or _vpn_of(source) or DEFAULT_VPN, is_target=True)
-        began = time.monotonic()
-        shown = began
+        shown = Shown()
 
         def progress(copied: Copied) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - shown >= PROGRESS_SECONDS:
-                shown = now
-                rate = copied.messages / (now - began)
-                click.echo(
+            shown.tell(
+                lambda: (
                     f"at message {number(copied.position - 1)} of {number(copied.last_id)}; copied "
-                    f"{counted(copied.messages, 'message')}, {size(copied.size_bytes)}, {rate:,.0f} messages a second",
-                    err=True,
-                )
+                    f"{counted(copied.messages, 'message')}, {size(copied.size_bytes)}"
+                ),
+                copied.messages,
+            )
 
         copy = Copying(given, wanted, as_new_log=as_new_log, progress=progress).run()
     click.echo(

@@ -83,17 +83,9 @@ class Look:
 
     def to_json(self) -> str:
         """One line for a program."""
-        found = {
-            "timeMs": self.time_ms,
-            "problem": self.problem,
-            "vpn": self.vpn,
-            "rates": self.rates,
-            "log": self.log,
-            "queueCount": self.queue_count,
-            "queues": self.queues,
-            "replays": self.replays,
-            "alarms": self.alarms,
-        }
+        parts = ("problem", "vpn", "rates", "log", "queues", "replays", "alarms")
+        found = {"timeMs": self.time_ms, "queueCount": self.queue_count}
+        found |= {name: getattr(self, name) for name in parts}
         return json.dumps(found, ensure_ascii=False)
 
 

@@ -119,13 +119,9 @@ _KINDS: Final = {
     "maxMsgSize": Kind.BYTES,
     "maxTtl": Kind.DURATION_S,
     "timeMs": Kind.TIME_MS,
-    "priority": Kind.PLAIN,
-    "epoch": Kind.PLAIN,
-    "generation": Kind.PLAIN,
-    "replayPosition": Kind.PLAIN,
-    "replayNumber": Kind.PLAIN,
-    "sentByteCount": Kind.BYTES,
-    "position": Kind.PLAIN,
+    **dict.fromkeys(
+        ("priority", "epoch", "generation", "replayPosition", "replayNumber", "position"), Kind.PLAIN
+    ),
 }
 _BY_ENDING: Final = (
     ("TimeMs", Kind.TIME_MS),
@@ -187,9 +183,12 @@ _HEADINGS: Final = {
     "endedTimeMs": "ended",
 }
 
-_GOOD: Final = frozenset({"up", "active", "running", "active-consumer", "complete"})
-_PENDING: Final = frozenset({"initializing", "pending-complete", "paused", "standby"})
-_BAD: Final = frozenset({"down", "failed"})
+_STYLES: Final = {
+    **dict.fromkeys(("up", "active", "running", "active-consumer", "complete"), "green"),
+    **dict.fromkeys(("initializing", "pending-complete", "paused", "standby"), "yellow"),
+    **dict.fromkeys(("down", "failed"), "red"),
+}
+"""Colours of states."""
 
 
 def kind_of(name: str, value: Any) -> Kind:
@@ -258,9 +257,7 @@ def heading_of(name: str) -> str:
 
 def style_of(value: Any) -> str:
     """The colour of a state; none of anything else."""
-    if not isinstance(value, str):
-        return ""
-    return "green" if value in _GOOD else "yellow" if value in _PENDING else "red" if value in _BAD else ""
+    return _STYLES.get(value, "") if isinstance(value, str) else ""
 
 
 _LABELS: Final = {

@@ -100,12 +100,8 @@ def administered_over(settings: Settings, kept: ChangesByVpn, named: Set[str]) -
 
 def changed(vpn: Vpn, changes: Changes) -> Vpn:
     """The settings of a Message VPN with changes."""
-    of_log = {
-        key.removeprefix("replay_log."): value
-        for key, value in changes.items()
-        if key.startswith("replay_log.")
-    }
-    of_vpn = {key: value for key, value in changes.items() if not key.startswith("replay_log.")}
+    of_vpn = _nested(changes)
+    of_log = of_vpn.pop("replay_log", {})
     log: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in of_log.items()
     }

@@ -37,17 +37,22 @@ def token_hash(token: str) -> str:
     return _PREFIX + hashlib.sha256(token.encode()).hexdigest()
 
 
-def check_token_hash(text: str) -> str:
-    """``text`` as it is, if it is a token's hash.
+def spelled(pattern: str, otherwise: str) -> Callable[[str], str]:
+    """A check that a text is of a form; ``otherwise`` has ``{}`` where the text is to stand, if it may be shown."""
+    form = re.compile(pattern)
 
-    Raises:
-        ValueError: It is not; the sentence does not quote it.
-    """
-    if not re.fullmatch(r"sha256\$[0-9a-f]{64}", text):
-        raise ValueError(
-            "not a token's hash, `sha256$` and 64 hexadecimal digits; make both with `rewind new-token`"
-        )
-    return text
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(otherwise.format(text))
+        return text
+
+    return check
+
+
+check_token_hash = spelled(
+    r"sha256\$[0-9a-f]{64}",
+    "not a token's hash, `sha256$` and 64 hexadecimal digits; make both with `rewind new-token`",
+)
 
 
 INT_MAX = 2**31 - 1
@@ -85,15 +90,6 @@ def check_host(host: str) -> str:
     return host
 
 
-def _origin(text: str) -> str:
-    # Compared as a whole with what a browser sends, so another spelling would never match.
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", text):
-        raise ValueError(
-            f"`{text}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path"
-        )
-    return text
-
-
 def _collector_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -103,21 +99,6 @@ def _collector_url(text: str) -> str:
     if "@" in parts.netloc:
         raise ValueError("has a key in it; give keys as headers, by `telemetry.headers_file`")
     return text
-
-
-def _vpn_name(name: str) -> str:
-    # The name becomes a file name and is compared with host names, hence the narrow alphabet.
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-        raise ValueError(
-            "a name has 1 to 64 characters of A-Z a-z 0-9 . _ - and begins with a letter or digit"
-        )
-    return name
-
-
-def _queue_name(name: str) -> str:
-    if not name or any(mark in name for mark in "*>?"):
-        raise ValueError("a queue's name is not empty and has none of the characters `*`, `>`, `?`")
-    return name
 
 
 def _topic_filter(text: str) -> str:
@@ -138,12 +119,6 @@ def _archive_place(text: str) -> str:
     if "@" in urlsplit(text).netloc:
         raise ValueError("has a key in it; give keys by the environment, as the bucket's own tools take them")
     return text
-
-
-def _property_name(name: str) -> str:
-    if not name.strip():
-        raise ValueError("a property's name is not empty")
-    return name
 
 
 def check_password_hash(text: str) -> str:
@@ -181,16 +156,33 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
 Host = Annotated[str, AfterValidator(check_host)]
 CollectorUrl = Annotated[str, AfterValidator(_collector_url)]
 ServiceName = Annotated[str, Field(min_length=1, max_length=255)]
-WebOrigin = Annotated[str, AfterValidator(_origin)]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]
 Quota = Annotated[int, Field(ge=0, le=2**40)]
-VpnName = Annotated[str, AfterValidator(_vpn_name)]
+# Compared as a whole with what a browser sends, so another spelling would never match.
+_origin = spelled(
+    r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+",
+    "`{}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path",
+)
+WebOrigin = Annotated[str, AfterValidator(_origin)]
+
+
+def _label(what: str) -> Callable[[str], str]:
+    """A check of a name in a narrow alphabet: a VPN's becomes a file name and is compared with host names."""
+    return spelled(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        f"a {what} has 1 to 64 characters of A-Z a-z 0-9 . _ - and begins with a letter or digit",
+    )
+
+
+VpnName = Annotated[str, AfterValidator(_label("name"))]
+TargetLabel = Annotated[str, AfterValidator(_label("label"))]
+_queue_name = spelled("[^*>?]+", "a queue's name is not empty and has none of the characters `*`, `>`, `?`")
 QueueName = Annotated[str, AfterValidator(_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
 ArchivePlace = Annotated[str, AfterValidator(_archive_place)]
-PropertyName = Annotated[str, AfterValidator(_property_name)]
+PropertyName = Annotated[str, AfterValidator(spelled(r"(?s).*\S.*", "a property's name is not empty"))]
 StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
 TokenHash = Annotated[str, AfterValidator(check_token_hash)]

@@ -22,6 +22,7 @@ from gateway.config.setting_types import (
     QueueName,
     Quota,
     StartText,
+    TargetLabel,
     TopicFilter,
     VpnName,
     parse_address,
@@ -191,16 +192,7 @@ def _peer_url(text: str) -> str:
     return text
 
 
-def _label(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
-        raise ValueError(
-            "a label has 1 to 64 characters of A-Z a-z 0-9 . _ - and begins with a letter or digit"
-        )
-    return text
-
-
 PeerUrl = Annotated[str, AfterValidator(_peer_url)]
-TargetLabel = Annotated[str, AfterValidator(_label)]
 
 
 @table

@@ -31,7 +31,7 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
     """Write log lines of ``settings.level`` and above to ``stream`` (stderr if None); times are ISO 8601 in
     UTC."""
     writer = LineWriter(sys.stderr.fileno()) if stream is None else None
-    stream = cast(TextIO, writer or _Lossy(cast(TextIO, stream)))
+    stream = cast(TextIO, writer or stream)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     for_people = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     shared: list[Processor] = [
@@ -70,25 +70,6 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     _adopt_standard_logging(stream, level, shared, rendering)
-
-
-class _Lossy:
-    """A stream that leaves out what cannot be written, for a stream that is given: it is written to at once."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
 
 
 def _adopt_standard_logging(

@@ -311,19 +311,10 @@ def _replay_ids(generation: int, ids: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    if not pa.types.is_map(kind):
-        return pa.array(values, kind)
-    offsets: list[int | None] = []
-    keys: list[str] = []
-    items: list[str | None] = []
-    for value in values:
-        if value is None:
-            offsets.append(None)  # a null in the offsets is a null map
-            continue
-        offsets.append(len(keys))
-        keys += ["null" if key is None else key for key in value]
-        items += value.values()
-    offsets.append(len(keys))
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(items, pa.string())
-    )
+    if pa.types.is_map(kind):
+        # A key cannot be null.
+        values = [
+            None if value is None else [("null" if key is None else key, item) for key, item in value.items()]
+            for value in values
+        ]
+    return pa.array(values, kind)

@@ -164,6 +164,8 @@ STANDING: Final = """
 class LogTables(StoredLog):
     """A connection to one Message VPN's schema."""
 
+    TEXT, KIND = "$1::text", "tables"
+
     def __init__(self, schema: Schema) -> None:
         """
         Raises:
@@ -179,10 +181,7 @@ class LogTables(StoredLog):
         threading.Thread(target=self._cut_stuck, name="spark's watch", daemon=True).start()
         try:
             # At the start nothing is waited for: a name that is wrong is told at once.
-            self._standing(self._connected().ask(STANDING, ()))
-        except (psycopg.Error, OSError) as error:
-            self.close()
-            self._fail(error)
+            self._ask(STANDING, patience_seconds=0)
         except BaseException:
             self.close()
             raise
@@ -190,7 +189,7 @@ class LogTables(StoredLog):
     @property
     def is_standby(self) -> bool:
         """Whether the server replays what another one writes."""
-        return self._standing(self._ask(STANDING))[1]
+        return bool(self.one(STANDING)[-1])
 
     def extent(self, *, up_to: int | None = None) -> IdRange:
         """
@@ -205,7 +204,7 @@ class LogTables(StoredLog):
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            (first, told, last, generation), is_standby = self._standing(self._ask(STANDING))
+            first, told, last, generation, is_standby = self.one(STANDING)
             if up_to is None:
                 return IdRange(first, max(told if is_standby else last, first - 1), generation)
             if last >= up_to or not is_standby:
@@ -228,7 +227,7 @@ class LogTables(StoredLog):
         """See ``StoredLog.unchecked_pages``."""
         bound = None
         if "content" in names:
-            (largest,) = self._numbers(self._ask("select largest_bytes from log"))
+            (largest,) = self.one("select largest_bytes from log")
             bound = None if largest * PAGE_ROWS <= PAGE_BYTES else PAGE_BYTES
         statement = query(names, bound)
         position, deadline = ids.first, time.monotonic() + PATIENCE_SECONDS
@@ -261,30 +260,10 @@ class LogTables(StoredLog):
         ((marks,),) = self._ask(f"select {MARKS}")
         return _marks(marks)
 
-    def floor_ms(self) -> int:
-        """See ``StoredLog``."""
-        (floor,) = self._numbers(self._ask("select floor_time from log"))
-        return floor
-
-    def point(self, name: str) -> int | None:
-        """See ``StoredLog``."""
-        rows = self._ask("select position from point where name = $1::text", name)
-        return _number(rows[0][0]) if rows else None
-
-    def next_message(self, message_id: int) -> tuple[int, int] | None:
-        """See ``StoredLog``."""
-        rows = self._ask(
-            "select id, time from message where id >= $1::bigint order by id limit 1", message_id
-        )
-        return (_number(rows[0][0]), _number(rows[0][1])) if rows else None
-
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
         """See ``StoredLog``."""
         rows = self._ask(
-            "select id, topic from message where id between $1::bigint and $2::bigint order by id desc "
-            f"limit {PAGE_ROWS}",
-            first,
-            last,
+            f"select id, topic from message where id between {first} and {last} order by id desc limit {PAGE_ROWS}"
         )
         if not rows:
             return None
@@ -305,9 +284,15 @@ class LogTables(StoredLog):
             self._connection = ReadConnection(self._database.connect(self._vpn, "spark"))
         return self._connection
 
-    def _ask(self, sql: str, *values: Value) -> list[Answer]:
+    def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
+        """See ``StoredLog.row``."""
+        rows = self._ask(query, *texts)
+        return tuple(map(_number, rows[0])) if rows else None
+
+    def _ask(self, sql: str, *values: Value, patience_seconds: float | None = None) -> list[Answer]:
         """All rows of a statement; a server that goes is waited for, or the one that comes in its place."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        patience_seconds = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+        deadline = time.monotonic() + patience_seconds
         while True:
             try:
                 return self._connected().ask(sql, values)
@@ -325,16 +310,6 @@ class LogTables(StoredLog):
                 "planned. See that it replays, or read from another server."
             )
         time.sleep(RETRY_SECONDS / 10)
-
-    def _standing(self, rows: list[Answer]) -> tuple[tuple[int, int, int, int], bool]:
-        """First id, told id, last id and generation, and whether the server is a standby."""
-        first, told, last, generation, is_standby = self._numbers(rows)
-        return (first, told, last, generation), bool(is_standby)
-
-    def _numbers(self, rows: list[Answer]) -> tuple[int, ...]:
-        if not rows:
-            raise ConnectionFailed(f"{self.place} cannot be read as a gateway's tables: it has no log.")
-        return tuple(map(_number, rows[0]))
 
     def _fail(self, error: Exception) -> NoReturn:
         state = getattr(error, "sqlstate", None)

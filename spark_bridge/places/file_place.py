@@ -115,6 +115,8 @@ _NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may
 class LogFile(StoredLog):
     """A read-only connection to one Message VPN's file."""
 
+    TEXT, KIND = "?", "file"
+
     def __init__(self, folder: Folder) -> None:
         """
         Raises:
@@ -158,7 +160,7 @@ class LogFile(StoredLog):
     def extent(self, *, up_to: int | None = None) -> IdRange:
         """See ``StoredLog.extent``."""
         # Messages may be above what the log's row says: it is not written with each of them.
-        row = self._one(
+        row = self.one(
             "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
         )
         first, last, generation = row
@@ -168,7 +170,7 @@ class LogFile(StoredLog):
         self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """See ``StoredLog.unchecked_pages``."""
-        (largest,) = self._one("select largest_bytes from log")
+        (largest,) = self.one("select largest_bytes from log")
         rows = PAGE_ROWS if "content" not in names else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
         is_light = rows >= LIGHT_ROWS
         if not is_light:
@@ -233,21 +235,6 @@ class LogFile(StoredLog):
             raise self._unreadable(error) from error
         return [] if found is None else [RuleMark(*mark) for mark in json.loads(found.column(0)[0].as_py())]
 
-    def floor_ms(self) -> int:
-        """See ``StoredLog``."""
-        (floor,) = self._one("select floor_time from log")
-        return floor
-
-    def point(self, name: str) -> int | None:
-        """See ``StoredLog``."""
-        row = self._row("select position from point where name = ?", name)
-        return None if row is None else row[0]
-
-    def next_message(self, message_id: int) -> tuple[int, int] | None:
-        """See ``StoredLog``."""
-        row = self._row(f"select id, time from message where id >= {message_id} order by id limit 1")
-        return None if row is None else (row[0], row[1])
-
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
         """See ``StoredLog``."""
         rows = self._rows(
@@ -255,15 +242,10 @@ class LogFile(StoredLog):
         )
         return None if rows is None else (rows.column(0).to_pylist(), rows.column(1).to_pylist())
 
-    def _one(self, query: str) -> tuple[int, ...]:
-        row = self._row(query)
-        if row is None:
-            raise ConnectionFailed(f"{self._path} cannot be read as a gateway's file: it has no log.")
-        return row
-
-    def _row(self, query: str, *values: str) -> tuple[int, ...] | None:
+    def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
+        """See ``StoredLog.row``."""
         try:
-            return self._file.row(query, *values)
+            return self._file.row(query, *texts)
         except SqliteReader.Failed as error:
             raise self._unreadable(error) from error
 

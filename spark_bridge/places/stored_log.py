@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 from zlib import adler32
 
 import numpy as np
@@ -55,6 +55,11 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
     Every method raises ConnectionFailed where the log cannot be read.
     """
 
+    TEXT: ClassVar[str]
+    """How a query has a text that is given beside it."""
+    KIND: ClassVar[str]
+    """What keeps it, in a gateway's possession."""
+
     @abstractmethod
     def extent(self, *, up_to: int | None = None) -> IdRange:
         """
@@ -84,16 +89,29 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
         return False
 
     @abstractmethod
+    def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
+        """The first row of an answer of numbers; None where there are none."""
+
+    def one(self, query: str) -> tuple[int, ...]:
+        """The same of what every log has."""
+        row = self.row(query)
+        if row is None:
+            raise ConnectionFailed(f"{self.place} cannot be read as a gateway's {self.KIND}: it has no log.")
+        return row
+
     def floor_ms(self) -> int:
         """From when on every message is still there, in ms."""
+        return self.one("select floor_time from log")[0]
 
-    @abstractmethod
     def point(self, name: str) -> int | None:
         """The position that has this name."""
+        row = self.row(f"select position from point where name = {self.TEXT}", name)
+        return None if row is None else row[0]
 
-    @abstractmethod
     def next_message(self, message_id: int) -> tuple[int, int] | None:
         """Id and time, in ms, of the first message with this id or a higher one."""
+        row = self.row(f"select id, time from message where id >= {message_id} order by id limit 1")
+        return None if row is None else (row[0], row[1])
 
     @abstractmethod
     def taken_out(self) -> Sequence[RuleMark]:

@@ -162,26 +162,6 @@ def test_every_key_has_one_spelling() -> None:
     assert all(key.isidentifier() and key.islower() for key in keys)
 
 
-def test_a_line_that_cannot_be_written_is_left_out() -> None:
-    """A stream on a full disk raises; whoever logs notices nothing, and the next line is there."""
-
-    class Full(io.StringIO):
-        is_full = True
-
-        def write(self, text: str) -> int:
-            if self.is_full:
-                raise OSError("no space left")
-            return super().write(text)
-
-    stream = Full()
-    lines.configure(Logging(), stream)
-    structlog.get_logger().error("lost")
-    logging.getLogger("library").error("lost, too")
-    stream.is_full = False
-    structlog.get_logger().error("kept")
-    assert only_line(stream)["event"] == "kept"
-
-
 @pytest.mark.parametrize("format_", ["json", "console"])
 def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
     """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""

@@ -3,7 +3,9 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,15 +20,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
 from amqp_ext.message.annotations import NO_BODY
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
-from spark_bridge.errors import OptionError
-from spark_bridge.options import Folder
+from spark_bridge.errors import OptionError, Refused
+from spark_bridge.options import Folder, parse
 from spark_bridge.places import file_place
 from spark_bridge.places.file_place import FilePlace, LogFile, SqliteReader
-from spark_bridge.source import DDL, RewindSource, chosen
+from spark_bridge.source import DDL, LogReader, RewindSource
 from store.archive.columns import arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.reading import plan, read
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.support.waiting import wait_until
@@ -73,8 +76,11 @@ EVERY_KIND = [
 ]
 
 
-ERASED = [700, 1_000, 2_500 + len(EVERY_KIND) + 1]
-"""Of ``filled``: two of one section, and one with all of them."""
+OFFSETS = (("offset", "offset"),)
+LAST = 2_501 + len(EVERY_KIND)
+"""Of ``fill``: the last id."""
+ERASED = [700, 1_000, LAST]
+"""Of ``fill``: two of one section, and one with all of them."""
 
 
 def fill(gateway: LogGateway) -> None:
@@ -115,41 +121,80 @@ def source(**options: str) -> RewindSource:
     return RewindSource(given)
 
 
+def rows(reader: LogReader) -> pa.Table:
+    """All that a reader gives, partition by partition."""
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, arrow_schema(reader._columns))
+
+
 def table(ddl: str = DDL, **options: str) -> pa.Table:
     """All rows a batch with these options reads, in the order of offsets."""
-    reader = source(**options).reader(struct(ddl))
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return pa.Table.from_batches(batches, arrow_schema(chosen(struct(ddl))))
+    return rows(source(**options).reader(struct(ddl)))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"subscribe": "t/>"},
-        {"subscribe": "n/1,t/b/*,!n/2"},
-        {"startingOffsets": "100", "endingOffsets": "2400"},
-        {"minPartitions": "5", "replayStart": "last"},
-        {"replayStart": "last", "subscribe": "n/1"},
-        {"replayStart": "last", "subscribe": "n/0,n/1"},
-        {"replayStart": "last", "subscribe": "none"},
-        {"replayStart": "last:700", "subscribe": "n/1"},
-        {"replayStart": "last:1000000"},
-        {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
-        {"replayStart": "1000D", "failOnDataLoss": "false"},
-        {"replayStart": "#99999", "failOnDataLoss": "false"},
-        {"startingTimestamp": "0"},
-        {"endingTimestamp": "0"},
-        {"startingTimestamp": "9999999999999"},
-    ],
-    ids=str,
-)
+SELECTIONS: list[dict[str, str]] = [
+    {},
+    {"subscribe": "t/>"},
+    {"subscribe": "n/1,t/b/*,!n/2"},
+    {"startingOffsets": "100", "endingOffsets": "2400"},
+    {"minPartitions": "5", "replayStart": "last"},
+    {"replayStart": "last", "subscribe": "n/1"},
+    {"replayStart": "last", "subscribe": "n/0,n/1"},
+    {"replayStart": "last", "subscribe": "none"},
+    {"replayStart": "last:700", "subscribe": "n/1"},
+    {"replayStart": "last:1000000"},
+    {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
+    {"replayStart": "1000D", "failOnDataLoss": "false"},
+    {"replayStart": "#99999", "failOnDataLoss": "false"},
+    {"replayStart": "live"},
+    {"startingTimestamp": "0"},
+    {"endingTimestamp": "0"},
+    {"startingTimestamp": "9999999999999"},
+]
+"""Parts of a log, all of which every place has to give alike."""
+
+REFUSALS: list[tuple[dict[str, str], type[Exception], str]] = [
+    ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
+    ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
+    ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
+    ({"replayStart": "point:none"}, OptionError, "no such point"),
+    ({"replayStart": "nonsense"}, OptionError, "is not a replay start"),
+    ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
+    ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
+]
+"""Starts and ends that a log which is read where it is stored does not have."""
+
+
+@pytest.mark.parametrize("options", SELECTIONS, ids=str)
 def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
     """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
     url, path = gateway
     ours, theirs = table(path=path, **options), table(url=url, **options)
     assert ours.to_pylist() == theirs.to_pylist()
     assert ours.schema == theirs.schema
+
+
+def test_what_a_gateway_does_not_have_of_a_read_is_told(gateway: tuple[str, str]) -> None:
+    """
+    A Message VPN there is not is no host name that means `default`; a start is refused in the gateway's words; and what
+    was planned of a longer log, or of another generation, is lost. A range without a match is complete without rows.
+    """
+    whole = parse({"url": gateway[0]})
+    ids = plan(whole)
+    with pytest.raises(ConnectionFailed, match="there is no Message VPN 'none'"):
+        plan(parse({"url": gateway[0], "messageVpn": "none"}))
+    assert plan(parse({"url": gateway[0], "messageVpn": "default"})) == ids
+    with pytest.raises(Refused) as caught:
+        plan(parse({"url": gateway[0], "startingOffsets": "99999999"}))
+    assert caught.value.condition == "amqp:precondition-failed"
+    assert caught.value.info["rewind:replay-error"] == "start-message-unavailable"
+    for planned, sentence in (
+        (replace(ids, last=LAST + 1), f"the log ends at {LAST} now"),
+        (replace(ids, generation=(ids.generation or 0) + 1), "cannot be read any more"),
+    ):
+        with pytest.raises(DataLoss, match=sentence):
+            list(read(whole, OFFSETS, planned))
+    assert list(read(parse({"url": gateway[0], "subscribe": "n/1"}), OFFSETS, replace(ids, last=1))) == []
 
 
 def are_markers(found: pa.Table) -> bool:
@@ -200,11 +245,9 @@ def test_what_a_gateway_takes_out_of_a_planned_range_is_data_loss_or_left_out(tr
         for name, reader in readers.items():
             if name in ("strict", "several"):
                 with pytest.raises(DataLoss, match=r"rule of retention took messages out"):
-                    list(reader.read(reader.partitions()[0]))
-                continue
-            found[name] = [
-                row["topic"] for batch in reader.read(reader.partitions()[0]) for row in batch.to_pylist()
-            ]
+                    rows(reader)
+            else:
+                found[name] = rows(reader).column("topic").to_pylist()
         assert found["other"] == found["others"] == ["orders/a"] * 100
         assert 20 < found["lenient"].count("debug/a") < 47 and found["lenient"].count("orders/a") == 100
     for way in ways:
@@ -251,38 +294,68 @@ def test_all_kinds_of_body_are_there(gateway: tuple[str, str]) -> None:
 def copy(path: str, folder: Path, *statements: str) -> str:
     """The gateway's file as it is now, changed by some SQL: a log that was trimmed or made anew."""
     with (
-        sqlite3.connect(Path(path) / "default.db") as original,
-        sqlite3.connect(folder / "default.db") as changed,
+        closing(sqlite3.connect(Path(path) / "default.db")) as original,
+        closing(sqlite3.connect(folder / "default.db")) as changed,
     ):
         original.backup(changed)
-        for statement in statements:
-            changed.execute(statement)
-    changed.close()
-    original.close()
+    change(folder, *statements)
     return str(folder)
+
+
+def change(folder: Path, *statements: str) -> None:
+    """What a gateway does to its file meanwhile."""
+    with closing(sqlite3.connect(folder / "default.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def test_a_file_without_a_gateway_is_read(gateway: tuple[str, str], tmp_path: Path) -> None:
     """A copy of the file, or one a stopped gateway left behind, is a log like any other."""
-    assert table(path=copy(gateway[1], tmp_path)).num_rows == 2_501 + len(EVERY_KIND)
+    assert table(path=copy(gateway[1], tmp_path)).num_rows == LAST
 
 
-def test_a_trimmed_range_is_data_loss_or_left_out(
-    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changes", "sentence", "left", "lost"),
+    [
+        (
+            ("update log set first_id = 1001", "delete from message where id <= 1000"),
+            "of 1 and up, 1001 is first now",
+            range(1_001, LAST + 1),
+            "1 to 1000",
+        ),
+        (
+            ("update log set last_id = 1000", "delete from message where id > 1000"),
+            "the log ends at 1000 now",
+            range(1, 1_001),
+            f"1001 to {LAST}",
+        ),
+        (("update log set generation = generation + 1",), "made anew", (), f"1 to {LAST}"),
+    ],
+    ids=["trimmed", "restored", "made anew"],
+)
+def test_what_is_gone_of_a_planned_range_is_data_loss_or_left_out(
+    gateway: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: tuple[str, ...],
+    sentence: str,
+    left: Sequence[int],
+    lost: str,
 ) -> None:
-    """What was trimmed between planning and reading fails the read, unless the user said it may go."""
+    """
+    What was trimmed between planning and reading, what a log restored from an older copy does not have, and all of one
+    made anew, which has the same ids: a strict read fails, and one that may lose it says so and gives what is left.
+    """
     path = copy(gateway[1], tmp_path)
-    strict = source(path=path, minPartitions="1").reader(struct("offset bigint"))
-    lenient = source(path=path, minPartitions="1", failOnDataLoss="false").reader(struct("offset bigint"))
-    with sqlite3.connect(tmp_path / "default.db") as connection:
-        connection.execute("update log set first_id = 1001")
-        connection.execute("delete from message where id <= 1000")
-    connection.close()
-    with pytest.raises(DataLoss, match="of 1 and up, 1001 is first now"):
-        list(strict.read(strict.partitions()[0]))
-    found = [row["offset"] for batch in lenient.read(lenient.partitions()[0]) for row in batch.to_pylist()]
-    assert found == list(range(1001, 2_502 + len(EVERY_KIND)))
-    assert "Offsets 1 to 1000 are no longer in the log" in capsys.readouterr().err
+    strict, lenient = (
+        source(path=path, minPartitions="1", failOnDataLoss=fails).reader(struct("offset bigint"))
+        for fails in ("true", "false")
+    )
+    change(tmp_path, *changes)
+    with pytest.raises(DataLoss, match=sentence):
+        rows(strict)
+    assert rows(lenient).column(0).to_pylist() == list(left)
+    assert f"Offsets {lost} are no longer in the log" in capsys.readouterr().err
 
 
 RULE_TAKES_OUT = [
@@ -294,10 +367,7 @@ RULE_TAKES_OUT = [
 
 def take_out(folder: Path, below: int) -> None:
     """What a gateway does by a rule of retention for the topic n/1: ids 2, 5, 8 and so on."""
-    with sqlite3.connect(folder / "default.db") as connection:
-        for statement in RULE_TAKES_OUT:
-            connection.execute(statement.format(below=below))
-    connection.close()
+    change(folder, *(statement.format(below=below) for statement in RULE_TAKES_OUT))
 
 
 def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
@@ -323,18 +393,16 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     halves = source(path=path, endingOffsets="1200", minPartitions="2").reader(ddl)
     expected = table("offset bigint", path=path).num_rows
 
-    def rows(reader: Any, part: int = 0) -> int:
-        return sum(batch.num_rows for batch in reader.read(reader.partitions()[part]))
-
-    assert rows(strict) == expected
+    first, second = halves.partitions()
+    assert rows(strict).num_rows == expected
     take_out(tmp_path, 1_000)
     with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
         rows(strict)
     with pytest.raises(DataLoss, match="between offsets 600 and 1199"):
-        rows(halves, 1)
-    assert rows(halves, 0) == 599 - 200
-    assert rows(behind) > 1_000 and rows(other) > 1_500
-    assert rows(lenient) == table("offset bigint", path=path).num_rows == expected - 133
+        list(halves.read(second))
+    assert sum(batch.num_rows for batch in halves.read(first)) == 599 - 200
+    assert rows(behind).num_rows > 1_000 and rows(other).num_rows > 1_500
+    assert rows(lenient).num_rows == table("offset bigint", path=path).num_rows == expected - 133
     assert "a rule of retention took some out of the log; they are left out" in capsys.readouterr().err
 
 
@@ -370,47 +438,15 @@ def test_a_stream_is_told_of_what_a_rule_takes_out_before_it_comes_to_it(
     place = FilePlace(Folder(path)).name
     assert [found[place].get("takenBelow") for found in (start, middle, end)] == [[600], [600], None]
 
-    def rows(first: Any, last: Any) -> int:
+    def count(first: Any, last: Any) -> int:
         return sum(batch.num_rows for part in stream.partitions(first, last) for batch in stream.read(part))
 
-    assert (rows(start, middle), rows(middle, end)) == (200, 2_501 + len(EVERY_KIND) - 300 - 100)
+    assert (count(start, middle), count(middle, end)) == (200, LAST - 300 - 100)
     take_out(tmp_path, 1_000)
-    assert rows(start, middle) == 200
+    assert count(start, middle) == 200
     with pytest.raises(DataLoss, match="since the read was planned"):
-        rows(middle, end)
+        count(middle, end)
     stream.stop()
-
-
-def test_a_log_made_anew_is_data_loss(gateway: tuple[str, str], tmp_path: Path) -> None:
-    """Same ids, another generation: not the messages that were planned."""
-    path = copy(gateway[1], tmp_path)
-    reader = source(path=path).reader(struct("offset bigint"))
-    with sqlite3.connect(tmp_path / "default.db") as connection:
-        connection.execute("update log set generation = generation + 1")
-    connection.close()
-    with pytest.raises(DataLoss, match="made anew"):
-        list(reader.read(reader.partitions()[0]))
-
-
-@pytest.mark.parametrize("lenient", [True, False])
-def test_a_log_restored_from_an_older_copy_is_data_loss(
-    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], lenient: bool
-) -> None:
-    """A range that was planned, such as a checkpoint's last micro-batch, is not short because the log is."""
-    path = copy(gateway[1], tmp_path)
-    options = {"path": path, "minPartitions": "1", "failOnDataLoss": str(not lenient)}
-    reader = source(**options).reader(struct("offset bigint"))
-    with sqlite3.connect(tmp_path / "default.db") as connection:
-        connection.execute("update log set last_id = 1000")
-        connection.execute("delete from message where id > 1000")
-    connection.close()
-    batches = reader.read(reader.partitions()[0])
-    if not lenient:
-        with pytest.raises(DataLoss, match="the log ends at 1000 now"):
-            list(batches)
-        return
-    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == list(range(1, 1_001))
-    assert f"Offsets 1001 to {2_501 + len(EVERY_KIND)} are no longer in the log" in capsys.readouterr().err
 
 
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
@@ -435,18 +471,7 @@ def test_a_folder_that_may_not_be_written_to_is_explained(
         LogFile(Folder(gateway[1]))
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "sentence"),
-    [
-        ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
-        ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
-        ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
-        ({"replayStart": "point:none"}, OptionError, "no such point"),
-        ({"replayStart": "nonsense"}, OptionError, "is not a replay start"),
-        ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
-        ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "sentence"), REFUSALS)
 def test_a_start_or_end_the_log_does_not_have_is_refused(
     gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
 ) -> None:
@@ -477,7 +502,7 @@ def test_pages_of_any_size_bring_each_message_once(
     log.publish(2_500)
     with LogFile(Folder(log.path)) as file:
         extent = file.extent()
-        (largest,) = file._one("select largest_bytes from log")
+        (largest,) = file.one("select largest_bytes from log")
         monkeypatch.setattr(file_place, "PAGE_BYTES", fitting * largest)
         monkeypatch.setattr(file_place, "LIGHT_ROWS", 100)
         pages = list(file.pages(extent))
