@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.places.broker_place import PAGE_ROWS
-from spark_bridge.source import LogReader, RewindSource
+from spark_bridge.source import LogReader, RewindSource, chosen
 from spark_bridge.stream import LogPartition
+from store.archive.columns import COLUMNS, arrow_schema
 from store.archive.errors import DataLoss
 from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
+from tests.spark_bridge.spark_types import struct
 
 pytestmark = pytest.mark.spark
 SCHEMA = StructType([StructField("offset", LongType()), StructField("topic", StringType())])
@@ -144,3 +146,42 @@ def test_errors_survive_pickling() -> None:
     """An error keeps its code and sentence on its way between processes."""
     error = pickle.loads(pickle.dumps(DataLoss("Gone.")))
     assert (type(error), str(error)) == (DataLoss, "[REWIND_DATA_LOSS] Gone.")
+
+
+def columns(*names: str) -> StructType:
+    """A Spark schema of columns of the log."""
+    return struct(", ".join(f"{name} {COLUMNS[name]}" for name in names))
+
+
+@pytest.mark.parametrize("names", [tuple(COLUMNS), tuple(reversed(COLUMNS)), ("topic", "offset")])
+def test_the_arrow_schema_is_the_one_spark_derives(names: tuple[str, ...]) -> None:
+    """Spark compares a batch's schema for equality with its own: order, types, time zone, nullability."""
+    spark = columns(*names)
+    assert arrow_schema(chosen(spark)) == to_arrow_schema(spark, timezone="UTC")
+
+
+def test_a_subset_in_any_order_is_taken_as_asked() -> None:
+    """The columns come in the user's order and under the user's spelling."""
+    schema = StructType([StructField("BODY", BinaryType()), StructField("offset", LongType())])
+    assert chosen(schema) == (("body", "BODY"), ("offset", "offset"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        (StructType([StructField("ofset", LongType())]), "no column ofset; did you mean offset?"),
+        (StructType([StructField("zz", LongType())]), "no column zz; there are offset, enqueuedTime"),
+        (StructType([StructField("offset", StringType())]), "Column offset is bigint, not string; cast it"),
+        (StructType([StructField("topic", StringType(), False)]), "write it without NOT NULL"),
+        (
+            StructType([StructField("properties", MapType(StringType(), StringType(), False))]),
+            "write it without NOT NULL",
+        ),
+        (StructType([]), "The schema names no column."),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(schema: StructType, sentence: str) -> None:
+    """Each way a schema can differ from the log gets its own sentence."""
+    with pytest.raises(SchemaError) as caught:
+        chosen(schema)
+    assert sentence in str(caught.value)

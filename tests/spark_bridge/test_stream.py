@@ -1,10 +1,14 @@
 """The stream reader as Spark uses it, without Spark: offsets, limits, generations."""
 
+import gc
 import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,9 +17,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_bridge.errors import OptionError
+from spark_bridge.options import parse
 from spark_bridge.source import RewindSource
-from spark_bridge.stream import LogStream
+from spark_bridge.stream import LogStream, settle, shares
 from store.archive.errors import DataLoss
+from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark
@@ -129,3 +135,48 @@ def test_a_checkpoint_of_other_urls_is_refused(peer: LogPeer) -> None:
     other = replace(peer, port=1)
     with stream(peer) as reader, pytest.raises(OptionError, match="Use the same, or another checkpoint"):
         reader.latestOffset(at(other, 5), ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("ids", "asked", "expected"), [(10_000, None, 1), (50_000, None, 1), (50_001, None, 2), (10_000, 3, 3)]
+)
+def test_few_ids_are_one_partition_unless_more_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, ids: int, asked: int | None, expected: int
+) -> None:
+    """A task more costs more than it saves where there is little to read; minPartitions is heeded all the same."""
+    monkeypatch.setattr("spark_bridge.stream._cores", lambda: 4)
+    options = parse({"url": "amqp://127.0.0.1"} | ({"minPartitions": str(asked)} if asked else {}))
+    assert len(shares(options.partitions, (IdRange(1, ids, 7),))) == expected
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The main module, to be given a name."""
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    settle.cache_clear()
+    yield module
+    settle.cache_clear()
+    gc.unfreeze()
+
+
+def test_what_a_worker_of_sparks_daemon_has_imported_is_not_looked_at_again(main: ModuleType) -> None:
+    """Spark collects garbage after each task: only what came since the first is gone through."""
+    main.__spec__ = ModuleSpec("pyspark.daemon", None)
+    settle()
+    count = gc.get_freeze_count()
+    assert count > 0
+    later = [[] for _ in range(1_000)]  # type: list[list[object]]
+    settle()
+    assert gc.get_freeze_count() <= count
+    assert any(item is later for item in gc.get_objects())
+
+
+@pytest.mark.parametrize("spec", [None, ModuleSpec("pytest", None)])
+def test_nothing_is_done_to_the_collector_of_a_users_process(
+    main: ModuleType, spec: ModuleSpec | None
+) -> None:
+    """A driver's garbage is its own affair."""
+    main.__spec__ = spec
+    settle()
+    assert gc.get_freeze_count() == 0

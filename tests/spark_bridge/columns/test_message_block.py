@@ -1,7 +1,10 @@
 """Messages read side by side against the same messages read one by one."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -9,11 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
+from amqp_ext.codec import (
+    CodecError,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    decode,
+    encode,
+)
 from amqp_ext.message.annotations import REPLAY_NAME, Splicer, annotated
+from amqp_ext.message.fields import batch_of, messages_of
 from amqp_ext.message.sections import bare_offset
-from spark_bridge.columns.message_block import EncodedMessages, MessageBlock, Unusual
+from spark_bridge.columns.message_block import PADDING, EncodedMessages, Gathered, MessageBlock, Unusual
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
+from spark_bridge.columns.single_message import items
 from store.archive.columns import COLUMNS
 from tests.spark_bridge.reading import delivered
 
@@ -281,3 +297,69 @@ def test_one_that_differs_among_those_that_are_alike(odd: bytes, at: int) -> Non
         found = reader_of(chosen).stored(page, Splicer(GENERATION), GENERATION).to_pylist()
         for row, expected in zip(found, by_one(chosen, page), strict=True):
             assert {name: row[name] for name in expected} == expected
+
+
+SOME = st.lists(st.binary(max_size=90), max_size=9)
+
+
+@given(SOME, st.data())
+def test_a_column_and_a_part_of_it_have_their_values(messages: list[bytes], data: st.DataObject) -> None:
+    """A slice of a column, as a filter or a page leaves it, begins neither at its first row nor at its first octet."""
+    first, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(messages))] * 2)))
+    column = pa.array(messages, pa.binary()).slice(first, stop - first)
+    assert list(EncodedMessages.of_column(column)) == messages[first:stop]
+    assert list(delivered(messages)) == messages
+
+
+@given(st.lists(SOME, max_size=5), st.data())
+def test_batches_have_the_messages_of_each(batches: list[list[bytes]], data: st.DataObject) -> None:
+    """Messages of some batches are where ``messages_of`` finds them in each, and some of them can be chosen."""
+    gathered, expected = Gathered(in_batches=True), []
+    for messages in batches:
+        batch = batch_of([b""] * len(messages), messages)
+        gathered.add(batch)
+        expected += messages_of(batch)
+    found = gathered.messages()
+    assert (list(found), len(gathered)) == (expected, len(expected))
+    chosen = data.draw(st.lists(st.booleans(), min_size=len(expected), max_size=len(expected)))
+    kept = [message for message, is_chosen in zip(expected, chosen, strict=True) if is_chosen]
+    assert list(found.filter(pa.array(chosen, pa.bool_()))) == kept
+
+
+@given(SOME)
+def test_behind_the_last_message_lies_nothing_of_another(messages: list[bytes]) -> None:
+    """Whoever looks beyond the last message sees zeros, and each begins where the one before ends."""
+    for found in (delivered(messages), EncodedMessages.of_column(pa.array(messages, pa.binary()))):
+        assert not found.block[-PADDING:].any()
+        assert found.block.size == sum(map(len, messages)) + PADDING
+        assert (found.starts[1:] == found.ends[:-1]).all()
+
+
+def test_what_is_no_batch_is_told() -> None:
+    """A delivery that is cut short adds nothing."""
+    gathered = Gathered(in_batches=True)
+    with pytest.raises(CodecError):
+        gathered.add(batch_of([b""], [b"message"])[:-1])
+    assert (len(gathered), gathered.octets) == (0, 0)
+
+
+@given(st.lists(VALUES, max_size=40) | st.dictionaries(st.text(max_size=9), VALUES), st.binary(max_size=3))
+def test_lists_and_maps_are_read_as_the_codec_reads_them(value: object, front: bytes) -> None:
+    """The same items, of a map key and value in turns, wherever in the buffer it stands; a time stays a time."""
+    encoded = front + encode(value)
+    known = decode(encoded, len(front))[0]
+    known = list(chain(*known.items())) if isinstance(known, dict) else known
+    found = items(encoded, len(front))
+    assert found == known
+    assert [isinstance(item, Timestamp) for item in found] == [isinstance(item, Timestamp) for item in known]
+
+
+@given(st.sampled_from([0xC0, 0xD0, 0xC1, 0xD1, 0x45, 0xA0]), st.binary(max_size=40))
+def test_any_bytes_give_items_or_a_known_error(form: int, rest: bytes) -> None:
+    """What a hostile list can raise is what the row builder catches."""
+    try:
+        assert len(items(bytes((form,)) + rest, 0)) <= len(rest)
+    except (CodecError, IndexError, UnicodeDecodeError):
+        pass
+    except Exception as error:
+        assert type(error).__name__ == "error", error  # struct.error, from eight bytes that are not there

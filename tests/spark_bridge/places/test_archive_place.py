@@ -10,11 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_bridge.errors import OptionError
-from spark_bridge.source import LogReader
 from store.archive.archiver import Archiver, Limits, compact
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.storage import storage_at
-from tests.spark_bridge.places.test_log_file import source, table
+from tests.spark_bridge.places.test_log_file import rows, source, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import IDS, archiver, ids, log_of, two_days
@@ -59,9 +58,7 @@ def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: s
     reader = source(path=log.path, archive=to).reader(struct(IDS))
     archiver(log, to).run()
     log.trim(56)
-    assert [
-        i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()
-    ] == log.logged
+    assert rows(reader).column(0).to_pylist() == log.logged
 
 
 def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
@@ -74,13 +71,9 @@ def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
         for loss in ("true", "false")
     )
     log.take_out(25, 28)
-
-    def read(reader: LogReader) -> list[int]:
-        return [i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()]
-
     with pytest.raises(DataLoss, match="A rule of retention took messages out"):
-        read(strict)
-    assert read(lenient) == [i for i in log.logged if i not in (22, 25, 28)]
+        rows(strict)
+    assert rows(lenient).column(0).to_pylist() == [i for i in log.logged if i not in (22, 25, 28)]
     assert capsys.readouterr().err.count("a rule of retention took some out of the log") == 1
 
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
 
 from gateway.core.effects import SavePoint, TrimLog, TrimTopics
 from gateway.core.model import Point
@@ -23,13 +21,21 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import WHOLE_LOG, Schema, Selection, parse
 from spark_bridge.places import database_place
 from spark_bridge.places.database_place import DatabasePlace, LogTables
-from spark_bridge.source import DDL, RewindSource, chosen
-from store.archive.columns import ALL, arrow_schema
+from spark_bridge.source import DDL
+from store.archive.columns import ALL
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from store.postgresql.database import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
-from tests.spark_bridge.places.test_log_file import ERASED, are_markers, fill
+from tests.spark_bridge.places.test_log_file import (
+    ERASED,
+    REFUSALS,
+    SELECTIONS,
+    are_markers,
+    fill,
+    source,
+    table,
+)
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import body
 from tests.store.effects import publication
@@ -38,30 +44,6 @@ from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, eventually, server
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.postgresql]
-OPTIONS: list[dict[str, str]] = [
-    {},
-    {"subscribe": "t/>"},
-    {"subscribe": "n/1,t/b/*,!n/2"},
-    {"startingOffsets": "100", "endingOffsets": "2400"},
-    {"minPartitions": "5", "replayStart": "last"},
-    {"replayStart": "last", "subscribe": "n/0,n/1"},
-    {"replayStart": "last", "subscribe": "none"},
-    {"replayStart": "last:700", "subscribe": "n/1"},
-    {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
-    {"replayStart": "#99999", "failOnDataLoss": "false"},
-    {"startingTimestamp": "0"},
-    {"endingTimestamp": "0"},
-    {"startingTimestamp": "9999999999999"},
-]
-
-
-def table(ddl: str = DDL, **options: str) -> pa.Table:
-    """All rows a batch with these options reads, in the order of offsets."""
-    given: Any = CaseInsensitiveDict()
-    given.update(options)
-    reader = RewindSource(given).reader(struct(ddl))
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return pa.Table.from_batches(batches, arrow_schema(chosen(struct(ddl))))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +102,7 @@ def _has(standby: Server, written: Written) -> bool:
         return False
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", SELECTIONS, ids=str)
 def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
     """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
     url, dsn = gateway
@@ -138,14 +120,7 @@ def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]
 
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
-    [
-        ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
-        ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
-        ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
-        ({"replayStart": "point:none"}, OptionError, "no such point"),
-        ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
-        ({"messageVpn": "none"}, ConnectionFailed, "no tables of the Message VPN 'none'"),
-    ],
+    [*REFUSALS, ({"messageVpn": "none"}, ConnectionFailed, "no tables of the Message VPN 'none'")],
 )
 def test_what_the_log_does_not_have_is_refused(
     gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
@@ -333,10 +308,9 @@ def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
     """A checkpoint above what the standby has is no log restored from an older copy: nothing begins anew below it."""
     _, standby = machines
     written.publish(5)
-    given: Any = CaseInsensitiveDict()
     address = written.at(standby)
-    given.update({"dsn": address.dsn, "messageVpn": address.vpn, "failOnDataLoss": "false"})
-    stream = RewindSource(given).streamReader(struct(DDL))
+    options = {"dsn": address.dsn, "messageVpn": address.vpn, "failOnDataLoss": "false"}
+    stream = source(**options).streamReader(struct(DDL))
     try:
         start = stream.initialOffset()
         (name,) = start

@@ -9,17 +9,16 @@ import pytest
 from gateway.config import Queue, ReplayLog
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Connect
-from tests.store.archive.begun import SMALL, Begin, accept, administered, numbers
+from tests.store.archive.begun import SMALL, Begin, Past, accept, administered, numbers, of_a
 from tests.support.client import Client, texts
 from tests.support.messages import data
 
 pytestmark = pytest.mark.spark
 
 
-def test_an_endpoint_replay_from_the_archive(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_an_endpoint_replay_from_the_archive(past: Past) -> None:
     """History from the archive, then from the log, then live, once and in order; and the store is as it must be."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=7)})
-    client = connect(gateway)
+    gateway, archive, client = past(0, queues=of_a(max_unsettled=7))
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(50)])
     first = client.receiver("q", credit=50)
@@ -37,16 +36,12 @@ def test_an_endpoint_replay_from_the_archive(begin: Begin, connect: Connect, tmp
     client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
     settled = gateway.call(lambda running: running.vpns["default"].counters.settled_messages)
     assert settled == 50 + 60
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
 @pytest.mark.parametrize("accepted", [0, 3, 12, 33])
-def test_a_stop_loses_nothing_of_a_replay(
-    begin: Begin, connect: Connect, tmp_path: Path, accepted: int
-) -> None:
+def test_a_stop_loses_nothing_of_a_replay(begin: Begin, accepted: int) -> None:
     """What was put out of the archive and not acknowledged is put again, and nothing that was; twice over."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=9)})
+    gateway, archive = begin(SMALL, queues=of_a(max_unsettled=9))
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data(i) for i in range(60)])
         archive.archive()
@@ -72,16 +67,11 @@ def test_a_stop_loses_nothing_of_a_replay(
         done += texts(accept(receiver, 60 - len(done)))
         assert sorted(done, key=int) == numbers(0, 60)
         client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-        client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
-def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(
-    begin: Begin, connect: Connect, tmp_path: Path
-) -> None:
+def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(begin: Begin) -> None:
     """A replay that began after the gateway that trimmed the log has ended, is stopped: all of it is put again."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    gateway, archive = begin(SMALL, queues=of_a())
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data(i) for i in range(60)])
         archive.archive_and_trim(41)
@@ -98,16 +88,11 @@ def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(
         done += texts(accept(client.receiver("q", credit=500), 50))
         assert done == numbers(0, 60)
         client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-        client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
-def test_trimming_overtakes_a_replay(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_trimming_overtakes_a_replay(past: Past) -> None:
     """A replay under which the log is trimmed goes on in the archive: no gap, no duplicate, and nothing is left."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=6)})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(80)])
+    gateway, archive, client = past(80, queues=of_a(max_unsettled=6))
     receiver = client.receiver("q?replay-start=beginning", credit=500)
     taken = receiver.take(6)
     archive.archive_and_trim(40)
@@ -118,16 +103,11 @@ def test_trimming_overtakes_a_replay(begin: Begin, connect: Connect, tmp_path: P
     assert texts(taken) == numbers(0, 80)
     client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
     assert gateway.depth("q") == 0
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
-def test_a_replay_that_is_overtaken_by_what_is_lost_fails(begin: Begin, connect: Connect) -> None:
+def test_a_replay_that_is_overtaken_by_what_is_lost_fails(past: Past) -> None:
     """What was trimmed and is in no archive, is not put, though it was read before: nobody could deliver it again."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=6)})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(80)])
+    _, archive, client = past(80, queues=of_a(max_unsettled=6))
     receiver = client.receiver("q?replay-start=beginning", credit=500)
     taken = receiver.take(6)
     archive.archive(9)
@@ -142,12 +122,10 @@ def test_a_replay_that_is_overtaken_by_what_is_lost_fails(begin: Begin, connect:
     assert texts(taken) == numbers(0, len(taken))
 
 
-def test_what_another_queue_holds_is_not_let_go_of(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_what_another_queue_holds_is_not_let_go_of(past: Past) -> None:
     """A replay that acknowledges a trimmed message takes it from nobody for whom the store still holds it."""
     queues = {name: Queue(subscriptions=("a",)) for name in ("q", "other")}
-    gateway, archive = begin(SMALL, queues=queues)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    gateway, archive, client = past(30, queues=queues)
     first = client.receiver("q", credit=30)
     accept(first, 30)
     first.close()
@@ -155,14 +133,11 @@ def test_what_another_queue_holds_is_not_let_go_of(begin: Begin, connect: Connec
     assert texts(client.receiver("q?replay-start=beginning", credit=50).take_and_accept(30)) == numbers(0, 30)
     assert texts(client.receiver("other", credit=50).take_and_accept(30)) == numbers(0, 30)
     client.wait(lambda: gateway.depth("other") == 0, "the other queue is empty")
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_is_kept_is_not_brought_by_the_archive_too(
-    begin: Begin, connect: Connect, tmp_path: Path, restarts: bool
+    begin: Begin, connect: Connect, restarts: bool
 ) -> None:
     """
     A replay that keeps what the log does not have begins before the log: what was consumed comes out of the archive,
@@ -195,16 +170,14 @@ def test_what_is_kept_is_not_brought_by_the_archive_too(
     assert marked == brought - kept
     client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
     assert gateway.depth("q") == 0
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
 
 
-def test_what_the_log_does_not_take_has_its_place(begin: Begin, connect: Connect) -> None:
+def test_what_the_log_does_not_take_has_its_place(past: Past) -> None:
     """A message that a queue alone holds comes between those of the archive, when the log was trimmed beyond it."""
     log = ReplayLog(topics=("a",))
-    gateway, archive = begin(SMALL, log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=4)})
-    client = connect(gateway)
+    gateway, archive, client = past(
+        0, log=log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=4)}
+    )
     logged, other = client.sender("topic://a"), client.sender("topic://b")
     logged.send_all([data(i) for i in range(10)])
     receiver = client.receiver("q?replay-start=beginning", credit=500)
@@ -218,13 +191,10 @@ def test_what_the_log_does_not_take_has_its_place(begin: Begin, connect: Connect
     client.wait(lambda: gateway.depth("q") == 0, "all is acknowledged")
 
 
-def test_what_is_given_back_comes_again_from_the_archive(begin: Begin, connect: Connect) -> None:
+def test_what_is_given_back_comes_again_from_the_archive(past: Past) -> None:
     """Released in memory's stead, with its delivery-count; rejected, it goes to the dead message queue."""
     queue = Queue(subscriptions=("a",), dead_message_queue="dead")
-    gateway, archive = begin(SMALL, queues={"q": queue})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(31)
+    gateway, _, client = past(30, 31, queues={"q": queue})
     receiver = client.receiver("q?replay-start=beginning", credit=30)
     taken = receiver.take(30)
     receiver.modify(taken[:5], failed=True)
@@ -239,14 +209,9 @@ def test_what_is_given_back_comes_again_from_the_archive(begin: Begin, connect: 
     client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
 
 
-def test_failed_deliveries_out_of_the_archive_are_not_written(
-    begin: Begin, connect: Connect, tmp_path: Path
-) -> None:
+def test_failed_deliveries_out_of_the_archive_are_not_written(past: Past, tmp_path: Path) -> None:
     """To the store they would be of messages that do not exist; those of messages that it has are."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(20)])
-    archive.archive_and_trim(11)
+    gateway, _, client = past(20, 11, queues=of_a())
     receiver = client.receiver("q?replay-start=beginning", credit=20)
     receiver.modify(receiver.take(20), failed=True)
     receiver.flow(20)
@@ -262,12 +227,9 @@ def test_failed_deliveries_out_of_the_archive_are_not_written(
         again.close()
 
 
-def test_what_only_the_archive_has_is_not_kept_by_force(begin: Begin, connect: Connect) -> None:
+def test_what_only_the_archive_has_is_not_kept_by_force(past: Past) -> None:
     """A replay is not force-completed over messages that the store could not deliver afterwards; it is cancelled."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(20)
+    gateway, _, client = past(30, 20, queues=of_a())
     receiver = client.receiver("q?replay-start=beginning", credit=3)
     receiver.take(3)
     with administered(gateway) as api:

@@ -9,7 +9,6 @@ from shutil import copytree
 
 import pytest
 
-from gateway.config import Queue
 from gateway.core.effects import EraseMessages
 from spark_bridge.source import DDL
 from store.archive.archiver import compact
@@ -22,8 +21,7 @@ from tests.gateway.amqp.conftest import Connect, Telling
 from tests.spark_bridge.places.test_log_file import table
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import archiver, ids, two_days
-from tests.store.archive.begun import SMALL, Begin, administered
-from tests.support.messages import data
+from tests.store.archive.begun import Begin, Past, administered, of_a
 from tests.support.postgresql import eventually
 from tests.system.gateway_process import GatewayProcess
 from tests.system.test_erased import CONFIG, kill_erasing
@@ -106,11 +104,9 @@ def test_a_compaction_that_crashes_gives_nothing_back(archived: tuple[StoredLog,
         assert storage_at(str(folder)).names("_erased") == []
 
 
-def test_a_gateway_erases_what_only_the_archive_has(begin: Begin, connect: Connect) -> None:
+def test_a_gateway_erases_what_only_the_archive_has(past: Past) -> None:
     """Trimmed from the log, replayed out of the archive: a marker, also for a gateway that starts anew."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    gateway, archive, client = past(40, queues=of_a())
     client.receiver("q").settle(client.receiver("q").drain())
     archive.archive_and_trim(31)
     with administered(gateway) as api:
@@ -126,13 +122,10 @@ def test_a_gateway_erases_what_only_the_archive_has(begin: Begin, connect: Conne
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_start_carries_out_what_a_crash_has_interrupted(
-    begin: Begin, connect: Connect, is_stored: bool
+    past: Past, begin: Begin, connect: Connect, is_stored: bool
 ) -> None:
     """Before the store's commit or after it: log, archive and queue have the markers, and the crash's time."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(40)])
-    archive.archive_and_trim(31)
+    gateway, archive, _client = past(40, 31, queues=of_a())
     generation = gateway.call(lambda running: running.vpns["default"].log.generation)
     if is_stored:
         with administered(gateway) as api:
@@ -160,14 +153,9 @@ def test_a_start_carries_out_what_a_crash_has_interrupted(
     assert list(manifest.erasures.between(1, 40)) == SOME[:3]
 
 
-def test_an_archive_that_fails_in_the_middle_is_told_later(
-    telling: Telling, begin: Begin, connect: Connect
-) -> None:
+def test_an_archive_that_fails_in_the_middle_is_told_later(past: Past, telling: Telling) -> None:
     """Nobody goes by its list before the store has committed; afterwards it is written as soon as that can be."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(40)])
-    archive.archive_and_trim(31)
+    gateway, archive, client = past(40, 31)
     manifest = Manifest(archive.storage)
     folder = Path(archive.storage.where) / "_erased"
     telling.hold(EraseMessages)

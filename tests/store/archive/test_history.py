@@ -15,7 +15,7 @@ import pytest
 from amqp_ext.codec import Symbol
 from gateway.app import Gateway
 from gateway.config import Queue, ReplayLog, Vpn
-from gateway.config.vpn import ArchivedLog
+from gateway.config.vpn import ArchivedLog, Retention
 from store.archive.archiver import Archiver
 from store.archive.archiver import Limits as SegmentLimits
 from store.archive.manifest import Manifest
@@ -25,7 +25,7 @@ from store.errors import StoreError
 from store.ports import LogPage, StoreOptions
 from tests.gateway.amqp.conftest import Clock, Connect
 from tests.store.archive.archives import ids, log_of
-from tests.store.archive.begun import BEGINNING, SMALL, Begin, administered, numbers
+from tests.store.archive.begun import BEGINNING, Past, administered, numbers, of_a
 from tests.support.client import Receiver, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
 from tests.support.running import RunningGateway, settings_for
@@ -44,10 +44,9 @@ def _archive_alarms(running: Gateway) -> list[str]:
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_goes_from_the_archive_into_the_log_and_live(begin: Begin, connect: Connect) -> None:
+def test_a_reader_goes_from_the_archive_into_the_log_and_live(past: Past) -> None:
     """Every message once, in order, bit for bit as it was sent, with the end of history marked once."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
+    _, archive, client = past(0)
     annotated = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-replay-end"): True, Symbol("x-mine"): 1})
     raws = [
         (annotated if i % 7 == 0 else b"") + section(APPLICATION_PROPERTIES, {"n": i}) + data(i)
@@ -71,10 +70,9 @@ def test_a_reader_goes_from_the_archive_into_the_log_and_live(begin: Begin, conn
     ]
 
 
-def test_a_selector_and_topics_hold_in_the_archive(begin: Begin, connect: Connect) -> None:
+def test_a_selector_and_topics_hold_in_the_archive(past: Past) -> None:
     """What a reader does not ask for, it does not get from there either."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
+    _, archive, client = past(0)
     senders = [client.sender(f"topic://t/{i}") for i in range(3)]
     for i in range(60):
         senders[i % 3].send_all([section(APPLICATION_PROPERTIES, {"n": i}) + data(i)])
@@ -86,16 +84,13 @@ def test_a_selector_and_topics_hold_in_the_archive(begin: Begin, connect: Connec
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_readers_are_the_list_whatever_happens_meanwhile(
-    begin: Begin, connect: Connect, tmp_path: Path, seed: int
-) -> None:
+def test_readers_are_the_list_whatever_happens_meanwhile(past: Past, seed: int) -> None:
     """
     Messages are published, archived, trimmed and compacted at random beneath readers that take some at a time, each
     from its own start: each one has exactly what was published from there on, once, in order.
     """
     dice = random.Random(seed)
-    gateway, archive = begin(SMALL, ReplayLog(keep_until_archived=True))
-    client = connect(gateway)
+    _, archive, client = past(0, log=ReplayLog(keep_until_archived=True))
     sender = client.sender("topic://a")
     published = 0
     readers: list[tuple[Receiver, int, list[str]]] = []
@@ -127,12 +122,9 @@ def test_readers_are_the_list_whatever_happens_meanwhile(
     assert readers
 
 
-def test_a_stream_shows_what_was_trimmed(begin: Begin, connect: Connect) -> None:
+def test_a_stream_shows_what_was_trimmed(past: Past) -> None:
     """From the beginning, or after an id; what was purged from its view stays out of it."""
-    gateway, archive = begin(SMALL, queues={"events": Queue(kind="stream", subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(40)])
-    archive.archive_and_trim(30)
+    gateway, _, client = past(40, 30, queues={"events": Queue(kind="stream", subscriptions=("a",))})
     assert texts(client.receiver("events", filters=BEGINNING).drain()) == numbers(0, 40)
     assert texts(client.receiver("events?replay-start=%2311").drain()) == numbers(10, 30)
     with administered(gateway) as api:
@@ -141,10 +133,9 @@ def test_a_stream_shows_what_was_trimmed(begin: Begin, connect: Connect) -> None
     assert texts(client.receiver("events", filters=BEGINNING).drain()) == ["new"]
 
 
-def test_messages_are_searched_for_in_the_archive(begin: Begin, connect: Connect) -> None:
+def test_messages_are_searched_for_in_the_archive(past: Past) -> None:
     """By message-id and by selector: the first one that the reader would get, wherever it lies."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
+    _, archive, client = past(0)
     client.sender("topic://a").send_all(
         [
             section(PROPERTIES, [f"id-{i}"]) + section(APPLICATION_PROPERTIES, {"n": i % 20}) + data(i)
@@ -165,28 +156,45 @@ def test_messages_are_searched_for_in_the_archive(begin: Begin, connect: Connect
 # --- administration -----------------------------------------------------------------------------------------------
 
 
-def test_a_preview_counts_both(begin: Begin, connect: Connect) -> None:
-    """What a replay would put, from wherever it starts; and the log is listed from the archive's beginning on."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    first, second = client.sender("topic://a"), client.sender("topic://b")
+def test_administration_shows_log_and_archive_as_one(past: Past) -> None:
+    """
+    What a replay would put, from wherever it starts; the log is listed and pictured from the archive's beginning on,
+    which is told; a message that it alone has is shown whole; and a point there is a start that is not trimmed.
+    """
+    gateway, archive, client = past(0, queues=of_a())
+    senders = [client.sender("topic://a"), client.sender("topic://b")]
     for i in range(40):
-        (first if i % 2 == 0 else second).send_all([data(i)])
-    archive.archive_and_trim(31)
+        senders[i % 2].send_all([data(i)])
+    log = "/replayLogs/default"
     with administered(gateway) as api:
+        api.done("POST", "config", "/replayPoints", {"replayPointName": "p", "start": "#6"})
+        archive.archive_and_trim(31)
         preview = api.done("PUT", "action", "/queues/q/previewReplay", {"start": "#11"})
         assert (preview["firstMsgId"], preview["msgCount"]) == (11, 15)
         assert preview["msgSpoolUsage"] == 15 * len(data(10))
-        listed = api.done("GET", "monitor", "/replayLogs/default/msgs", count=100)
+        listed = api.done("GET", "monitor", f"{log}/msgs", count=100)
         assert len(listed) == 40
-        log = api.done("GET", "monitor", "/replayLogs/default")
-        assert (log["firstMsgId"], log["archiveFirstMsgId"], log["archiveLastMsgId"]) == (31, 1, 40)
+        told = api.done("GET", "monitor", log)
+        assert (told["firstMsgId"], told["archiveFirstMsgId"], told["archiveLastMsgId"]) == (31, 1, 40)
+        found = api.done("GET", "monitor", f"{log}/histogram", buckets=7)
+        assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)
+        assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
+        first_ms, last_ms = (listed[place]["spooledTimeMs"] for place in (0, -1))
+        assert found["archive"] == {"oldestMsgId": 1, "oldestTimeMs": first_ms}
+        assert (found["log"]["oldestMsgId"], found["log"]["newestMsgId"]) == (31, 40)
+        assert (found["fromTimeMs"], found["untilTimeMs"]) == (first_ms, last_ms + 1)
+        for message in (1, 30, 31):
+            shown = api.done("GET", "monitor", f"{log}/msgs/{message}")
+            assert shown["body"]["text"] == str(message - 1)
+        (point,) = api.done("GET", "config", "/replayPoints")
+        assert point["trimmed"] is False
+    read = client.receiver("log://a?replay-start=point:p").drain()
+    assert texts(read) == [str(i) for i in range(6, 40, 2)]
 
 
-def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(begin: Begin, connect: Connect) -> None:
+def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(past: Past) -> None:
     """What was trimmed and is archived is no loss; what the log did not take is one, between what is archived, too."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
+    gateway, archive, client = past(0, queues=of_a())
     sender = client.sender("topic://a")
     preview, log = "/queues/q/previewReplay", "/replayLogs/default"
     with administered(gateway) as api:
@@ -203,54 +211,14 @@ def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(begin: Begin,
         assert "that neither the log nor an archive has" in error["description"]
 
 
-def test_a_picture_of_the_log_begins_in_the_archive(begin: Begin, connect: Connect) -> None:
-    """All ids are in its buckets; where the archive begins is told, and a message that it alone has is shown whole."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    sender = client.sender("topic://a")
-    for i in range(40):
-        sender.send_all([data(i)])
-    archive.archive_and_trim(31)
-    with administered(gateway) as api:
-        first, *_, last = api.done("GET", "monitor", "/replayLogs/default/msgs", count=100)
-        found = api.done("GET", "monitor", "/replayLogs/default/histogram", buckets=7)
-        assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)
-        assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
-        assert found["archive"] == {"oldestMsgId": 1, "oldestTimeMs": first["spooledTimeMs"]}
-        assert (found["log"]["oldestMsgId"], found["log"]["newestMsgId"]) == (31, 40)
-        assert (found["fromTimeMs"], found["untilTimeMs"]) == (
-            first["spooledTimeMs"],
-            last["spooledTimeMs"] + 1,
-        )
-        for message in (1, 30, 31):
-            shown = api.done("GET", "monitor", f"/replayLogs/default/msgs/{message}")
-            assert shown["body"]["text"] == str(message - 1)
-
-
-def test_a_point_in_the_archive_is_a_start(begin: Begin, connect: Connect) -> None:
-    """It is not told as trimmed, as long as the archive reaches back to it."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(20)])
-    with administered(gateway) as api:
-        api.done("POST", "config", "/replayPoints", {"replayPointName": "p", "start": "#6"})
-        archive.archive_and_trim(11)
-        assert texts(client.receiver("log://a?replay-start=point:p").drain()) == numbers(5, 15)
-        (point,) = api.done("GET", "config", "/replayPoints")
-        assert point["trimmed"] is False
-
-
 # --- with the archiver, and Spark ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["path", "url"])
-def test_what_the_archiver_writes_is_what_was_published(
-    begin: Begin, connect: Connect, tmp_path: Path, source: str
-) -> None:
+def test_what_the_archiver_writes_is_what_was_published(past: Past, tmp_path: Path, source: str) -> None:
     """From the data folder and over AMQP, run after run; another archive gets all of it from the one that is read; and
     Spark reads all of it by the gateway's url alone."""
-    gateway, archive = begin(SMALL, ReplayLog(keep_until_archived=True))
-    client = connect(gateway)
+    gateway, archive, client = past(0, log=ReplayLog(keep_until_archived=True))
     sender = client.sender("topic://a")
     front = section(MESSAGE_ANNOTATIONS, {Symbol("x-mine"): 1})
     raws = [section(APPLICATION_PROPERTIES, {"n": i}) + data(i) for i in range(60)]
@@ -275,11 +243,9 @@ def test_what_the_archiver_writes_is_what_was_published(
 # --- what is not there --------------------------------------------------------------------------------------------
 
 
-def test_a_gap_is_told_and_not_read_over(begin: Begin, connect: Connect) -> None:
+def test_a_gap_is_told_and_not_read_over(past: Past) -> None:
     """What was trimmed before it was archived is in neither: the history begins behind it, and says why."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    _, archive, client = past(30)
     archive.archive(10)
     archive.trim(16)
     with pytest.raises(Refused) as refused:
@@ -296,10 +262,9 @@ def test_a_gap_is_told_and_not_read_over(begin: Begin, connect: Connect) -> None
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(15, 15)
 
 
-def test_another_logs_archive_is_not_read(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_another_logs_archive_is_not_read(past: Past, connect: Connect, tmp_path: Path) -> None:
     """The log was made anew: what the archive of the old one has under the same ids are other messages."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
+    gateway, archive, client = past(0)
     client.sender("topic://a").send_all([data(f"old {i}") for i in range(30)])
     archive.archive()
     client.close()
@@ -318,7 +283,7 @@ def test_another_logs_archive_is_not_read(begin: Begin, connect: Connect, tmp_pa
     assert "of generation" in alarm
 
 
-def test_reads_of_the_archive_are_counted(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_reads_of_the_archive_are_counted(past: Past, connect: Connect, tmp_path: Path) -> None:
     """In the metrics: messages by readers and replays, reads by their seconds, and those that failed."""
 
     def scraped() -> tuple[float, float, float]:
@@ -334,10 +299,7 @@ def test_reads_of_the_archive_are_counted(begin: Begin, connect: Connect, tmp_pa
         )
         return messages, failures, reads
 
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(21)
+    gateway, archive, client = past(30, 21, queues=of_a())
     assert scraped()[:2] == (0, 0)
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 30)
     messages, failures, reads = scraped()
@@ -356,12 +318,9 @@ def test_reads_of_the_archive_are_counted(begin: Begin, connect: Connect, tmp_pa
     assert 0 < failures <= reads
 
 
-def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+def test_a_damaged_file_stops_its_readers_alone(past: Past, tmp_path: Path) -> None:
     """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(21)
+    gateway, archive, client = past(30, 21)
     segment = Manifest(archive.storage).refresh().segments[1]
     path = tmp_path / "archive" / segment.file
     content = path.read_bytes()
@@ -380,14 +339,9 @@ def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, 
     assert gateway.call(_archive_alarms) == []
 
 
-def test_an_archive_that_is_away_refuses_what_may_lie_in_it(
-    begin: Begin, connect: Connect, tmp_path: Path
-) -> None:
+def test_an_archive_that_is_away_refuses_what_may_lie_in_it(past: Past, tmp_path: Path) -> None:
     """A start in the log is served as ever; one that may lie before it is refused, and not bent to the log's first."""
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(20)])
-    archive.archive_and_trim(11)
+    gateway, _, client = past(20, 11)
     (tmp_path / "archive" / "_manifest").rename(tmp_path / "manifest")
     (tmp_path / "archive" / "_manifest").write_text("no folder")
     client.wait(
@@ -424,7 +378,7 @@ class Far(ArchivedFiles):
         return super().log_page(position, end, patterns)
 
 
-def test_a_slow_archive_holds_up_nobody_else(begin: Begin, connect: Connect, given: dict[str, Any]) -> None:
+def test_a_slow_archive_holds_up_nobody_else(past: Past, given: dict[str, Any]) -> None:
     """While readers of history wait for it, the log is read and written as ever; no more than two reads are under way,
     and those of readers that left are not begun."""
     opened: list[Far] = []
@@ -434,8 +388,7 @@ def test_a_slow_archive_holds_up_nobody_else(begin: Begin, connect: Connect, giv
         return opened[-1]
 
     given["archive"] = far
-    gateway, archive = begin(SMALL)
-    client = connect(gateway)
+    _, archive, client = past(0)
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(40)])
     archive.archive_and_trim(31)
@@ -472,10 +425,9 @@ def test_without_its_library_the_gateway_says_what_to_install(
 # --- age ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_old_is_trimmed_once_it_is_archived(begin: Begin, connect: Connect, clock: Clock) -> None:
+def test_what_is_too_old_is_trimmed_once_it_is_archived(past: Past, clock: Clock) -> None:
     """Thirty days on disk and all of it at one address: what is old leaves the log, and is read all the same."""
-    gateway, archive = begin(SMALL, ReplayLog(max_age_hours=720, keep_until_archived=True))
-    client = connect(gateway)
+    gateway, archive, client = past(0, log=ReplayLog(max_age_hours=720, keep_until_archived=True))
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(10)])
     clock.ms += 700 * HOUR_MS
@@ -493,3 +445,32 @@ def test_what_is_too_old_is_trimmed_once_it_is_archived(begin: Begin, connect: C
     clock.ms += 721 * HOUR_MS
     client.wait(lambda: gateway.call(first) == 21, "all is old")
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
+
+
+def kept(gateway: RunningGateway) -> tuple[int, int]:
+    """Messages and excess bytes of the first rule of retention."""
+    rule = gateway.call(lambda running: running.vpns["default"].broker.retention.rules[0])
+    return rule.messages, rule.excess_bytes
+
+
+def test_a_rule_takes_what_the_archive_has(past: Past) -> None:
+    """
+    Nothing before that. Then a start there is refused as long as the log itself reaches further back, and once it does
+    not, the archive gives all of it.
+    """
+    rule = Retention(topics=("debug/>",), quota_mb=1)
+    gateway, archive, client = past(0, log=ReplayLog(retention=(rule,)))
+    client.sender("topic://orders/a").send_all([data("first")])
+    debug = client.sender("topic://debug/a")
+    debug.send_all(data(f"{i:<20000}") for i in range(80))
+    client.wait(lambda: kept(gateway)[1] > 0, "it is over its quota")
+    assert len(client.receiver("log://debug/>?replay-start=beginning&until=now").take_to_end()) == 80
+    archive.archive()
+    client.wait(lambda: kept(gateway)[1] == 0, "the rule is kept to")
+    assert kept(gateway)[0] < 60
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://debug/>?replay-start=%232")
+    assert refused.value.replay_error == "start-message-unavailable"
+    archive.trim(50)
+    found = client.receiver("log://debug/>?replay-start=%232&until=now").take_to_end()
+    assert [text.strip() for text in texts(found)] == numbers(0, 80)
