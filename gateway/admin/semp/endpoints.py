@@ -141,11 +141,12 @@ SETTING_ATTRIBUTES: Final = tuple(_attributes())
 class _Solaces(Body):
     """What Solace has and is no setting here."""
 
-    accessType: Literal["exclusive", "non-exclusive"] | None = Field(
-        None, description="`exclusive` lets others wait for the one active consumer; see also `exclusivity`."
-    )
-    ingressEnabled: Literal[True] | None = Field(None, description="Always true here.")
-    egressEnabled: Literal[True] | None = Field(None, description="Always true here.")
+    accessType: Literal["exclusive", "non-exclusive"] | None = None
+    """`exclusive` lets others wait for the one active consumer; see also `exclusivity`."""
+    ingressEnabled: Literal[True] | None = None
+    """Always true here."""
+    egressEnabled: Literal[True] | None = None
+    """Always true here."""
 
 
 _definitions: Any = {found.name: found.definition for found in SETTING_ATTRIBUTES}
@@ -170,7 +171,8 @@ class NewQueue(EndpointBody):
     """A queue to be made."""
 
     queueName: Annotated[str, AfterValidator(check_queue_name)]
-    kind: Literal["queue", "stream"] = Field("queue", description="Ours: a stream is a view of the log.")
+    kind: Literal["queue", "stream"] = "queue"
+    """Ours: a stream is a view of the log."""
 
 
 Topic = Annotated[str, AfterValidator(_attracting)]
@@ -179,14 +181,16 @@ Topic = Annotated[str, AfterValidator(_attracting)]
 class TopicEndpointBody(EndpointBody):
     """The same, and the topic of a topic endpoint."""
 
-    topic: Topic | None = Field(None, description="Ours: its subscription. Only while nobody consumes.")
+    topic: Topic | None = None
+    """Ours: its subscription. Only while nobody consumes."""
 
 
 class NewTopicEndpoint(EndpointBody):
     """A durable topic endpoint to be made; a consumer takes it by the name of its link."""
 
     topicEndpointName: Annotated[str, AfterValidator(check_queue_name)]
-    topic: Topic = Field(description="Ours: its subscription.")
+    topic: Topic
+    """Ours: its subscription."""
 
 
 class _TopicEndpointKind(TypedDict):
@@ -340,14 +344,17 @@ STORE_S: Final = 1.0
 class NewSubscription(Body):
     """A topic subscription; `!` in front makes an exception of it."""
 
-    subscriptionTopic: Pattern = Field(description="Such as `a/*/c`, `a/>`, `!a/b`.")
+    subscriptionTopic: Pattern
+    """Such as `a/*/c`, `a/>`, `!a/b`."""
 
 
 class CopyMessage(Body):
     """The message to be copied."""
 
-    sourceReplayLogName: str = Field(LOG_NAME, description="There is one log.")
-    replicationGroupMsgId: str = Field(description="`rmid1:…`")
+    sourceReplayLogName: str = LOG_NAME
+    """There is one log."""
+    replicationGroupMsgId: str
+    """`rmid1:…`"""
 
 
 class _OfQueue(TypedDict):

@@ -334,7 +334,7 @@ def _attributes(request: Request) -> list[str]:
 class Body(BaseModel):
     """What a request says: attributes of their types, and no others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 def _pattern(text: str) -> str:

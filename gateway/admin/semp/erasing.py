@@ -23,36 +23,28 @@ MOST_PATTERNS: Final = 100
 class RedactMsg(Body):
     """Which messages, by their ids or by what they have in common."""
 
-    replayLogName: str = Field(LOG_NAME, description="There is one log.")
-    msgId: Annotated[list[Annotated[int, Field(ge=1, lt=2**63)]], Field(max_length=MOST_IDS)] | None = Field(
-        None, description="Ids of messages, whether the log holds them or queues alone."
-    )
-    replicationGroupMsgId: Annotated[list[str], Field(max_length=MOST_IDS)] | None = Field(
-        None, description="The same as `rmid1:…`."
-    )
-    selector: Annotated[str, Field(max_length=10_000)] | None = Field(
-        None,
-        description="Instead of ids: those of the log that match. With `expectedMsgCount`, or `preview`.",
-    )
-    subscribe: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] | None = Field(
-        None, description="Beside a selector: topics that are looked at; all if none is given."
-    )
-    start: str | None = Field(
-        None, description="Beside a selector: any replay start; the beginning if not given."
-    )
-    until: str | None = Field(
-        None, description="Beside a selector: the end, `now`, a date, `#123` or `rmid1:…`."
-    )
-    reason: Annotated[str, Field(max_length=MOST_REASON)] = Field(
-        "", description="Kept in the place of the content, and in the gateway's log."
-    )
-    withCopies: bool = Field(
-        False, description="Erase the copies that replays made (`copyMsgIds`), too; else they are only named."
-    )
-    preview: bool = Field(False, description="Say what would be erased, and erase nothing.")
-    expectedMsgCount: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="So many are erased, as a preview said, or none."
-    )
+    replayLogName: str = LOG_NAME
+    """There is one log."""
+    msgId: Annotated[list[Annotated[int, Field(ge=1, lt=2**63)]], Field(max_length=MOST_IDS)] | None = None
+    """Ids of messages, whether the log holds them or queues alone."""
+    replicationGroupMsgId: Annotated[list[str], Field(max_length=MOST_IDS)] | None = None
+    """The same as `rmid1:…`."""
+    selector: Annotated[str, Field(max_length=10_000)] | None = None
+    """Instead of ids: those of the log that match. With `expectedMsgCount`, or `preview`."""
+    subscribe: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] | None = None
+    """Beside a selector: topics that are looked at; all if none is given."""
+    start: str | None = None
+    """Beside a selector: any replay start; the beginning if not given."""
+    until: str | None = None
+    """Beside a selector: the end, `now`, a date, `#123` or `rmid1:…`."""
+    reason: Annotated[str, Field(max_length=MOST_REASON)] = ""
+    """Kept in the place of the content, and in the gateway's log."""
+    withCopies: bool = False
+    """Erase the copies that replays made (`copyMsgIds`), too; else they are only named."""
+    preview: bool = False
+    """Say what would be erased, and erase nothing."""
+    expectedMsgCount: Annotated[int, Field(ge=0)] | None = None
+    """So many are erased, as a preview said, or none."""
 
 
 class _Redacted(TypedDict):

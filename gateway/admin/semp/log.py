@@ -37,15 +37,16 @@ _ACTION = Tree("action")
 class LogBody(Body):
     """What can change of the log while it runs."""
 
-    ingressEnabled: bool | None = Field(None, description="Whether messages are logged.")
-    egressEnabled: bool | None = Field(None, description="Whether it can be replayed and read.")
-    maxSpoolUsage: Annotated[int, Field(ge=0, le=2**40)] | None = Field(
-        None, description="Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."
-    )
-    topicFilterEnabled: bool | None = Field(None, description="Whether it takes some topics only.")
-    keepUntilArchivedEnabled: bool | None = Field(
-        None, description="Ours: whether nothing is trimmed that is not archived."
-    )
+    ingressEnabled: bool | None = None
+    """Whether messages are logged."""
+    egressEnabled: bool | None = None
+    """Whether it can be replayed and read."""
+    maxSpoolUsage: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    """Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."""
+    topicFilterEnabled: bool | None = None
+    """Whether it takes some topics only."""
+    keepUntilArchivedEnabled: bool | None = None
+    """Ours: whether nothing is trimmed that is not archived."""
 
     def changes(self) -> dict[str, Any]:
         """The same, by the settings' names."""
@@ -243,7 +244,8 @@ class NewPoint(Body):
     """A place in the log that is given a name."""
 
     replayPointName: str
-    start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
+    start: str = "live"
+    """The place, as a replay start says one; `live` is now."""
 
 
 class _Point(InVpn):
@@ -508,10 +510,10 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
 class Trim(Body):
     """Before what the log is trimmed."""
 
-    olderThanTime: Seconds | None = Field(None, description="Seconds since the epoch.")
-    before: str | None = Field(
-        None, description="Ours: before the place of a start, such as `#123` or `point:release`."
-    )
+    olderThanTime: Seconds | None = None
+    """Seconds since the epoch."""
+    before: str | None = None
+    """Ours: before the place of a start, such as `#123` or `point:release`."""
 
     def place(self) -> ReplayStart:
         """The start before which the log is trimmed.
@@ -531,8 +533,10 @@ class Trim(Body):
 class Archived(Body):
     """How much of the log an archive holds."""
 
-    msgId: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="The last id in it.")
-    generation: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="Of the log that was archived.")
+    msgId: Annotated[int, Field(ge=0, lt=2**63)]
+    """The last id in it."""
+    generation: Annotated[int, Field(ge=0, lt=2**63)]
+    """Of the log that was archived."""
 
 
 class _Trimmed(TypedDict):

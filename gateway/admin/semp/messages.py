@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
-from pydantic import Field
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
@@ -483,7 +482,8 @@ def listed_delayed(message: DelayedMessage, generation: int) -> _Delayed:
 class CancelDelayedMessage(Body):
     """The message that is not to be delivered."""
 
-    replicationGroupMsgId: str = Field(description="`rmid1:…`")
+    replicationGroupMsgId: str
+    """`rmid1:…`"""
 
 
 def _add_messages(collection: Collection) -> None:

@@ -140,22 +140,21 @@ async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answ
 class StartReplay(Body):
     """Where a replay starts; without any of them, at the beginning of the log."""
 
-    replayLogName: str = Field(LOG_NAME, description="There is one log.")
-    fromTime: Seconds | None = Field(None, description="Seconds since the epoch, inclusive.")
-    afterMsg: str | None = Field(None, description="After this `replicationGroupMsgId` (`rmid1:…`).")
+    replayLogName: str = LOG_NAME
+    """There is one log."""
+    fromTime: Seconds | None = None
+    """Seconds since the epoch, inclusive."""
+    afterMsg: str | None = None
+    """After this `replicationGroupMsgId` (`rmid1:…`)."""
     start: str | None = Field(
         None,
         description="Ours: any start: `beginning`, `last`, `last:100`, a date, `10m`, `rmid1:…`, `#123`, "
         "`point:<name>`, `message-id:<id>`, `match:<selector>`.",
     )
-    missing: Literal["fail", "clamp"] = Field(
-        "fail",
-        description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
-    )
-    keepUnlogged: bool = Field(
-        False,
-        description="Ours: what lies there and the log does not have stays, in its place among what is replayed.",
-    )
+    missing: Literal["fail", "clamp"] = "fail"
+    """Ours: `clamp` takes the nearest place where the start is not in the log (any more)."""
+    keepUnlogged: bool = False
+    """Ours: what lies there and the log does not have stays, in its place among what is replayed."""
 
     def place(self) -> ReplayStart:
         """The start.
@@ -184,13 +183,10 @@ class StartReplay(Body):
 class GuardedReplay(StartReplay):
     """A replay that is to begin, and what it must be."""
 
-    replayName: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."
-    )
-    expectedMsgCount: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
-        None,
-        description="Ours: how many messages it has to bring (`msgCount` of the preview), else it is refused.",
-    )
+    replayName: Annotated[str, Field(max_length=200)] | None = None
+    """Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."""
+    expectedMsgCount: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Ours: how many messages it has to bring (`msgCount` of the preview), else it is refused."""
     ifLossAtMost: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
         None,
         description="Ours: how many messages may be dropped that neither log nor archive has (`lossMsgCount` of the "
@@ -201,7 +197,8 @@ class GuardedReplay(StartReplay):
 class CancelReplay(Body):
     """How a replay is ended."""
 
-    forceComplete: bool = Field(False, description="Keep on the endpoint what was replayed so far.")
+    forceComplete: bool = False
+    """Keep on the endpoint what was replayed so far."""
 
 
 class _Place(TypedDict):
@@ -321,45 +318,48 @@ ReplayName = Annotated[str, Field(max_length=200)]
 class StartCopy(Body):
     """What of the log is published again, and where."""
 
-    start: Text = Field(
-        "beginning", description="Any start, as `startReplay` has it; `live` is none for a copy."
-    )
-    until: Text | None = Field(
-        None,
-        description="The last message: `now`, a date, `#123` or `rmid1:…`. Without, and at most, what the log has now.",
-    )
-    missing: Literal["fail", "clamp"] = Field(
-        "fail", description="`clamp` takes the nearest place where the start is not in the log (any more)."
-    )
-    subscriptions: list[Text] = Field(
-        [], description="Topic patterns; none for all. `!` in front leaves out what the others match."
-    )
-    selector: Text = Field("", description="A selector that the messages match.")
-    target: Text = Field(description="An address: `queue://NAME` or `topic://TOPIC`.")
-    replayTarget: ReplayName = Field(
-        "",
-        description="Whose address that is: the label of a `replay_target` of the configuration. Without, this Message "
-        "VPN's.",
-    )
-    rate: Rate | None = Field(None, description="Messages a second, at most.")
-    speed: Rate | None = Field(None, description="A factor of the pace at which they were published.")
-    name: ReplayName = Field("", description="What it is called; without, by who asks and when.")
+    start: Text = "beginning"
+    """Any start, as `startReplay` has it; `live` is none for a copy."""
+    until: Text | None = None
+    """The last message: `now`, a date, `#123` or `rmid1:…`. Without, and at most, what the log has now."""
+    missing: Literal["fail", "clamp"] = "fail"
+    """`clamp` takes the nearest place where the start is not in the log (any more)."""
+    subscriptions: list[Text] = Field([])
+    """Topic patterns; none for all. `!` in front leaves out what the others match."""
+    selector: Text = ""
+    """A selector that the messages match."""
+    target: Text
+    """An address: `queue://NAME` or `topic://TOPIC`."""
+    replayTarget: ReplayName = ""
+    """Whose address that is: the label of a `replay_target` of the configuration. Without, this Message VPN's."""
+    rate: Rate | None = None
+    """Messages a second, at most."""
+    speed: Rate | None = None
+    """A factor of the pace at which they were published."""
+    name: ReplayName = ""
+    """What it is called; without, by who asks and when."""
 
 
 class ReturnDead(Body):
     """Which dead letters are sent back, and where."""
 
-    selector: Text = Field("", description="A selector that the messages match.")
-    target: Text = Field("", description="An address; without, where each of them died.")
-    rate: Rate | None = Field(None, description="Messages a second, at most.")
-    limit: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="So many at most; 0 for all.")
-    name: ReplayName = Field("", description="What it is called; without, by who asks and when.")
+    selector: Text = ""
+    """A selector that the messages match."""
+    target: Text = ""
+    """An address; without, where each of them died."""
+    rate: Rate | None = None
+    """Messages a second, at most."""
+    limit: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """So many at most; 0 for all."""
+    name: ReplayName = ""
+    """What it is called; without, by who asks and when."""
 
 
 class OfReplay(Body):
     """A job."""
 
-    replayName: ReplayName = Field(description="Its name.")
+    replayName: ReplayName
+    """Its name."""
 
 
 class _Begun(TypedDict):

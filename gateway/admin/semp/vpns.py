@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final, Literal, cast, get_type_hints
 
 from fastapi import Request
-from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
@@ -24,8 +23,10 @@ from gateway.vpn.runtime import REFUSALS
 class VpnBody(Body):
     """What can change of a Message VPN while it runs."""
 
-    enabled: bool | None = Field(None, description="Off disconnects its clients, and lets none in.")
-    createQueuesEnabled: bool | None = Field(None, description="Ours: whether first use makes a queue.")
+    enabled: bool | None = None
+    """Off disconnects its clients, and lets none in."""
+    createQueuesEnabled: bool | None = None
+    """Ours: whether first use makes a queue."""
 
     def changes(self) -> dict[str, Any]:
         """The same, by the settings' names."""
@@ -36,7 +37,8 @@ class VpnBody(Body):
 class NewVpn(VpnBody):
     """A Message VPN to be made: enabled, unless it says otherwise."""
 
-    msgVpnName: str = Field(description="1 to 64 characters of A-Z a-z 0-9 . _ -")
+    msgVpnName: str
+    """1 to 64 characters of A-Z a-z 0-9 . _ -"""
 
 
 class _Fixed(TypedDict):
