@@ -238,28 +238,26 @@ class Administrator:
 
     def __init__(self, users: Users, name: str) -> None:
         self._users = users
-        self._name = name
-        self._permissions = users.permissions(name)
+        self.name = name
+        """The user's; empty where no users are configured."""
         self.is_anyone = not users.are_configured
         """No users are configured, and so everything is permitted."""
 
     @property
-    def name(self) -> str:
-        """The user's; empty where no users are configured."""
-        return self._name
-
-    @property
     def global_access(self) -> GlobalAccess:
         """What the user may do to the gateway as a whole."""
-        return self._users.global_access(self._name)
+        return self._users.global_access(self.name)
 
     def may_enter(self, vpn: str) -> bool:
         """Whether the user may use a Message VPN at all."""
-        return self._users.may_enter(self._name, vpn)
+        return self._users.may_enter(self.name, vpn)
 
     def may(self, action: Action, kind: AddressKind, name: str) -> bool:
         """Whether a rule of the user permits it."""
-        return self._permissions.decide(action, kind, name).is_allowed
+        return self._users.permissions(self.name).decide(action, kind, name).is_allowed
+
+    def _refused(self, what: str) -> SempError:
+        return SempError("UNAUTHORIZED", f"User {self.name!r} {what}.", 403)
 
     def require_entry(self, vpn: str) -> None:
         """To use a Message VPN at all; an empty name is none.
@@ -267,10 +265,8 @@ class Administrator:
         Raises:
             SempError: UNAUTHORIZED with status 403, the user may not.
         """
-        if vpn and not self._users.may_enter(self._name, vpn):
-            raise SempError(
-                "UNAUTHORIZED", f"User {self._name!r} may not use the Message VPN {vpn[:80]!r}.", 403
-            )
+        if vpn and not self.may_enter(vpn):
+            raise self._refused(f"may not use the Message VPN {vpn[:80]!r}")
 
     def require_gateway(self, access: GlobalAccess) -> None:
         """To look at the gateway as a whole, or to change it.
@@ -278,12 +274,8 @@ class Administrator:
         Raises:
             SempError: UNAUTHORIZED with status 403, the user's `global_access` does not permit it.
         """
-        if not self._users.has_global_access(self._name, access):
-            raise SempError(
-                "UNAUTHORIZED",
-                f"User {self._name!r} has no global access ({access}) to the gateway as a whole.",
-                403,
-            )
+        if not self._users.has_global_access(self.name, access):
+            raise self._refused(f"has no global access ({access}) to the gateway as a whole")
 
     def require_any(self, what: str, *rules: tuple[Action, AddressKind, str]) -> None:
         """To do what one of several rules permits.
@@ -294,8 +286,8 @@ class Administrator:
         Raises:
             SempError: UNAUTHORIZED with status 403, none does.
         """
-        if not any(self._permissions.decide(*rule).is_allowed for rule in rules):
-            raise SempError("UNAUTHORIZED", f"User {self._name!r} may not {what[:300]}.", 403)
+        if not any(self.may(*rule) for rule in rules):
+            raise self._refused(f"may not {what[:300]}")
 
     def require(self, kind: AddressKind, name: str) -> None:
         """To administer a queue, or what a topic pattern or a pattern of the log matches.
@@ -303,10 +295,7 @@ class Administrator:
         Raises:
             SempError: UNAUTHORIZED with status 403, no rule permits it.
         """
-        if not self._permissions.decide(Action.ADMINISTER, kind, name).is_allowed:
-            raise SempError(
-                "UNAUTHORIZED", f"User {self._name!r} may not administer {kind.value}://{name[:250]}.", 403
-            )
+        self.require_any(f"administer {kind.value}://{name[:250]}", (Action.ADMINISTER, kind, name))
 
 
 class SignIn:

@@ -214,15 +214,17 @@ def refusal(refused: Refused) -> SempError:
 def problem_of(refused: Refused) -> dict[str, Any]:
     """The same as an object, for what is told beside messages."""
     error = refusal(refused)
-    found = {
+    return {
         "code": CODES[error.status],
         "status": error.status,
         "description": error.text,
         "condition": refused.code.condition,
+        **_replay_error(refused.code),
     }
-    if refused.code.replay_error is not None:
-        found |= {"replayError": refused.code.replay_error, "subcode": refused.code.subcode}
-    return found
+
+
+def _replay_error(code: ErrorCode) -> dict[str, Any]:
+    return {} if code.replay_error is None else {"replayError": code.replay_error, "subcode": code.subcode}
 
 
 def told(
@@ -253,10 +255,7 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> JSONResponse:
-        more: dict[str, Any] = {}
-        if error.code.replay_error is not None:
-            more = {"replayError": error.code.replay_error, "subcode": error.code.subcode}
-        return told(request, refusal(error), **more)
+        return told(request, refusal(error), **_replay_error(error.code))
 
     @app.exception_handler(ReadFailed)
     @app.exception_handler(LogTrimmed)

@@ -8,11 +8,10 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from amqp_ext.message.annotations import MOST_REASON
-from amqp_ext.replay_start import from_options
 from gateway.admin import rights
 from gateway.admin.operations import Tree
 from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, answer, resource
-from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, while_waiting
+from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, range_of, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.erasing import MOST_IDS, Copies, Erased
@@ -141,11 +140,7 @@ async def _matching(administration: Administration, body: RedactMsg) -> list[int
         raise SempError(
             "INVALID_PARAMETER", "With a selector, give expectedMsgCount as a preview said, or preview."
         )
-    options = {"replay-start": body.start or "beginning"}
-    if body.until is not None:
-        options["until"] = body.until
-    start = from_options(options)
-    assert start is not None
+    start = range_of(body.start or "beginning", body.until)
     return await administration.vpn.erasing.selected(body.selector, body.subscribe or [">"], start)
 
 

@@ -19,7 +19,7 @@ from amqp_ext.message.fields import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.fields import priority_of
 from amqp_ext.message.json_rows import PROPERTIES_SECTION, BodyKind, body_bytes, brief, is_erased, sections_of
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import MAX_OFFSET, from_options
+from amqp_ext.replay_start import MAX_OFFSET
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicFilter, TopicPattern
@@ -40,7 +40,7 @@ from gateway.admin.semp.envelope import (
     resource,
 )
 from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.resources import Name, log_of, logged_id, while_waiting
+from gateway.admin.semp.resources import Name, log_of, logged_id, range_of, serving_vpn, while_waiting
 from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.effects import DelayedMessage
@@ -319,10 +319,7 @@ class _Wanted:
             first, end = max(self.firstMsgId or 0, log.first_id), log.next_id
             end = end if self.lastMsgId is None else min(end, self.lastMsgId + 1)
         else:
-            start = from_options(
-                {"replay-start": self.start} | ({} if self.until is None else {"until": self.until})
-            )
-            assert start is not None
+            start = range_of(self.start, self.until)
             resolved = await while_waiting(request, vpn.log.resolve_start(start, self.patterns))
             first, end = resolved.first, vpn.log.next_id
             end = end if resolved.last is None else min(end, resolved.last + 1)
@@ -428,12 +425,11 @@ async def live(
     request: Request, vpn: Name, log: Name, user: _User, asked: Annotated[_Followed, Depends()]
 ) -> Response:
     """Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at."""
-    found = log_of(request, vpn, log).vpn
+    log_of(request, vpn, log)
     patterns = asked.subscribe or [">"]
     for pattern in patterns:
         TopicPattern.parse(pattern)
-    if not found.settings.enabled:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    found = serving_vpn(request, vpn)
     reading = Reading(
         start_of(asked.start, None, None, asked.last_event_id, is_events=True),
         patterns,

@@ -13,12 +13,14 @@ from fastapi import HTTPException, Path, Request
 from pydantic import AfterValidator
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
+from amqp_ext.replay_start import ReplayStart, from_options
 from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.paging import ListingPace
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientConnection
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import WaitingVpn
 
 T = TypeVar("T")
@@ -84,6 +86,19 @@ def resources_of(request: Request) -> Resources:
     return found
 
 
+def serving_vpn(request: Request, name: str) -> MessageVpn:
+    """The Message VPN that a client without AMQP uses.
+
+    Raises:
+        SempError: NOT_FOUND, there is none of this name.
+        Refused: NOT_ALLOWED, it is not enabled.
+    """
+    found = vpn_of(request, name).vpn
+    if not found.settings.enabled:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {name!r} is not enabled")
+    return found
+
+
 def vpn_of(request: Request, name: str) -> Administration:
     """The Message VPN that a request is about.
 
@@ -115,6 +130,17 @@ def check_log(name: str) -> None:
             "NOT_FOUND",
             f"There is no replay log {name[:80]!r}; each Message VPN has one, named {LOG_NAME!r}.",
         )
+
+
+def range_of(start: str, until: str | None) -> ReplayStart:
+    """The part of the log between two places.
+
+    Raises:
+        amqp_ext.replay_start.ReplayStartError: The start, or the end, is none.
+    """
+    found = from_options({"replay-start": start} | ({} if until is None else {"until": until}))
+    assert found is not None
+    return found
 
 
 def replay_id(attribute: str, text: str) -> ReplayId:

@@ -36,7 +36,7 @@ from gateway.admin.http import ABORT
 from gateway.admin.operations import LazyRouter
 from gateway.admin.rights import Subscribed, VpnQuery
 from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, Responses, SempError, problem_of
-from gateway.admin.semp.resources import vpn_of, while_waiting
+from gateway.admin.semp.resources import serving_vpn, while_waiting
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
@@ -583,9 +583,7 @@ async def read(
     is_events = ServerSentEvents.content_type in request.headers.get("accept", "").lower()
     for pattern in subscribe:
         TopicPattern.parse(pattern)
-    found = vpn_of(request, vpn).vpn
-    if not found.settings.enabled:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    found = serving_vpn(request, vpn)
     start = start_of(
         asked.start, asked.until, asked.missing, last_event_id, is_events=is_events, name=asked.name
     )

@@ -34,7 +34,7 @@ from gateway.admin.semp.envelope import (
     problem_of,
     told,
 )
-from gateway.admin.semp.resources import LEFT, resources_of, vpn_of
+from gateway.admin.semp.resources import LEFT, resources_of, serving_vpn
 from gateway.config import Limits
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
@@ -389,9 +389,7 @@ async def publish(
     vpn: VpnQuery = "default",
 ) -> JSONResponse:
     """Publish a JSON message a line; answered when all are durable."""
-    found = vpn_of(request, vpn).vpn
-    if not found.settings.enabled:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+    found = serving_vpn(request, vpn)
     with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
         topic = topic_of(found, address)
         await found.committer.committed()
