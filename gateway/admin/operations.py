@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from fastapi import Depends, FastAPI, Response, params
+from fastapi import Depends, FastAPI, params
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
@@ -118,7 +117,6 @@ class LazyRouter:
         *,
         summary: str | None = None,
         responses: Answers | None = None,
-        response_class: type[Response] = JSONResponse,
         **declared: Any,
     ) -> Callable[[F], F]:
         """
@@ -141,7 +139,6 @@ class LazyRouter:
                     answers=[*self._answers, *([responses] if responses is not None else [])],
                     tags=self._tags,
                     summary=summary or " ".join((endpoint.__doc__ or "").split()).removesuffix("."),
-                    response_class=response_class,
                     **declared,
                 )
             )

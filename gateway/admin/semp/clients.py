@@ -47,17 +47,13 @@ class _Link(TypedDict):
     sentMsgCount: int
 
 
-class _Disconnected(TypedDict):
-    disconnectedCount: int
-
-
 class Nothing(Body):
     """An action without a choice."""
 
 
 CLIENT: Final = resource("Client", _Client)
 LINK: Final = resource("ClientLink", _Link)
-DISCONNECTED: Final = resource("Disconnected", _Disconnected)
+DISCONNECTED: Final = resource("Disconnected", disconnectedCount=int)
 
 _MONITOR = Tree("monitor")
 _ACTION = Tree("action")

@@ -193,10 +193,6 @@ class NewTopicEndpoint(EndpointBody):
     """Ours: its subscription."""
 
 
-class _TopicEndpointKind(TypedDict):
-    kind: Literal["topic-endpoint"]
-
-
 def name_attribute(endpoint: Endpoint) -> str:
     """What the name of an endpoint is called."""
     return "topicEndpointName" if endpoint.kind is EndpointKind.TOPIC_ENDPOINT else "queueName"
@@ -251,7 +247,7 @@ class EndpointState(TypedDict):
 
 
 QUEUE: Final = resource("Queue", InVpn, NewQueue)
-TOPIC_ENDPOINT: Final = resource("TopicEndpoint", InVpn, NewTopicEndpoint, _TopicEndpointKind)
+TOPIC_ENDPOINT: Final = resource("TopicEndpoint", InVpn, NewTopicEndpoint, kind=Literal["topic-endpoint"])
 MONITORED: Final = {
     EndpointKind.QUEUE: resource("QueueState", QUEUE, EndpointState),
     EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointState", TOPIC_ENDPOINT, EndpointState),
@@ -380,10 +376,6 @@ class _Depths(Sampled):
     msgCounts: list[int]
 
 
-class _Purged(TypedDict):
-    deletedMsgCount: int
-
-
 _Kind: Any = Literal[tuple(kind.value for kind in EndpointKind)]
 
 
@@ -399,7 +391,7 @@ FLOWS: Final = {
     EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
 }
 DEPTHS: Final = resource("EndpointDepths", _Depths)
-PURGED: Final = resource("MsgsDeleted", _Purged)
+PURGED: Final = resource("MsgsDeleted", deletedMsgCount=int)
 MATCH: Final = resource("TopicMatch", _Match)
 
 _CONFIG = Tree("config")

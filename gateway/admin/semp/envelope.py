@@ -203,8 +203,14 @@ _STATUS_OF: Final = {
 }
 
 
-def refusal(refused: Refused) -> SempError:
-    """What a refused command is to who asked over HTTP."""
+def refusal(refused: Exception) -> SempError:
+    """What it is to who asked over HTTP that a command is refused, a text is wrong, or the store does not answer."""
+    if isinstance(refused, SempError):
+        return refused
+    if isinstance(refused, ReadFailed | LogTrimmed):
+        return SempError("FAIL", f"It cannot be read now: {refused}; try again later.", 503)
+    if not isinstance(refused, Refused):
+        return SempError("INVALID_PARAMETER", str(refused))
     # Who was forced off may come again later (AMQP 1.0, section 2.8.16), which is what 503 says.
     if refused.code in (ErrorCode.INTERNAL, ErrorCode.CONNECTION_FORCED):
         return SempError("FAIL", refused.text, 503)
@@ -249,18 +255,20 @@ def told(
 def tell_errors(app: FastAPI) -> None:
     """Have the errors of these resources told in their shape."""
 
-    @app.exception_handler(SempError)
-    async def semp_error(request: Request, error: SempError) -> JSONResponse:
-        return told(request, error)
+    async def refused(request: Request, error: Exception) -> JSONResponse:
+        more = _replay_error(error.code) if isinstance(error, Refused) else {}
+        return told(request, refusal(error), **more)
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        return told(request, refusal(error), **_replay_error(error.code))
-
-    @app.exception_handler(ReadFailed)
-    @app.exception_handler(LogTrimmed)
-    async def not_read(request: Request, error: Exception) -> JSONResponse:
-        return told(request, SempError("FAIL", f"It cannot be read now: {error}; try again later.", 503))
+    for kind in (
+        SempError,
+        Refused,
+        ReadFailed,
+        LogTrimmed,
+        TopicSyntaxError,
+        ReplayStartError,
+        AddressError,
+    ):
+        app.add_exception_handler(kind, refused)
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
@@ -270,9 +278,9 @@ def tell_errors(app: FastAPI) -> None:
             # The framework names those of the first route with this path alone.
             allowed = ", ".join(sorted(_methods(request)))
             text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
-            refusal = told(request, SempError("NOT_SUPPORTED", text, 405))
-            refusal.headers["Allow"] = allowed
-            return refusal
+            answered = told(request, SempError("NOT_SUPPORTED", text, 405))
+            answered.headers["Allow"] = allowed
+            return answered
         if error.status_code in (408, 413):
             return told(request, SempError("INVALID_PARAMETER", error.detail, error.status_code))
         if error.status_code == 503:
@@ -281,12 +289,6 @@ def tell_errors(app: FastAPI) -> None:
             return told(request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}"))
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
         return told(request, SempError("NOT_FOUND", text, error.status_code))
-
-    @app.exception_handler(TopicSyntaxError)
-    @app.exception_handler(ReplayStartError)
-    @app.exception_handler(AddressError)
-    async def bad_text(request: Request, error: ValueError) -> JSONResponse:
-        return told(request, SempError("INVALID_PARAMETER", str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -351,15 +353,18 @@ class InVpn(TypedDict):
     msgVpnName: str
 
 
-def resource(name: str, *sources: type) -> type:
-    """A type of this name with the attributes of all ``sources``: models of bodies, and typed dictionaries."""
+def resource(name: str, *sources: type, **more: Any) -> type:
+    """
+    A type of this name with the attributes of all ``sources``, which are models of bodies and typed dictionaries, and
+    some ``more`` of these types.
+    """
     found: dict[str, Any] = {}
     for source in sources:
         found |= (
             _of_body(source) if issubclass(source, BaseModel) else get_type_hints(source, include_extras=True)
         )
     make: Any = TypedDict  # mypy knows it with attributes that are written down alone
-    made: type = make(name, found, total=False)
+    made: type = make(name, found | more, total=False)
     made.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
     return made
 

@@ -539,16 +539,8 @@ class Archived(Body):
     """Of the log that was archived."""
 
 
-class _Trimmed(TypedDict):
-    firstMsgId: int
-
-
-class _UpTo(TypedDict):
-    archivedMsgId: int
-
-
-TRIMMED: Final = resource("Trimmed", _Trimmed)
-ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
+TRIMMED: Final = resource("Trimmed", firstMsgId=int)
+ARCHIVED: Final = resource("ArchivedUpTo", archivedMsgId=int)
 
 
 @_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, TRIMMED)

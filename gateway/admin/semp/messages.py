@@ -443,12 +443,7 @@ async def live(
 # --- of an endpoint -----------------------------------------------------------------------------------------------
 
 
-class _OnEndpoint(TypedDict):
-    deliveryCount: int
-    isUnacked: bool
-
-
-ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
+ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, deliveryCount=int, isUnacked=bool)
 
 
 class _Delayed(TypedDict):

@@ -362,12 +362,6 @@ class OfReplay(Body):
     """Its name."""
 
 
-class _Begun(TypedDict):
-    replayName: str
-    firstMsgId: int
-    lastMsgId: int
-
-
 class _DeadGroup(InVpn):
     queueName: str
     deadReason: str
@@ -376,7 +370,7 @@ class _DeadGroup(InVpn):
     msgSpoolUsage: int
 
 
-BEGUN: Final = resource("ReplayJobBegun", _Begun)
+BEGUN: Final = resource("ReplayJobBegun", replayName=str, firstMsgId=int, lastMsgId=int)
 DEAD_GROUP: Final = resource("DeadMsgGroup", _DeadGroup)
 
 _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]

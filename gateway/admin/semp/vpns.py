@@ -41,20 +41,6 @@ class NewVpn(VpnBody):
     """1 to 64 characters of A-Z a-z 0-9 . _ -"""
 
 
-class _Fixed(TypedDict):
-    maxTopicBytes: int
-    maxTopicLevels: int
-
-
-class _Reloaded(TypedDict):
-    applied: list[str]
-    refused: list[str]
-
-
-class _Configuration(TypedDict):
-    toml: str
-
-
 class _State(InVpn):
     enabled: bool
     state: Literal["up", "down", "standby"]
@@ -105,9 +91,9 @@ class _Refusal(TypedDict):
     count: int
 
 
-VPN: Final = resource("MsgVpn", NewVpn, _Fixed)
-RELOADED: Final = resource("Reloaded", _Reloaded)
-CONFIGURATION: Final = resource("Configuration", _Configuration)
+VPN: Final = resource("MsgVpn", NewVpn, maxTopicBytes=int, maxTopicLevels=int)
+RELOADED: Final = resource("Reloaded", applied=list[str], refused=list[str])
+CONFIGURATION: Final = resource("Configuration", toml=str)
 VPN_STATE: Final = resource("MsgVpnState", _State)
 ALARM: Final = resource("Alarm", _Alarm)
 RATES: Final = resource("MsgVpnRates", _Rates)
