@@ -82,6 +82,18 @@ class Api:
         """What came of an action."""
         return self.done("PUT", "action", path, body)
 
+    def change(self, path: str, body: Any) -> Any:
+        """Something in the configuration, as it is shown then."""
+        return self.done("PATCH", "config", path, body)
+
+    def delete(self, path: str) -> None:
+        """Something of the configuration."""
+        self.done("DELETE", "config", path)
+
+    def why(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> str:
+        """The sentence with which a request is refused."""
+        return str(self.refused(method, tree, path, body, **query)["description"])
+
     def queue(self, name: str) -> Any:
         """A queue as the monitor shows it."""
         return self.seen(f"/queues/{name}")

@@ -94,7 +94,7 @@ def test_deleting_a_queue_ends_its_alarms(api: Api, gateway: RunningGateway, cli
         client.sender(name).send_all([data(1)])
     look(gateway)
     assert {name for _, name, _ in shown(api)} == {"gone", "free"}
-    api.done("DELETE", "config", "/queues/gone")
-    api.done("PATCH", "config", "/queues/free", {"maxMsgCount": 0})
+    api.delete("/queues/gone")
+    api.change("/queues/free", {"maxMsgCount": 0})
     look(gateway)
     assert shown(api) == []

@@ -109,7 +109,7 @@ def test_any_name_can_be_made_shown_and_deleted(api: Api, name: str) -> None:
     assert api.make("/queues", {"queueName": name})["queueName"] == name
     path = f"/queues/{quote(name, safe='')}"
     assert api.seen(path)["queueName"] == name
-    api.done("DELETE", "config", path)
+    api.delete(path)
     assert api.done("GET", "config", "/queues") == []
 
 
@@ -129,7 +129,7 @@ def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
         api.make("/queues", {"queueName": f"q{number}"})
     first = api.ask("GET", "config", "/queues", count=2, select="queueName").json()
     for name in ("q2", "q3"):
-        api.done("DELETE", "config", f"/queues/{name}")
+        api.delete(f"/queues/{name}")
     rest = api.http.get(first["meta"]["paging"]["nextPageUri"]).json()
     assert [queue["queueName"] for queue in rest["data"]] == ["q4", "q5"]
 

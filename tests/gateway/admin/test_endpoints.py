@@ -10,7 +10,7 @@ import pytest
 from amqp_ext.codec import Symbol, UByte
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
-from tests.gateway.admin.conftest import Api, Serve
+from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
@@ -35,9 +35,9 @@ def test_a_queue_with_subscriptions_attracts_what_they_say(
     assert (shown["accessType"], shown["exclusivity"], shown["maxMsgCount"]) == ("exclusive", "wait", 5)
     listed = api.done("GET", "config", "/queues/o%2Fr/subscriptions")
     assert [one["subscriptionTopic"] for one in listed] == ["!a/secret", "a/>"]
-    api.done("DELETE", "config", "/queues/o%2Fr/subscriptions/a%2F%3E")
+    api.delete("/queues/o%2Fr/subscriptions/a%2F%3E")
     assert gateway.subscriptions("o/r") == ["!a/secret"]
-    api.done("DELETE", "config", "/queues/o%2Fr")
+    api.delete("/queues/o%2Fr")
     assert gateway.endpoints() == set()
 
 
@@ -45,7 +45,7 @@ def test_a_limit_changed_live_holds_for_the_next_message(api: Api, client: Clien
     """A quota said with PATCH rejects what goes over it, and nothing else of the queue has changed."""
     api.make("/queues", {"queueName": "q", "maxBindCount": 3})
     client.sender("q").send_all([data(1)])
-    changed = api.done("PATCH", "config", "/queues/q", {"maxMsgCount": 1})
+    changed = api.change("/queues/q", {"maxMsgCount": 1})
     assert (changed["maxMsgCount"], changed["maxBindCount"]) == (1, 3)
     sender = client.sender("q")
     delivery = sender.send(data(2))
@@ -114,7 +114,7 @@ def test_a_message_is_copied_into_its_place(api: Api, client: Client) -> None:
     client.sender("q").send_all([data(1)])
     wanted = {"replicationGroupMsgId": received.annotations["x-opt-replay-id"]}
     api.act("/queues/q/copyMsgFromReplayLog", wanted)
-    assert "lies on" in api.refused("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)["description"]
+    assert "lies on" in api.why("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
     assert texts(client.receiver("q").drain()) == ["0", "1"]
 
 
@@ -132,7 +132,7 @@ def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api
     te = "/topicEndpoints/te"
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.sender("topic://a/1").send_all([data("old")])
-    assert api.done("PATCH", "config", te, {"topic": "b/>", "maxBindCount": 1})["topic"] == "b/>"
+    assert api.change(te, {"topic": "b/>", "maxBindCount": 1})["topic"] == "b/>"
     client.sender("topic://a/1").send_all([data("unseen")])
     client.sender("topic://b/1").send_all([data("new")])
     receiver = client.receiver("topic://b/>", name="te", durable=True)
@@ -162,7 +162,7 @@ def test_what_the_configuration_declares_is_changed_there(serve: Serve) -> None:
         ("DELETE", "/queues/d", None),
         ("POST", "/queues/d/subscriptions", {"subscriptionTopic": "a"}),
     ):
-        assert "configuration" in api.refused(method, "config", path, body)["description"]
+        assert "configuration" in api.why(method, "config", path, body)
 
 
 WRONG: tuple[tuple[str, str, Any, str, str], ...] = (
@@ -179,7 +179,7 @@ WRONG: tuple[tuple[str, str, Any, str, str], ...] = (
     ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, "NOT_ALLOWED", "when it is made"),
     ("DELETE", "/queues/q/subscriptions/x", None, "NOT_FOUND", "no subscription 'x'"),
     ("POST", "/replayPoints", {"replayPointName": "p", "start": "soon"}, "INVALID_PARAMETER", "'soon'"),
-    ("PATCH", "/replayLogs/default", {"topicFilterEnabled": True}, "NOT_ALLOWED", "log nothing"),
+    ("PATCH", LOG, {"topicFilterEnabled": True}, "NOT_ALLOWED", "log nothing"),
     ("GET", "/replayLogs/other", None, "NOT_FOUND", "named 'default'"),
     (
         "POST",
@@ -245,19 +245,19 @@ def test_over_http(api: Api) -> None:
         refused = api.refused(method, "config", path, body)
         assert refused["status"] == "INVALID_PARAMETER"
         assert "would come back to it, from " in refused["description"]
-    api.done("DELETE", "config", "/queues/b")
+    api.delete("/queues/b")
     body = {"queueName": "b", "deadMsgQueue": "a"}
-    assert "from 'b' to 'a' to 'b'" in api.refused("POST", "config", "/queues", body)["description"]
+    assert "from 'b' to 'a' to 'b'" in api.why("POST", "config", "/queues", body)
     made(api, "b", deadMsgQueue="c")
     made(api, "d", deadMsgQueue="a")
-    assert "'c' to 'a'" in api.refused("PATCH", "config", "/queues/c", {"deadMsgQueue": "a"})["description"]
+    assert "'c' to 'a'" in api.why("PATCH", "config", "/queues/c", {"deadMsgQueue": "a"})
     assert api.done("GET", "config", "/queues/a/subscriptions") == []
 
 
 def test_a_topic_endpoint_that_takes_what_is_sent_to_its_dead_message_queue(api: Api) -> None:
     """It would die, and come, for ever."""
     body = {"topicEndpointName": "te", "topic": "#queue/d", "deadMsgQueue": "d"}
-    assert "'te' to 'te'" in api.refused("POST", "config", "/topicEndpoints", body)["description"]
+    assert "'te' to 'te'" in api.why("POST", "config", "/topicEndpoints", body)
 
 
 def test_in_the_configuration() -> None:
@@ -372,7 +372,7 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
     """Between what came by routes."""
     client.sender("topic://a").send_all(data(i) for i in range(5))
     client.sender("q").send_all([data("q")])
-    third = api.seen("/replayLogs/default/msgs/3")["replicationGroupMsgId"]
+    third = api.seen(f"{LOG}/msgs/3")["replicationGroupMsgId"]
     api.act("/queues/q/copyMsgFromReplayLog", {"replicationGroupMsgId": third})
     assert ids(api) == [3, 6]
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
@@ -396,7 +396,7 @@ def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
         client.wait(lambda name=name: api.queue(name)["spooledMsgCount"] == 2, "it is settled")  # type: ignore[misc]
         assert api.queue(name)["oldestMsgTimeMs"] == times[name][1]
         receiver.close()
-    old = api.seen("/replayLogs/default/msgs/1")
+    old = api.seen(f"{LOG}/msgs/1")
     body = {"replicationGroupMsgId": old["replicationGroupMsgId"]}
     api.act("/queues/q/copyMsgFromReplayLog", body)
     assert api.queue("q")["oldestMsgTimeMs"] == old["spooledTimeMs"]

@@ -14,7 +14,7 @@ from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
 from store.postgresql.database import schema_name
-from tests.gateway.admin.conftest import Administer, Api, Serve, Start, stop_and_check
+from tests.gateway.admin.conftest import LOG, Administer, Api, Serve, Start, stop_and_check
 from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received
 from tests.support.messages import data, section
@@ -22,7 +22,7 @@ from tests.support.postgresql import Server
 from tests.support.running import RunningGateway
 from tests.support.waiting import wait_until
 
-ERASE = "/replayLogs/default/redactMsg"
+ERASE = f"{LOG}/redactMsg"
 SECRET = "a-secret-of-one-person-"
 
 
@@ -223,7 +223,7 @@ def test_copies_of_dead_messages_are_erased_with_them(serve: Serve) -> None:
 def copied(gateway: RunningGateway, api: Api, target: str, subscriptions: list[str]) -> str:
     """A copy of the log so far, once it is over; its name."""
     body = {"target": target, "subscriptions": subscriptions}
-    name = str(api.act("/replayLogs/default/startCopy", body)["replayName"])
+    name = str(api.act(f"{LOG}/startCopy", body)["replayName"])
 
     def has_ended() -> bool:
         return gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name).is_ended)
@@ -300,7 +300,7 @@ def test_a_selector_is_previewed_first(api: Api, client: Client) -> None:
     )
     client.sender("topic://b").send_all([Message(body="b", properties={"who": "person 1"}).encode()])
     wanted = {"selector": "who = 'person 1'", "subscribe": ["a"]}
-    assert "preview" in api.refused("PUT", "action", ERASE, wanted)["description"]
+    assert "preview" in api.why("PUT", "action", ERASE, wanted)
     preview = erase(api, **wanted, preview=True)
     assert preview["msgIds"] == [2, 5, 8]
     assert erase(api, **wanted, start="#3", until="#5", preview=True)["msgIds"] == [5]

@@ -21,7 +21,7 @@ from gateway.config import Limits
 from gateway.core.model import Row
 from gateway.vpn.log import summary
 from tests.amqp_ext.message.test_json import contents
-from tests.gateway.admin.conftest import Api, Serve
+from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client
 from tests.support.event_source import TYPE, EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, PROPERTIES, data, section
@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until
 
 # --- Messages of the log over HTTP ----------------------------------------------------------------------------------
 
-MSGS = "/replayLogs/default/msgs"
+MSGS = f"{LOG}/msgs"
 HOSTILE = b"<script>alert(1)</script>"
 SAID = (
     section(HEADER, [True, UByte(6)])
@@ -47,7 +47,7 @@ def test_a_list_says_what_lists_want(api: Api, client: Client) -> None:
     first, second = api.seen(MSGS)
     assert (first["contentType"], first["correlationId"], first["isErased"]) == ("text/html", "c-1", False)
     assert (second["contentType"], second["correlationId"], second["isErased"]) == (None, None, False)
-    api.act("/replayLogs/default/redactMsg", {"msgId": [1], "reason": "gone"})
+    api.act(f"{LOG}/redactMsg", {"msgId": [1], "reason": "gone"})
     first, second = api.seen(MSGS, order="oldest")
     assert (first["contentType"], first["isErased"]) == (None, True)
     assert second["isErased"] is False
@@ -96,10 +96,10 @@ def test_a_message_can_be_kept_as_a_file_and_is_not_shown(api: Api, client: Clie
 def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
     """An id that the log never had, that it trimmed, that no message has; and another log."""
     client.sender("topic://a").send_all([data(i) for i in range(3)])
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
     for path in (f"{MSGS}/4", f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/x/msgs/3"):
         assert api.refused("GET", "monitor", path)["status"] == "NOT_FOUND"
-    assert "holds ids 3 to 3" in api.refused("GET", "monitor", f"{MSGS}/1")["description"]
+    assert "holds ids 3 to 3" in api.why("GET", "monitor", f"{MSGS}/1")
     for name in ("0", "x", str(2**70)):
         assert api.refused("GET", "monitor", f"{MSGS}/{name}")["status"] == "INVALID_PARAMETER"
     assert api.seen(f"{MSGS}/3")["body"]["text"] == "2"
@@ -108,10 +108,10 @@ def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
 def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None:
     """Neither in a list nor alone nor live; when what is in it came is told all the same."""
     client.sender("topic://a").send_all([data(0)])
-    api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
-    for path in (MSGS, f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/default/live"):
+    api.change(LOG, {"egressEnabled": False})
+    for path in (MSGS, f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", f"{LOG}/live"):
         assert api.refused("GET", "monitor", path)["status"] == "NOT_ALLOWED", path
-    assert api.seen("/replayLogs/default/histogram")["lastMsgId"] == 1
+    assert api.seen(f"{LOG}/histogram")["lastMsgId"] == 1
 
 
 # --- Copies of logged messages on a deep queue, of which only a window is in memory ---------------------------------
@@ -130,7 +130,7 @@ def test_copies_take_their_places_in_a_deep_queue(serve: Serve, has_priorities: 
         first = client.receiver("q")
         first.flow(2)
         taken = [received.id for received in first.take(2)]
-        logged = api.seen("/replayLogs/default/msgs", topic="b", count=1000)
+        logged = api.seen(f"{LOG}/msgs", topic="b", count=1000)
         copied = [one for one in logged if one["msgId"] in (2, 4, 40, 100, 180, 198, 200)]
         for one in reversed(copied):
             wanted = {"replicationGroupMsgId": one["replicationGroupMsgId"]}
@@ -213,7 +213,7 @@ def test_beside_many_publishers_events_are_few_and_nothing_is_lost(api: Api, gat
             publishing.wait_for(9_000)
             source.cut()
             publishing.stop()
-        last = api.seen("/replayLogs/default")["lastMsgId"]
+        last = api.seen(LOG)["lastMsgId"]
         source.wait(lambda: source.events and int(source.last_event_id) >= last, "all has come")
         assert ids(source) == list(range(1, last + 1))
         # More, where a busy machine is silent for longer than a source waits; each begins with an event at once.

@@ -20,7 +20,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import WHOLE
 from gateway.vpn.runtime import Tuning
-from tests.gateway.admin.conftest import Administer, Api
+from tests.gateway.admin.conftest import LOG, Administer, Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -198,14 +198,14 @@ def test_depths_are_those_of_endpoints_that_are_there(api: Api) -> None:
 
 # --- The histogram of the log over HTTP -----------------------------------------------------------------------------
 
-HISTOGRAM = "/replayLogs/default/histogram"
+HISTOGRAM = f"{LOG}/histogram"
 
 
 def test_it_says_when_messages_came(api: Api, client: Client) -> None:
     """All that was published is in its buckets, which are as many as were asked for; the ends are those of the log."""
     client.sender("topic://a").send_all([data(i) for i in range(40)])
-    oldest, *_ = api.seen("/replayLogs/default/msgs", count=1)
-    (newest,) = api.seen("/replayLogs/default/msgs", count=1, order="newest")
+    oldest, *_ = api.seen(f"{LOG}/msgs", count=1)
+    (newest,) = api.seen(f"{LOG}/msgs", count=1, order="newest")
     found = api.seen(HISTOGRAM, buckets=3)
     assert sum(bucket["msgCount"] for bucket in found["buckets"]) == 40
     assert (found["firstMsgId"], found["lastMsgId"]) == (1, 40)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.config import Settings, parse, read, reconcile
-from tests.gateway.admin.conftest import HASH, OTHER_HASH, Administer, Api, connect
+from tests.gateway.admin.conftest import HASH, LOG, OTHER_HASH, Administer, Api, connect
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -74,7 +74,7 @@ def test_what_can_change_does(file: File, gateway: RunningGateway, api: Api, cli
         client.receiver("new")
     with Client(gateway.url, hostname="vhost:trading") as other:
         other.sender("q").send_all([data("elsewhere")])
-    assert api.done("GET", "config", "/replayLogs/default")["maxSpoolUsage"] == 5
+    assert api.done("GET", "config", LOG)["maxSpoolUsage"] == 5
     assert gateway.call(lambda g: g.settings.limits.max_connections) == 3
     client.sender("q").send_all([data("here")])
     assert texts(receiver.take(1)) == ["here"]
@@ -94,11 +94,11 @@ def test_a_declared_queue_changes_and_is_set_free(
         "vpn.default.queue.orders.max_flows: 0 became 1",
     ]
     assert gateway.subscriptions("orders") == ["b/>"]
-    assert "declared in the configuration" in api.refused("DELETE", "config", "/queues/orders")["description"]
+    assert "declared in the configuration" in api.why("DELETE", "config", "/queues/orders")
     file.write()
     reload(api)
     assert api.queue("orders")["spooledMsgCount"] == 1
-    api.done("DELETE", "config", "/queues/orders")
+    api.delete("/queues/orders")
 
 
 def test_what_cannot_change_is_named_and_stays(
@@ -138,13 +138,13 @@ def test_what_administrators_did_outlives_a_reload(
 ) -> None:
     """Their Message VPNs and settings stay where the file is silent, even when it names another data folder."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading"})
-    api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 7})
+    api.change(LOG, {"maxSpoolUsage": 7})
     file.path.write_text(file.path.read_text().replace(str(tmp_path / "data"), str(tmp_path / "elsewhere")))
     found = reload(api)
     assert found["applied"] == []
     assert [text.partition(" ")[0] for text in found["refused"]] == ["data"]
     assert [*gateway.call(lambda g: list(g.vpns))] == ["default", "trading"]
-    assert api.done("GET", "config", "/replayLogs/default")["maxSpoolUsage"] == 7
+    assert api.done("GET", "config", LOG)["maxSpoolUsage"] == 7
 
 
 def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, api: Api) -> None:
@@ -251,10 +251,7 @@ def test_a_vpn_of_the_file_is_disabled_by_it(file: File, api: Api, client: Clien
     file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
     reload(api)
     assert "was disabled" in client.closed_by_peer().text
-    assert (
-        "vpn.default.enabled is said in"
-        in api.refused("PATCH", "config", "", {"enabled": True})["description"]
-    )
+    assert "vpn.default.enabled is said in" in api.why("PATCH", "config", "", {"enabled": True})
     file.write("[vpn.default]\nenabled = true\n")
     found = reload(api)
     assert found["applied"] == ["vpn.default.enabled: false became true"]

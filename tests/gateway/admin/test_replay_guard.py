@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.gateway.admin.conftest import Api
+from tests.gateway.admin.conftest import LOG, Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
 
@@ -15,9 +15,9 @@ PREVIEW = "/queues/q/previewReplay"
 def fill(api: Api, client: Client) -> None:
     """Three messages that the log has, and two that it did not take, on a queue."""
     client.sender("q").send_all([data(i) for i in range(3)])
-    topics = "/replayLogs/default/topicFilterSubscriptions"
+    topics = f"{LOG}/topicFilterSubscriptions"
     api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
-    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True})
+    api.change(LOG, {"topicFilterEnabled": True})
     client.sender("q").send_all([data(i) for i in range(3, 5)])
 
 
@@ -31,7 +31,7 @@ def test_a_preview_says_what_is_lost_for_good(api: Api, client: Client) -> None:
     fill(api, client)
     size = len(data(0))
     assert counts(api.act(PREVIEW, {})) == [3, 5, 2, 2 * size, 0]
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
     shown = api.act(PREVIEW, {})
     assert counts(shown) == [1, 5, 4, 4 * size, 0]
     assert shown["topics"] == [{"topic": "#queue/q", "msgCount": 1, "msgSpoolUsage": size}]
@@ -70,5 +70,5 @@ def test_what_is_lost_is_counted_beside_a_replay(api: Api, client: Client) -> No
     api.act(START, {})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
     assert counts(api.act(PREVIEW, {}))[:3] == [6, 6, 0]
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#5"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#5"})
     assert counts(api.act(PREVIEW, {}))[:3] == [2, 6, 4]

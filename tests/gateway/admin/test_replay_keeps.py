@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
-from tests.gateway.admin.conftest import Api, stop_and_check
+from tests.gateway.admin.conftest import LOG, Api, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.messages import data
 
@@ -16,10 +16,10 @@ KEEP = {"keepUnlogged": True}
 
 def unlogged(api: Api, *, is_on: bool = True) -> None:
     """From now on the log takes nothing that is sent to the queue; or all again."""
-    topics = "/replayLogs/default/topicFilterSubscriptions"
+    topics = f"{LOG}/topicFilterSubscriptions"
     if is_on and not api.done("GET", "config", topics):
         api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
-    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": is_on})
+    api.change(LOG, {"topicFilterEnabled": is_on})
 
 
 def send(client: Client, *numbers: int) -> None:
@@ -123,13 +123,13 @@ def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api
     kept: nothing is done.
     """
     fill(api, client)
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
     replayed(api, client)
     receiver = client.receiver("q")
     assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
     receiver.close()
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#3"})
-    assert "these are not kept" in api.refused("PUT", "action", START, KEEP)["description"]
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
+    assert "these are not kept" in api.why("PUT", "action", START, KEEP)
     assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
 
 

@@ -6,7 +6,7 @@ import itertools
 import time
 from typing import Any
 
-from tests.gateway.admin.conftest import Api, stop_and_check
+from tests.gateway.admin.conftest import LOG, Api, stop_and_check
 from tests.support.client import Client
 from tests.support.messages import data, trade
 
@@ -35,8 +35,8 @@ def test_a_start_that_cannot_be_is_refused_with_its_subcode(api: Api, client: Cl
     assert api.refused("PUT", "action", path, {"fromTime": int(time.time()) + 9_999})["subcode"] == 139
     both = api.refused("PUT", "action", path, {"fromTime": 1, "start": "last"})
     assert "fromTime and start" in both["description"]
-    assert "afterMsg" in api.refused("PUT", "action", path, {"afterMsg": "rmid1:x"})["description"]
-    assert "no replay log" in api.refused("PUT", "action", path, {"replayLogName": "x"})["description"]
+    assert "afterMsg" in api.why("PUT", "action", path, {"afterMsg": "rmid1:x"})
+    assert "no replay log" in api.why("PUT", "action", path, {"replayLogName": "x"})
     assert api.queue("q")["replayStartCount"] == 0
 
 
@@ -46,20 +46,17 @@ def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client) -> No
     sender.send_all([data(i) for i in range(3)])
     api.make("/replayPoints", {"replayPointName": "p"})
     sender.send_all([data(i) for i in range(3, 6)])
-    path = "/replayLogs/default/trimLoggedMsgs"
+    path = f"{LOG}/trimLoggedMsgs"
     assert api.act(path, {"before": "point:p"}) == {"firstMsgId": 4}
-    shown = api.seen("/replayLogs/default")
+    shown = api.seen(LOG)
     assert (shown["firstMsgId"], shown["lastMsgId"]) == (4, 6)
     assert shown["oldestMsgTimeMs"] <= shown["newestMsgTimeMs"]
     assert api.act(path, {"olderThanTime": 1})["firstMsgId"] == 4
-    assert (
-        "future"
-        in api.refused("PUT", "action", path, {"olderThanTime": int(time.time()) + 999})["description"]
-    )
+    assert "future" in api.why("PUT", "action", path, {"olderThanTime": int(time.time()) + 999})
     assert api.refused("PUT", "action", path, {"before": "#99"})["subcode"] == 156
-    assert "one of" in api.refused("PUT", "action", path, {})["description"]
+    assert "one of" in api.why("PUT", "action", path, {})
     api.act(path, {"before": "live"})
-    assert api.seen("/replayLogs/default/msgs") == []
+    assert api.seen(f"{LOG}/msgs") == []
     assert len(client.receiver("q").drain()) == 6
     client.close()
     stop_and_check(api, client)
@@ -86,7 +83,7 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client)
     ]
     for count, (query, expected) in itertools.product((1, 2, 3, 1_000), asked):
         oldest, newest = (
-            api.all_of("monitor", "/replayLogs/default/msgs", "msgId", count=count, order=order, **query)
+            api.all_of("monitor", f"{LOG}/msgs", "msgId", count=count, order=order, **query)
             for order in ("oldest", "newest")
         )
         assert (oldest, newest) == (expected, expected[::-1]), query
@@ -95,13 +92,13 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client)
 def test_messages_between_two_ids_are_what_is_left_of_them(api: Api, client: Client) -> None:
     """Nothing is refused for what the log has no more, or not yet; a start beside them is."""
     client.sender("topic://a").send_all([trade(n) for n in range(8)])
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#4"})
     for order, expected in (("oldest", [4, 5]), ("newest", [5, 4])):
-        found = api.seen("/replayLogs/default/msgs", firstMsgId=1, lastMsgId=5, order=order)
+        found = api.seen(f"{LOG}/msgs", firstMsgId=1, lastMsgId=5, order=order)
         assert [one["msgId"] for one in found] == expected
-    assert api.seen("/replayLogs/default/msgs", firstMsgId=1, lastMsgId=2) == []
+    assert api.seen(f"{LOG}/msgs", firstMsgId=1, lastMsgId=2) == []
     for beside in ({"start": "#4"}, {"until": "#5"}):
-        error = api.refused("GET", "monitor", "/replayLogs/default/msgs", lastMsgId=5, **beside)
+        error = api.refused("GET", "monitor", f"{LOG}/msgs", lastMsgId=5, **beside)
         assert error["description"] == "Give ids, or `start` and `until`, not both."
 
 
@@ -115,22 +112,22 @@ def test_a_list_that_makes_no_sense_is_refused(api: Api) -> None:
         {"start": "last:0"},
         {"subscribe": ["a"] * 101},
     ):
-        answer = api.ask("GET", "monitor", "/replayLogs/default/msgs", **query)
+        answer = api.ask("GET", "monitor", f"{LOG}/msgs", **query)
         assert answer.status_code == 400, query
 
 
 def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
     """A topic filter, and then no ingress at all, decide what is logged from then on."""
-    sub = "/replayLogs/default/topicFilterSubscriptions"
+    sub = f"{LOG}/topicFilterSubscriptions"
     for topic in ("a/>", "!a/no"):
         api.make(sub, {"topicFilterSubscription": topic})
-    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True})
+    api.change(LOG, {"topicFilterEnabled": True})
     api.make("/queues", {"queueName": "all"})
     api.make("/queues/all/subscriptions", {"subscriptionTopic": ">"})
     for topic in ("a/yes", "a/no", "b"):
         client.sender(f"topic://{topic}").send_all([data(topic)])
-    api.done("PATCH", "config", "/replayLogs/default", {"ingressEnabled": False})
+    api.change(LOG, {"ingressEnabled": False})
     client.sender("topic://a/yes").send_all([data("late")])
-    logged = api.seen("/replayLogs/default/msgs")
+    logged = api.seen(f"{LOG}/msgs")
     assert [one["topic"] for one in logged] == ["a/yes"]
     assert api.queue("all")["spooledMsgCount"] == 4

@@ -230,7 +230,7 @@ def test_a_dead_message_queue_is_one_that_may_be_sent_to(api: Api) -> None:
                 expected = 200 if is_permitted and queue == "dead" else 403
                 assert answer.status_code == expected, (method, path, name, queue, answer.text)
             if is_permitted and method == "POST":
-                api.done("DELETE", "config", "/queues/mine2")
+                api.delete("/queues/mine2")
         sign_in(api, "root")
         if method == "PATCH":
             api.done(method, "config", path, {"deadMsgQueue": ""})

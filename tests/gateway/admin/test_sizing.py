@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 HOUR_MS = 3_600_000
 MEGABYTE = 1 << 20
 BEGAN_MS = 1_800_000_000_000
-PLAN = "/replayLogs/default/plan"
+PLAN = f"{LOG}/plan"
 
 
 class MovedClock(SystemClock):
@@ -52,7 +52,7 @@ def published(gateway: RunningGateway, clock: MovedClock, hours: int) -> None:
 
 def logged_bytes(api: Api) -> int:
     """What the log takes."""
-    size: int = api.seen("/replayLogs/default")["msgSpoolUsage"]
+    size: int = api.seen(LOG)["msgSpoolUsage"]
     return size
 
 
@@ -111,7 +111,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
         assert any("the disk is full in" in text and "hours" in text for text in texts)
         free[0] = 10**12
         assert looked(gateway) == {"replay-log-time-kept"}
-        api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 10**6})
+        api.change(LOG, {"maxSpoolUsage": 10**6})
         assert looked(gateway) == set()
         api.http.close()
 

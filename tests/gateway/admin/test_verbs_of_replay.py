@@ -120,7 +120,7 @@ def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
 def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Client) -> None:
     """The preview counts it, who is asked for the name is told, and the queue has it afterwards."""
     client.sender("q").send_all([data(i) for i in range(3)])
-    api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
 
     def run(*words: str) -> str:
         options = ("q", "--keep-unlogged", "--admin", str(api.http.base_url))
@@ -177,7 +177,7 @@ def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Cli
     """A dead message queue that is changed live gets the next dead message, with what is in it."""
     api.make("/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"})
     for number, dead in enumerate(("dead1", "dead2")):
-        api.done("PATCH", "config", "/queues/q", {"deadMsgQueue": dead})
+        api.change("/queues/q", {"deadMsgQueue": dead})
         client.sender("q").send_all([data(number)])
         receiver = client.receiver("q", credit=10)
         for _ in range(2):

@@ -21,7 +21,7 @@ from gateway.vpn.administration import Administration
 from gateway.vpn.log import LoggedMessages
 from store.ports import LogPage
 from store.sqlite.reader import SqliteReader
-from tests.gateway.admin.conftest import Administer, Api, connect
+from tests.gateway.admin.conftest import LOG, Administer, Api, connect
 from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -105,14 +105,14 @@ def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tm
 
 def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway) -> None:
     """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
-    topics = "/replayLogs/default/topicFilterSubscriptions"
+    topics = f"{LOG}/topicFilterSubscriptions"
     api.make(topics, {"topicFilterSubscription": "a/>"})
     api.make(topics, {"topicFilterSubscription": "!a/no"})
-    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True, "maxSpoolUsage": 7})
-    api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
-    before = api.done("GET", "config", "/replayLogs/default")
+    api.change(LOG, {"topicFilterEnabled": True, "maxSpoolUsage": 7})
+    api.change(LOG, {"egressEnabled": False})
+    before = api.done("GET", "config", LOG)
     api.restart()
-    assert api.done("GET", "config", "/replayLogs/default") == before
+    assert api.done("GET", "config", LOG) == before
     assert {one["topicFilterSubscription"] for one in api.done("GET", "config", topics)} == {"a/>", "!a/no"}
     assert not gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/no"))
     assert gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/yes"))
@@ -127,12 +127,10 @@ def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administe
     )
     with RunningGateway(read(file)) as gateway:
         api = administer(gateway)
-        error = api.refused("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 7})
+        error = api.refused("PATCH", "config", LOG, {"maxSpoolUsage": 7})
         assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
         assert "rewind reload" in error["description"]
-        assert api.done(
-            "PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 9, "ingressEnabled": False}
-        )
+        assert api.change(LOG, {"maxSpoolUsage": 9, "ingressEnabled": False})
     # Now the file names what the administrator changed.
     file.write_text(file.read_text() + "write = true\n")
     assert read(file).settings.vpns["default"].replay_log.write
@@ -253,8 +251,8 @@ def test_a_search_of_the_log_ends_with_its_connection(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert ended.wait(WAIT_SECONDS)
     monkeypatch.undo()
-    assert api.seen("/replayLogs/default/msgs", topic="a") == []
-    assert len(api.seen("/replayLogs/default/msgs")) == 1
+    assert api.seen(f"{LOG}/msgs", topic="a") == []
+    assert len(api.seen(f"{LOG}/msgs")) == 1
 
 
 def test_a_preview_ends_with_its_connection(

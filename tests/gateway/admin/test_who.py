@@ -119,6 +119,6 @@ def test_users_and_the_configuration_are_shown_without_secrets(users: Api) -> No
 
 def test_what_an_administrator_changed_is_in_the_configuration(api: Api) -> None:
     """It is in force."""
-    api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 4_321})
+    api.change("/replayLogs/default", {"maxSpoolUsage": 4_321})
     text = api.http.get("/SEMP/v2/monitor/configuration").json()["data"]["toml"]
     assert tomllib.loads(text)["vpn"]["default"]["replay_log"]["quota_mb"] == 4_321

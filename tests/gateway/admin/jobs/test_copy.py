@@ -198,7 +198,7 @@ def test_a_target_that_is_deleted_is_waited_for(api: Api, client: Client) -> Non
     client.sender("topic://a").send_all([data(n) for n in range(500)])
     name = copy(api, target="queue://test", rate=1_000)
     wait_until(lambda: record(api, name).sent, "it has begun")
-    api.done("DELETE", "config", "/queues/test")
+    api.delete("/queues/test")
     wait_until(lambda: "no queue" in record(api, name).outcome, "it waits")
     sent = record(api, name).sent
     api.make("/queues", {"queueName": "test"})
@@ -224,7 +224,7 @@ def test_what_cannot_be_copied_is_refused(api: Api) -> None:
         ({}, "target"),
     )
     for body, said in wrong:
-        assert said in api.refused("PUT", "action", f"{LOG}/startCopy", body)["description"], body
+        assert said in api.why("PUT", "action", f"{LOG}/startCopy", body), body
 
 
 def test_jobs_are_bounded(serve: Serve) -> None:

@@ -98,7 +98,7 @@ def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: 
     """Where the endpoint was deleted, or nobody says where the message died."""
     api.make("/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
     die(api, client, "gone", [data("1"), data("2")])
-    api.done("DELETE", "config", "/queues/gone")
+    api.delete("/queues/gone")
     client.sender("dead").send_all([data("3")])
     die(api, client, "orders", [data("4")])
     done = ended(api, give_back(api))
@@ -119,7 +119,7 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: C
     client.receiver(subscription, name="mine", durable=True).detach()
     (te,) = [one["topicEndpointName"] for one in api.seen("/topicEndpoints")]
     changes = {"deadMsgQueue": "dead", "maxDeliveredUnackedMsgsPerFlow": 1}
-    api.done("PATCH", "config", f"/topicEndpoints/{quote(te, safe='')}", changes)
+    api.change(f"/topicEndpoints/{quote(te, safe='')}", changes)
     api.make("/queues", {"queueName": "other"})
     api.make("/queues/other/subscriptions", {"subscriptionTopic": "a/>"})
     client.sender("topic://a/1").send_all([data("1"), data("2")])

@@ -207,7 +207,7 @@ def test_only_the_configuration_says_where_the_gateway_connects(serve: Serve) ->
         (" ", "test", "queue://orders"),
     ):
         body = {"target": target, "replayTarget": replay_target}
-        assert said in api.refused("PUT", "action", f"{LOG}/startCopy", body)["description"]
+        assert said in api.why("PUT", "action", f"{LOG}/startCopy", body)
 
 
 def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Serve, other: Other) -> None:

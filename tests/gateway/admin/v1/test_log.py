@@ -349,7 +349,7 @@ def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> Non
     """Its place, its time and the reason are there, and nothing of what it said, whether it was read before or not."""
     client.sender("topic://a").send_all([data(f"secret {number}") for number in range(3)])
     assert "secret 1" in api.http.get("/v1/log").text
-    api.act("/replayLogs/default/redactMsg", {"msgId": [2], "reason": "asked to"})
+    api.act(f"{LOG}/redactMsg", {"msgId": [2], "reason": "asked to"})
     first, second, third = lines(api)
     assert (first["body"], second["body"], third["body"]) == ("secret 0", None, "secret 2")
     assert second["annotations"]["x-opt-erased-reason"] == "asked to"
