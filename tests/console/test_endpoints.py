@@ -7,15 +7,14 @@ from contextlib import ExitStack
 from playwright.sync_api import expect
 
 from amqp_ext.codec import Symbol
-from amqp_ext.sasl import hash_password
-from gateway.config import User, Vpn
+from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.console.conftest import Console, Show, Start
+from tests.console.test_shell import USERS, sign_in
 from tests.support.client import Client
 from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
 from tests.support.running import RunningGateway
 
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 EVIL = '<img src=x onerror="window.hurt=1">'
 
 
@@ -85,27 +84,6 @@ def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGat
     assert gateway.depth("orders") == 60
 
 
-def test_where_a_topic_would_go_is_asked(console: Console, gateway: RunningGateway, client: Client) -> None:
-    """Here, elsewhere, or nowhere, by which subscription."""
-    for name in ("orders", "audit"):
-        client.sender(name).send_all([data(0)])
-    gateway.subscribe("orders", ["orders/>", "!orders/test"])
-    gateway.subscribe("audit", [">"])
-    page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
-
-    def ask(topic: str) -> None:
-        page.get_by_label("Topic of a message").fill(topic)
-        page.get_by_role("button", name="Check").click()
-
-    panel = page.get_by_role("tabpanel")
-    ask("orders/eu")
-    expect(panel).to_contain_text("orders/eu is delivered here")
-    ask("orders/test")
-    expect(panel).to_contain_text("orders/test is not delivered here")
-    panel.get_by_role("link", name="audit").click()
-    expect(page.get_by_role("heading", level=1, name="audit")).to_be_visible()
-
-
 def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:
     """A hundred at a time."""
     many = show(start(vpn=Vpn(queues={f"q{number:03}": Queue() for number in range(150)})))
@@ -151,6 +129,8 @@ def test_a_queue_is_made_purged_and_deleted(
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_text("There is no queue")).to_be_visible()
     assert gateway.endpoints() == set()
+    console.open("endpoints", "queues", "never")
+    expect(page.get_by_role("alert")).to_contain_text("never")
 
 
 def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gateway: RunningGateway) -> None:
@@ -175,8 +155,10 @@ def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gatew
 def test_subscriptions_are_added_and_taken_away(
     console: Console, gateway: RunningGateway, client: Client
 ) -> None:
-    """Exceptions, too; what is none is said in words."""
-    client.sender("orders").send_all([data(0)])
+    """Exceptions, too; what is none is said in words; and where a topic would go is asked."""
+    for name in ("orders", "audit"):
+        client.sender(name).send_all([data(0)])
+    gateway.subscribe("audit", [">"])
     page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
     expect(page.get_by_text("No subscriptions")).to_be_visible()
     for topic in ("orders/>", "!orders/test"):
@@ -189,14 +171,31 @@ def test_subscriptions_are_added_and_taken_away(
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_role("alert")).to_be_visible()
     assert console.violations() == []
+
+    def ask(topic: str) -> None:
+        """Whether a message of this topic would be delivered here, elsewhere, or nowhere, by which subscription."""
+        page.get_by_label("Topic of a message").fill(topic)
+        page.get_by_role("button", name="Check").click()
+
+    panel = page.get_by_role("tabpanel")
+    ask("orders/eu")
+    expect(panel).to_contain_text("orders/eu is delivered here")
+    ask("orders/test")
+    expect(panel).to_contain_text("orders/test is not delivered here")
+    panel.get_by_role("link", name="audit").click()
+    expect(page.get_by_role("heading", level=1, name="audit")).to_be_visible()
+    page.go_back()
     page.get_by_role("button", name="Remove !orders/test").click()
     expect(page.get_by_text("exception", exact=True)).to_have_count(0)
     assert gateway.subscriptions("orders") == ["orders/>"]
 
 
-def test_limits_are_changed_where_an_administrator_decides(console: Console, client: Client) -> None:
-    """In words; what is no number cannot be said."""
-    client.sender("orders").send_all([data(0)])
+def test_limits_are_changed_where_an_administrator_decides(start: Start, show: Show) -> None:
+    """In words; what is no number cannot be said. There is no button for what the file decides."""
+    gateway = start(vpn=Vpn(queues={"declared": Queue(quota_mb=1)}))
+    with Client(gateway.url) as client:
+        client.sender("orders").send_all([data(0)])
+    console = show(gateway)
     page = console.open("endpoints", "queues", "orders", query="?tab=limits")
     page.get_by_role("button", name="Change: Maximum size").click()
     dialog = page.get_by_role("dialog")
@@ -207,12 +206,7 @@ def test_limits_are_changed_where_an_administrator_decides(console: Console, cli
     expect(dialog).to_contain_text("2048: 2.0 GB")
     change.click()
     expect(page.get_by_role("table", name="Limits")).to_contain_text("2.0 GB")
-
-
-def test_what_the_file_decides_is_not_changed_here(start: Start, show: Show) -> None:
-    """There is no button for it."""
-    console = show(start(vpn=Vpn(queues={"orders": Queue(quota_mb=1)})))
-    page = console.open("endpoints", "queues", "orders", query="?tab=limits")
+    console.open("endpoints", "queues", "declared", query="?tab=limits")
     expect(page.get_by_text("The configuration file declares it")).to_be_visible()
     expect(page.get_by_role("table", name="Limits")).to_contain_text("1.0 MB")
     expect(page.get_by_role("button", name="Change: Maximum size")).to_have_count(0)
@@ -245,21 +239,11 @@ def test_names_are_texts_and_nothing_else(
     assert page.locator("img[src]").count() == 0
 
 
-def test_a_queue_that_is_gone_is_said_to_be(console: Console, client: Client) -> None:
-    """In the words of the gateway."""
-    page = console.open("endpoints", "queues", "never")
-    expect(page.get_by_role("alert")).to_contain_text("never")
-
-
 def test_who_may_not_see_the_list_sees_what_is_his(start: Start, show: Show) -> None:
     """By its name; what is not his is refused in words, and no other page is offered."""
-    users = {"ben": User(password=HASH, administer=("queue://his",))}
-    vpn = Vpn(queues={"his": Queue(), "hers": Queue()})
-    console = show(start(users=users, vpn=vpn))
+    console = show(start(users=USERS, vpn=Vpn(queues={"his": Queue(), "hers": Queue()})))
     page = console.load()
-    page.get_by_label("User name").fill("ben")
-    page.get_by_label("Password").fill("secret")
-    page.get_by_role("button", name="Sign in").click()
+    sign_in(console, "ben")
     expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(1)
     page.get_by_label("Name", exact=True).fill("his")
     page.get_by_role("button", name="Open").click()

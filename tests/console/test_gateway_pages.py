@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, expect
 
 from gateway.config import User, read, token_hash
 from tests.console.conftest import Console, Show, Start
+from tests.console.test_shell import sign_in_by_token
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.ports import free_port
@@ -33,11 +34,7 @@ def test_a_client_is_seen_and_disconnected(console: Console, gateway: RunningGat
     expect(page.get_by_text("It has disconnected")).to_be_visible()
     page.get_by_role("link", name="All clients").click()
     expect(page.get_by_text("Nobody is connected")).to_be_visible()
-
-
-def test_users_that_are_not_there_are_said_not_to_be(console: Console) -> None:
-    """And what that means."""
-    page = console.open("users")
+    console.open("users")
     expect(page.get_by_text("No user is configured")).to_be_visible()
 
 
@@ -84,9 +81,7 @@ def test_a_user_is_asked_about(start: Start, show: Show) -> None:
     }
     console = show(start(users=users))
     page = console.load()
-    page.get_by_role("button", name="Token").click()
-    page.get_by_label("Token").last.fill("ann-s-token")
-    page.get_by_role("button", name="Sign in").click()
+    sign_in_by_token(console, "ann-s-token")
     page.get_by_role("link", name="Configuration").click()
     expect(page.get_by_label("Configuration in force")).to_be_visible()
     expect(page.get_by_role("button", name="Reload…")).to_have_count(0)

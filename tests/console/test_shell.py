@@ -47,19 +47,13 @@ def transferred(page: Page) -> dict[str, int]:
     return {name: int(size) for name, size in found}
 
 
-def test_the_first_page_is_small(console: Console) -> None:
-    """Its files together, compressed as they come over the wire."""
+def test_the_first_page_is_small_and_is_loaded_once(console: Console) -> None:
+    """Its files together, compressed as they come; loaded again, it asks for none: they are of this version."""
     page = console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     found = transferred(page)
     assert len([size for size in found.values() if size > 0]) > 10
     assert sum(found.values()) < MOST_BYTES
-
-
-def test_a_page_that_is_loaded_again_asks_for_no_script(console: Console) -> None:
-    """The browser has them, and knows that they are of this version."""
-    page = console.load()
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
     console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     files = {name: size for name, size in transferred(page).items() if "/console/" in name}
@@ -73,6 +67,13 @@ def sign_in(console: Console, name: str, password: str = "secret") -> None:
     page.get_by_label("User name").fill(name)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
+
+
+def sign_in_by_token(console: Console, token: str) -> None:
+    """The same with the other form."""
+    console.page.get_by_role("button", name="Token").click()
+    console.page.get_by_label("Token").last.fill(token)
+    console.page.get_by_role("button", name="Sign in").click()
 
 
 def test_a_user_signs_in_and_out(start: Start, show: Show) -> None:
@@ -92,15 +93,8 @@ def test_a_user_signs_in_and_out(start: Start, show: Show) -> None:
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-
-def test_a_token_signs_in(start: Start, show: Show) -> None:
-    """As `rewind new-token` wrote it."""
-    console = show(start(users=USERS))
-    page = console.load()
-    page.get_by_role("button", name="Token").click()
-    page.get_by_label("Token").last.fill("ann-s-token")
-    page.get_by_role("button", name="Sign in").click()
+    # With a token, too, as `rewind new-token` wrote it.
+    sign_in_by_token(console, "ann-s-token")
     expect(page.get_by_title("Signed in as ann")).to_be_visible()
 
 
@@ -146,17 +140,12 @@ def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show:
     expect(page.get_by_title("Signed in as eve")).to_be_visible()
 
 
-def test_nobody_signs_in_where_nobody_needs_to(console: Console) -> None:
-    """The first page is there at once."""
-    page = console.load()
-    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
-    expect(page.get_by_role("button", name="Sign out")).to_have_count(0)
-
-
 def test_a_gateway_that_goes_away_comes_back(console: Console, gateway: RunningGateway) -> None:
-    """That is said, what was seen stays, and the page goes on by itself."""
+    """That is said, what was seen stays, and the page goes on by itself; nobody has to sign in without users."""
     page = console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    expect(page.get_by_role("button", name="Sign out")).to_have_count(0)
     gateway.stop()
     expect(page.get_by_text("The gateway does not answer")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -255,69 +244,32 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 TIME_MS = 1_794_528_123_456
 
 
-@pytest.mark.parametrize(
-    ("name", "said", "values"),
-    [
-        ("number", words.number, [0, 7, 1_234, 1_234_567, 0.5, 1_234.56]),
-        (
-            "size",
-            words.size,
-            [0, 1, 999, 1_023, 1_024, 1_536, 1 << 20, (1 << 20) - 1, 1.5 * (1 << 30), 1 << 42],
-        ),
-        (
-            "duration",
-            words.duration,
-            [
-                0,
-                5,
-                999,
-                SECOND,
-                61 * SECOND,
-                MINUTE,
-                2 * HOUR + 5 * MINUTE,
-                11 * HOUR,
-                DAY,
-                9 * DAY + HOUR,
-                800 * DAY,
-            ],
-        ),
-        (
-            "oneLine",
-            words.one_line,
-            ["orders/eu", "a\nb", "a\tb", "\u202ereversed", "\u2028", "\U000e0001", "\x07", "ä 漢"],
-        ),
-    ],
-    ids=["number", "size", "duration", "oneLine"],
-)
-def test_both_say_the_same(console: Console, name: str, said: Any, values: list[Any]) -> None:
-    """Of whatever is shown."""
+def test_both_say_the_same(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever is shown; moments in the zone of who reads, and how far away they are."""
     console.load()
-    found = console.page.evaluate(
-        """async ([name, values]) => {
-            const words = await import("/console/words.js");
-            return values.map((value) => words[name](value));
-        }""",
-        [name, values],
-    )
-    assert found == [said(value) for value in values]
-
-
-def test_moments_are_the_same(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the zone of who reads, and how far away they are."""
-    console.load()
-    found = console.page.evaluate(
-        """async (ms) => {
-            const words = await import("/console/words.js");
-            return [words.moment(ms), words.momentAndAge(ms, ms + 180_000), words.momentAndAge(ms, ms - 90_000)];
-        }""",
-        TIME_MS,
-    )
     monkeypatch.setenv("TZ", "UTC")
-    assert found == [
-        words.moment(TIME_MS),
-        words.moment_and_age(TIME_MS, TIME_MS + 3 * MINUTE),
-        words.moment_and_age(TIME_MS, TIME_MS - 90 * SECOND),
-    ]
+    ages = (TIME_MS, TIME_MS + 3 * MINUTE), (TIME_MS, TIME_MS - 90 * SECOND)
+    shorter = (0, 5, 999, SECOND, 61 * SECOND, MINUTE)
+    durations = (*shorter, 2 * HOUR + 5 * MINUTE, 11 * HOUR, DAY, 9 * DAY + HOUR, 800 * DAY)
+    sizes = (0, 1, 999, 1_023, 1_024, 1_536, 1 << 20, (1 << 20) - 1, 1.5 * (1 << 30), 1 << 42)
+    texts = ("orders/eu", "a\nb", "a\tb", "\u202ereversed", "\u2028", "\U000e0001", "\x07", "ä 漢")
+    called: tuple[tuple[str, Any, list[tuple[Any, ...]]], ...] = (
+        ("number", words.number, [(one,) for one in (0, 7, 1_234, 1_234_567, 0.5, 1_234.56)]),
+        ("size", words.size, [(one,) for one in sizes]),
+        ("duration", words.duration, [(one,) for one in durations]),
+        ("oneLine", words.one_line, [(one,) for one in texts]),
+        ("moment", words.moment, [(TIME_MS,)]),
+        ("momentAndAge", words.moment_and_age, list(ages)),
+    )
+    for name, said, values in called:
+        found = console.page.evaluate(
+            """async ([name, values]) => {
+                const words = await import("/console/words.js");
+                return values.map((value) => words[name](...value));
+            }""",
+            [name, values],
+        )
+        assert found == [said(*value) for value in values], name
 
 
 # --- The types that the console's scripts say in their comments hold, those of its libraries included ---------------

@@ -187,8 +187,9 @@ def router() -> LazyRouter:
     async def send(name: str, body: Thing) -> dict[str, int]:
         return {name: 2 * body.size}
 
-    @router.operation("GET", "/{name}", None, summary="See one")
+    @router.operation("GET", "/{name}", None)
     async def see(name: str) -> str:
+        """See one."""
         return name
 
     return router
@@ -267,8 +268,9 @@ def test_the_document_has_all_that_is_declared(router: LazyRouter) -> None:
     assert send["responses"]["404"]["description"] == "of the operation"
     assert send["responses"]["503"]["description"] == "not now"
     assert set(document["components"]["schemas"]) >= {"Thing", "Sent"}
-    see = document["paths"]["/things/{name}"]["get"]["responses"]
-    assert see["404"]["description"] == "of all"
+    see = document["paths"]["/things/{name}"]["get"]
+    assert see["responses"]["404"]["description"] == "of all"
+    assert (see["summary"], "description" in see) == ("See one", False), "a docstring says it"
 
 
 # --- Lists wait for live traffic, and for nothing else --------------------------------------------------------------
