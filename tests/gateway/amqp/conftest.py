@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from gateway.config import Limits, Vpn
@@ -16,6 +17,7 @@ from gateway.vpn.runtime import SystemClock
 from store.errors import WriteFailed
 from store.ports import Batch, OnCommit, StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
+from store.sqlite.transaction import Transaction
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for
 
@@ -102,6 +104,23 @@ def telling(given: dict[str, Any]) -> Iterator[Telling]:
     assert not telling.was_impatient, "the test did not go on in time"
 
 
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """No store writes anything while the block runs: `with full_disk(): …`."""
+
+    def fail(_: Transaction) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    @contextmanager
+    def full_disk() -> Iterator[None]:
+        with monkeypatch.context() as broken:
+            broken.setattr(Transaction, "finish", fail)
+            yield
+
+    return full_disk
+
+
+FullDisk = Callable[[], AbstractContextManager[None]]
 Start = Callable[..., RunningGateway]
 Connect = Callable[..., Client]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from websockets.typing import Subprotocol
 
 from amqp_ext.codec import UInt
 from gateway.config import ConfigError, Limits, Listener, Tls, WebSocket, parse
-from tests.support.client import Client
-from tests.support.frames import CLOSE, DISPOSITION, TRANSFER, frame
+from tests.gateway.amqp.conftest import Start
+from tests.support.client import Client, texts
+from tests.support.frames import ACCEPTED, CLOSE, DISPOSITION, TRANSFER, error_of, frame
 from tests.support.messages import data
 from tests.support.peer import OK, Peer
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 
 AMQP = Subprotocol("amqp")
 PAGE = "https://console.example.com"
@@ -57,15 +57,19 @@ def opened(websocket: ClientConnection, piece: int = 1 << 20) -> Peer:
     return peer
 
 
-def gateway_for(tmp_path: Path, websocket: WebSocket, **more: Any) -> RunningGateway:
-    listeners = (Listener(port=0, websocket=websocket, **more),)
-    return RunningGateway(settings_for(tmp_path / "data", listeners=listeners))
+def how_it_ends(websocket: ClientConnection) -> int:
+    """The code of the close that comes next."""
+    with pytest.raises(ConnectionClosed) as closed:
+        websocket.recv(15)
+    assert closed.value.rcvd is not None
+    return closed.value.rcvd.code
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with gateway_for(tmp_path, WebSocket(origins=(PAGE,), max_message_bytes=100_000)) as running:
-        yield running
+def gateway(start: Start) -> RunningGateway:
+    """It listens for WebSockets, with limits, and for sockets."""
+    limited = WebSocket(origins=(PAGE,), max_message_bytes=100_000)
+    return start(listeners=(Listener(port=0, websocket=limited), Listener(port=0)))
 
 
 def connected(url: str, **options: Any) -> ClientConnection:
@@ -74,51 +78,40 @@ def connected(url: str, **options: Any) -> ClientConnection:
 
 @pytest.mark.parametrize("piece", [1 << 20, 1], ids=["at once", "byte by byte"])
 def test_a_client_publishes_and_consumes(gateway: RunningGateway, piece: int) -> None:
-    """AMQP's bytes are the payload, however they are cut into messages; the subprotocol is amqp."""
+    """
+    AMQP's bytes are the payload, however they are cut into messages; the subprotocol is amqp. What came over a
+    WebSocket is consumed over TCP, too.
+    """
     websocket = connected(gateway.url)
     assert websocket.subprotocol == "amqp"
     with opened(websocket, piece) as peer:
         peer.attach_sender("queue://q")
-        peer.publish(b"over ws")
+        peer.publish_all([b"over ws", b"over both"])
         peer.attach_receiver("queue://q", credit=1)
         assert peer.receive() == b"over ws"
+        peer.close()
+    with Client(gateway.urls[1]) as client:
+        assert texts(client.receiver("q", credit=1).take_and_accept(1)) == ["over both"]
 
 
-def test_both_ways_lead_to_the_same_queue(tmp_path: Path) -> None:
-    """What came over a WebSocket is consumed over TCP."""
-    listeners = (Listener(port=0), Listener(port=0, websocket=WebSocket()))
-    with RunningGateway(settings_for(tmp_path / "data", listeners=listeners)) as gateway:
-        with opened(connected(gateway.urls[1])) as peer:
-            peer.attach_sender("queue://q")
-            peer.publish(b"over ws")
-        with Client(gateway.url) as client:
-            assert len(client.receiver("q", credit=1).take_and_accept(1)) == 1
-
-
-def test_a_message_of_megabytes_goes_both_ways(tmp_path: Path) -> None:
+def test_a_message_of_megabytes_goes_both_ways(start: Start) -> None:
     """Output waits while the socket is full, and goes on."""
-    listeners = (Listener(port=0, websocket=WebSocket()),)
-    body = bytes(range(256)) * 16_000
-    with (
-        RunningGateway(settings_for(tmp_path / "data", listeners=listeners)) as gateway,
-        opened(connected(gateway.url, max_size=None)) as peer,
-    ):
+    gateway = start(listeners=(Listener(port=0, websocket=WebSocket()),))
+    whole, size = data(bytes(range(256)) * 16_000), 60_000
+    with opened(connected(gateway.url, max_size=None)) as peer:
         peer.attach_sender("queue://q")
         # In one transfer it would be larger than a frame may be.
-        size = 60_000
-        handle, pieces = 0, [data(body)[i : i + size] for i in range(0, len(data(body)), size)]
-        for number, piece in enumerate(pieces):
-            more = number + 1 < len(pieces)
-            peer.send(frame(TRANSFER, [UInt(handle), UInt(0), b"t", UInt(0), False, more], piece))
-        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+        for at in range(0, len(whole), size):
+            fields = [UInt(0), UInt(0), b"t", UInt(0), False, at + size < len(whole)]
+            peer.send(frame(TRANSFER, fields, whole[at : at + size]))
+        assert peer.skip_to(DISPOSITION).field(4).descriptor == ACCEPTED
         peer.attach_receiver("queue://q", credit=1)
-        received = b""
-        while True:
+        received, has_more = b"", True
+        while has_more:
             transfer = peer.skip_to(TRANSFER)
             received += transfer.payload
-            if not transfer.field(5, False):
-                break
-        assert received.endswith(data(body))
+            has_more = transfer.field(5, False)
+        assert received.endswith(whole)
 
 
 def test_without_the_subprotocol_it_is_refused(gateway: RunningGateway) -> None:
@@ -137,22 +130,14 @@ def test_scripts_of_other_pages_are_refused(gateway: RunningGateway) -> None:
     connected(gateway.url, origin=PAGE).close()
 
 
-def test_text_is_no_amqp(gateway: RunningGateway) -> None:
-    """A text message ends the WebSocket with 1003."""
+@pytest.mark.parametrize(
+    ("sent", "code"), [("AMQP", 1003), (bytes(100_001), 1009)], ids=["text", "more than the limit"]
+)
+def test_what_is_no_amqp_ends_it(gateway: RunningGateway, sent: str | bytes, code: int) -> None:
+    """A text message, and one that is too large, before it is held in memory."""
     websocket = connected(gateway.url)
-    websocket.send("AMQP")
-    with pytest.raises(ConnectionClosed) as closed:
-        websocket.recv(15)
-    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1003
-
-
-def test_a_message_beyond_the_limit_is_refused(gateway: RunningGateway) -> None:
-    """1009, before it is held in memory."""
-    websocket = connected(gateway.url)
-    websocket.send(bytes(100_001))
-    with pytest.raises(ConnectionClosed) as closed:
-        websocket.recv(15)
-    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+    websocket.send(sent)
+    assert how_it_ends(websocket) == code
 
 
 def test_a_stop_is_told_through_it(gateway: RunningGateway) -> None:
@@ -160,34 +145,32 @@ def test_a_stop_is_told_through_it(gateway: RunningGateway) -> None:
     websocket = connected(gateway.url)
     peer = opened(websocket)
     gateway.stop()
-    assert str(peer.skip_to(CLOSE).field(0).value[0]) == "amqp:connection:forced"
-    with pytest.raises(ConnectionClosed) as closed:
-        websocket.recv(15)
-    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1000
+    assert error_of(peer.skip_to(CLOSE))[0] == "amqp:connection:forced"
+    assert how_it_ends(websocket) == 1000
 
 
-def test_who_connects_and_does_not_ask_is_cut_off(tmp_path: Path) -> None:
+def test_who_connects_and_does_not_ask_is_cut_off(start: Start) -> None:
     """The time to open begins with the socket: waiting before the upgrade does not prolong it."""
-    limits = Limits(handshake_timeout_ms=100)
-    listeners = (Listener(port=0, websocket=WebSocket()),)
-    with RunningGateway(settings_for(tmp_path / "data", limits=limits, listeners=listeners)) as gateway:
-        host, port = gateway.address.split(":")
-        with Peer.connect((host, int(port))) as peer:
-            assert peer.rest() == b""
+    gateway = start(
+        limits=Limits(handshake_timeout_ms=100), listeners=(Listener(port=0, websocket=WebSocket()),)
+    )
+    host, port = gateway.address.split(":")
+    with Peer.connect((host, int(port))) as peer:
+        assert peer.rest() == b""
 
 
-def test_it_goes_through_tls(tmp_path: Path) -> None:
+def test_it_goes_through_tls(start: Start, tmp_path: Path) -> None:
     """With a certificate the listener is wss."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
-    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+    issued.cert_chain_pems[0].write_to_path(tls.certificate)
+    issued.private_key_pem.write_to_path(tls.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(context)
-    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
-    with gateway_for(tmp_path, WebSocket(), tls=tls) as gateway:
-        assert gateway.url.startswith("wss://")
-        opened(connected(gateway.url, ssl=context, server_hostname="localhost")).sock.close()
+    gateway = start(listeners=(Listener(port=0, websocket=WebSocket(), tls=tls),))
+    assert gateway.url.startswith("wss://")
+    opened(connected(gateway.url, ssl=context, server_hostname="localhost")).sock.close()
 
 
 def test_an_origin_is_written_as_browsers_send_it() -> None:

@@ -13,11 +13,10 @@ from amqp_ext.codec import UByte
 from gateway.config import Limits, Queue, Vpn
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, browsing, texts
+from tests.support.client import SELECTOR, Client, Received, browsing, texts
 from tests.support.messages import HEADER, data, section
 from tests.support.running import RunningGateway
 
-SELECTOR = "apache.org:selector-filter:string"
 QUEUES = {
     "urgent": Queue(priorities=True, subscriptions=("t/>",), dead_message_queue="dead"),
     "plain": Queue(subscriptions=("t/>",)),
@@ -25,6 +24,8 @@ QUEUES = {
 }
 SMALL = Limits(endpoint_window=20, read_page_rows=10, tail_bytes=2_000)
 """Windows and pages so small that some hundred messages are a deep queue."""
+
+either_depth = pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
 
 
 @pytest.fixture
@@ -94,38 +95,40 @@ def test_what_no_header_says_is_four_and_above_nine_is_nine(gateway: RunningGate
 # --- deep queues and restarts -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limits", "restarts"),
-    [(Limits(), True), (SMALL, True), (SMALL, False)],
-    ids=["wide", "narrow", "narrow, without a restart"],
-)
+@either_depth
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect, limits: Limits, restarts: bool) -> None:
-    """What lies in the store comes in its turn, with its own count of failures, and new messages in theirs."""
+    """
+    What lies in the store comes in its turn, with its own count of failures, and new messages in theirs. What is
+    released, has failed, or was left behind by a consumer that went away is in its place within its priority.
+    """
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     numbered = shuffled(300)
     order = by_priority(numbered)
     client = connect(gateway)
     publish(client, numbered)
-    receiver = client.receiver("urgent", credit=50)
-    taken = receiver.take(50)
-    assert texts(taken) == order[:50]
-    receiver.modify(taken[:20:3], failed=True)
-    receiver.settle([one for place, one in enumerate(taken[:20]) if place % 3], Delivery.RELEASED)
-    receiver.settle(taken[20:])
+    receiver = client.receiver("urgent", credit=60)
+    taken = receiver.take(60)
+    assert texts(taken) == order[:60]
+    receiver.settle(taken[1:20:2], Delivery.RELEASED)
+    receiver.modify(taken[0:20:2], failed=True)
+    receiver.settle(taken[30:40])
     receiver.close()
     if restarts:
         gateway.restart()
         client = connect(gateway)
     later = shuffled(100, seed=3, first=1_000)
     publish(client, later)
-    left = [one for one in numbered if str(one[0]) not in order[20:50]] + later
-    found = collect(client, 370)
+    left = [one for one in numbered if str(one[0]) not in order[30:40]] + later
+    found = collect(client, 390)
     assert texts(found) == by_priority(left)
-    assert {one.text for one in found if one.delivery_count} == {*order[:20:3]}
+    # That a consumer went away with a message is known until a restart.
+    failed = {*order[0:20:2], *([] if restarts else order[20:30] + order[40:60])}
+    assert {one.text for one in found if one.delivery_count} == failed
     assert gateway.depth("urgent") == 0
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+@either_depth
 def test_a_queue_that_is_configured_anew_keeps_its_messages(
     start: Start, connect: Connect, limits: Limits
 ) -> None:
@@ -160,27 +163,6 @@ def test_a_queue_that_is_configured_anew_keeps_its_messages(
 # --- what comes back --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
-def test_what_comes_back_keeps_its_place(start: Start, connect: Connect, limits: Limits) -> None:
-    """Released, failed, or left behind by a consumer that went away: in its place within its priority."""
-    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
-    client = connect(gateway)
-    numbered = shuffled(120)
-    order = by_priority(numbered)
-    publish(client, numbered)
-    receiver = client.receiver("urgent", credit=60)
-    taken = receiver.take(60)
-    assert texts(taken) == order[:60]
-    receiver.settle(taken[1:20:2], Delivery.RELEASED)
-    receiver.modify(taken[0:20:2], failed=True)
-    receiver.settle(taken[30:40])
-    receiver.close()
-    back = collect(client, 110)
-    assert texts(back) == order[:30] + order[40:]
-    failed = {one.text for one in back if one.delivery_count}
-    assert failed == {*order[0:20:2], *order[20:30], *order[40:60]}
-
-
 def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, client: Client) -> None:
     """What is rejected goes to the dead message queue with its header, and comes from there by its priority."""
     publish(client, [(1, 2), (2, 8), (3, 5)])
@@ -196,7 +178,7 @@ def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, cl
 # --- several consumers, selectors, browsers --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+@either_depth
 @pytest.mark.parametrize("has_restarted", [False, True], ids=["running", "restarted"])
 def test_a_selector_is_served_by_priority(
     start: Start, connect: Connect, limits: Limits, has_restarted: bool
@@ -211,8 +193,7 @@ def test_a_selector_is_served_by_priority(
         client = connect(gateway)
     wanted = [one for one in numbered if one[1] in (2, 3, 7, 9)]
     choosy = client.receiver("urgent", filters={SELECTOR: "JMSPriority IN (2, 3, 7, 9)"})
-    taken: list[Received] = []
-    choosy.collect(taken, len(wanted), credit=7)
+    choosy.collect(taken := [], len(wanted), credit=7)
     assert texts(taken) == by_priority(wanted)
     publish(client, [(1_000, 2), (1_001, 5), (1_002, 9)])
     assert sorted(texts(choosy.drain())) == ["1000", "1002"]
@@ -221,7 +202,7 @@ def test_a_selector_is_served_by_priority(
     assert texts(collect(client, len(rest) + 3)) == by_priority([*rest, (1_000, 2), (1_001, 5), (1_002, 9)])
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+@either_depth
 def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, limits: Limits) -> None:
     """Each message once, the highest priority first, and none is taken; later ones it sees when they come."""
     client = connect(start(vpn=Vpn(queues=QUEUES), limits=limits))
@@ -260,16 +241,14 @@ def test_a_consumer_replays_with_live_messages_meanwhile(start: Start, connect: 
     client = connect(gateway)
     publish(client, shuffled(300), "topic://t/a")
     receiver = client.receiver("urgent?replay-start=beginning")
-    taken: list[Received] = []
-    receiver.collect(taken, 100, credit=20)
+    receiver.collect(taken := [], 100, credit=20)
     sender = client.sender("topic://t/a")
     # Live ones that the log takes, and that it does not: settled ones have a place on the queue alone.
     for number in range(1_000, 1_050):
         sender.send(message(number, number % 10), settled=bool(number % 2))
     receiver.collect(taken, 350, credit=20)
     expected = {*range(300), *range(1_000, 1_050)}
-    assert len(taken) == 350
-    assert {int(one.text) for one in taken} == expected
+    assert sorted(int(one.text) for one in taken) == sorted(expected)
     client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
     assert gateway.depth("urgent") == 0
 

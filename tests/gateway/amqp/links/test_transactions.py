@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import apsw
 import pytest
 from proton import Message, Terminus, symbol
 
@@ -12,14 +9,18 @@ from gateway.app import Gateway
 from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.effects import Publication
-from store.errors import WriteFailed
-from store.ports import Batch
-from store.sqlite.writer import SqliteWriter
-from tests.gateway.amqp.conftest import Connect, Start, Telling
-from tests.support.client import Client, Received, texts
+from tests.gateway.amqp.conftest import Connect, FullDisk, Start, Telling
+from tests.support.client import Client, texts
 from tests.support.messages import data, message_to
 from tests.support.running import RunningGateway
-from tests.support.transactions import Controller, acknowledge, provisional_outcome, publish
+from tests.support.transactions import (
+    DECLARE,
+    DISCHARGE,
+    Controller,
+    acknowledge,
+    provisional_outcome,
+    publish,
+)
 
 UNKNOWN, ROLLBACK = "amqp:transaction:unknown-id", "amqp:transaction:rollback"
 
@@ -32,26 +33,7 @@ def controller(client: Client) -> Controller:
 
 def fill(client: Client, address: str, *contents: str) -> None:
     """Publish without a transaction."""
-    sender = client.sender(address)
-    for content in contents:
-        assert sender.outcome(sender.send(data(content))) == "ACCEPTED"
-
-
-def in_log(client: Client, topic: str, count: int) -> list[Received]:
-    """The log, read up to a message that is published after all else: it is the last of `count` + 1."""
-    fill(client, f"topic://{topic}", "last")
-    reader = client.receiver(f"log://{topic}?replay-start=beginning", credit=100)
-    return reader.take(count + 1)[:-1]
-
-
-def test_the_coordinator_says_what_it_can(client: Client, controller: Controller) -> None:
-    """The answer to its attach has the coordinator's capabilities."""
-    target = controller.sender.link.remote_target
-    assert target.type == Terminus.COORDINATOR
-    found = target.capabilities
-    found.rewind()
-    assert found.next()
-    assert "amqp:local-transactions" in map(str, found.get_object())
+    client.sender(address).send_all(map(data, contents))
 
 
 def test_published_messages_exist_from_the_commit_on(client: Client, controller: Controller) -> None:
@@ -64,11 +46,11 @@ def test_published_messages_exist_from_the_commit_on(client: Client, controller:
     for text, txn_id in (("late", first), ("early", second), ("never", never)):
         assert provisional_outcome(sender, publish(sender, data(text), txn_id)) == 0x24
     publish(sender, data("settled"), first, settled=True)
-    assert sender.outcome(sender.send(data("outside"))) == "ACCEPTED"
+    sender.send_all([data("outside")])
     assert controller.roll_back(never) == "ACCEPTED"
-    assert controller.commit(second) == "ACCEPTED"
-    assert controller.commit(first) == "ACCEPTED"
-    found = in_log(client, "t", 4)
+    for txn_id in (second, first):
+        assert controller.commit(txn_id) == "ACCEPTED"
+    found = client.read_log("t")
     assert texts(found) == ["outside", "early", "late", "settled"]
     assert [message.id for message in found] == [1, 2, 3, 4]
 
@@ -161,53 +143,42 @@ def test_transactions_end_with_their_coordinator(gateway: RunningGateway, connec
 
 
 def test_an_unknown_transaction_is_told(gateway: RunningGateway, client: Client) -> None:
-    """To its discharge, to a publisher even where there is no coordinator, and to a consumer."""
+    """
+    To its discharge, to a consumer, and to a publisher: where there is no coordinator, and wherever in what is sent at
+    once. It is never published as plain, and one that came settled costs its link: nobody else would learn that it is
+    lost.
+    """
     sender = client.sender("queue://q")
-    assert sender.rejection(publish(sender, data("x"), b"none")).name == UNKNOWN
+    plain = [sender.send(data("a")), sender.send(data("b"))]
+    unknown = publish(sender, data("x"), b"none")
+    plain.append(sender.send(data("c")))
+    assert sender.rejection(unknown).name == UNKNOWN
+    assert [sender.outcome(delivery) for delivery in plain] == ["ACCEPTED"] * 3
+    sender.send(data("d"))
+    publish(sender, data("x"), b"none", settled=True)
+    assert sender.detached_by_peer().name == UNKNOWN
     controller = Controller(client)
     assert controller.commit(b"none") == UNKNOWN
     txn_id = controller.declare()
     assert controller.commit(txn_id) == "ACCEPTED"
     assert controller.commit(txn_id) == UNKNOWN
-    assert gateway.depth("q") == 0
-    fill(client, "queue://q", "a")
+    assert gateway.depth("q") == 4
     receiver = client.receiver("queue://q", credit=1)
     acknowledge(receiver.take(1)[0], b"none")
     assert receiver.detached_by_peer().name == UNKNOWN
-    assert gateway.depth("q") == 1
+    assert texts(client.receiver("queue://q").drain()) == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_an_unknown_transaction_among_plain_messages(
-    gateway: RunningGateway, client: Client, settled: bool
-) -> None:
-    """Where there is no coordinator, and wherever in what is sent at once: it is never published as plain."""
-    sender = client.sender("queue://q")
-    plain = [sender.send(data("a")), sender.send(data("b"))]
-    bogus = publish(sender, data("x"), b"none", settled=settled)
-    plain.append(sender.send(data("c")))
-    if settled:
-        # Nobody else would learn that it is lost.
-        assert sender.detached_by_peer().name == UNKNOWN
-        assert set(texts(client.receiver("queue://q", credit=2).take(2))) == {"a", "b"}
-        assert gateway.depth("q") == 2
-    else:
-        assert sender.rejection(bogus).name == UNKNOWN
-        assert [sender.outcome(delivery) for delivery in plain] == ["ACCEPTED"] * 3
-        assert texts(client.receiver("queue://q", credit=3).take(3)) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("raw", [b"\x00", message_to("log://x", "a"), data("nowhere")])
 def test_a_message_that_is_not_taken_rolls_back(
-    gateway: RunningGateway, client: Client, controller: Controller, raw: bytes
+    gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
     """It is told to be rejected, and the commit to be impossible; what else was in it never happens."""
     relay, sender = client.sender(None), client.sender("queue://q")
-    txn_id = controller.declare()
-    assert provisional_outcome(sender, publish(sender, data("good"), txn_id)) == 0x24
-    assert provisional_outcome(relay, publish(relay, raw, txn_id)) == 0x25
-    assert provisional_outcome(sender, publish(sender, data("good, too"), txn_id)) == 0x25
-    assert controller.commit(txn_id) == ROLLBACK
+    for raw in (b"\x00", message_to("log://x", "a"), data("nowhere")):
+        txn_id = controller.declare()
+        for link, content, outcome in ((sender, data(1), 0x24), (relay, raw, 0x25), (sender, data(2), 0x25)):
+            assert provisional_outcome(link, publish(link, content, txn_id)) == outcome
+        assert controller.commit(txn_id) == ROLLBACK
     assert gateway.depth("q") == 0
 
 
@@ -238,7 +209,7 @@ def test_a_transaction_has_its_time(start: Start, connect: Connect) -> None:
     """From its first message on, not from its declare; who discharges it is told."""
     gateway = start(limits=Limits(transaction_timeout_ms=100))
     client = connect(gateway)
-    controller, idle = Controller(client), None
+    controller = Controller(client)
     idle = controller.declare()
     fill(client, "queue://q", "a")
     receiver = client.receiver("queue://q", credit=2)
@@ -276,18 +247,24 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
 
 def test_control_messages(client: Client, controller: Controller) -> None:
     """
-    What is none is rejected; one that came settled costs its link. Descriptors are read by symbol, too, as Proton's own
-    transactions spell them (AMQP 1.0 section 1.3).
+    The answer to the coordinator's attach has its capabilities. What is no control message is rejected; one that came
+    settled costs its link. Descriptors are read by symbol, too, as Proton's own transactions spell them (AMQP 1.0
+    section 1.3).
     """
+    target = controller.sender.link.remote_target
+    assert target.type == Terminus.COORDINATOR
+    target.capabilities.rewind()
+    assert target.capabilities.next()
+    assert "amqp:local-transactions" in map(str, target.capabilities.get_object())
     declared = controller.ask(symbol("amqp:declare:list"), [None])
     client.wait(lambda: declared.remote_state, "the transaction is declared")
     discharge = [bytes(declared.remote.data[0]), False]
     assert controller.outcome(controller.ask(symbol("amqp:discharge:list"), discharge)) == "ACCEPTED"
     for raw in (data("x"), Message(body="x").encode(), b"\x00"):
         assert controller.sender.rejection(controller.sender.send(raw)).name == "amqp:invalid-field"
-    assert controller.outcome(controller.ask(0x31, [b"global"])) == "amqp:invalid-field"
-    assert controller.outcome(controller.ask(0x32, ["x"])) == "amqp:invalid-field"
-    controller.ask(0x31, [None], settled=True)
+    for descriptor, field in ((DECLARE, b"global"), (DISCHARGE, "x")):
+        assert controller.outcome(controller.ask(descriptor, [field])) == "amqp:invalid-field"
+    controller.ask(DECLARE, [None], settled=True)
     assert controller.sender.detached_by_peer().name == "amqp:not-allowed"
 
 
@@ -354,30 +331,16 @@ def test_the_commit_is_told_when_it_is_durable(
 
 
 def test_a_commit_that_the_store_cannot_write_is_rolled_back(
-    gateway: RunningGateway, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, client: Client, controller: Controller, full_disk: FullDisk
 ) -> None:
     """Neither half of it is kept: not in memory, not in what the store is owed, not after a restart."""
-    client = connect(gateway)
     fill(client, "queue://in", "a")
     receiver, sender = client.receiver("queue://in", credit=3), client.sender("queue://out")
-    controller = Controller(client)
     txn_id = controller.declare()
     acknowledge(receiver.take(1)[0], txn_id)
     provisional_outcome(sender, publish(sender, data("A"), txn_id))
-    write: Callable[[SqliteWriter, list[Batch]], WriteFailed | None] = SqliteWriter._write_all
-
-    def fail(writer: SqliteWriter, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
-        kept, writer._indexed = writer._indexed, None  # type: ignore[assignment]
-        monkeypatch.setattr(SqliteWriter, "_write_all", write)
-        execute = writer._connection
-        writer._connection = _Failing(execute)  # type: ignore[assignment]
-        try:
-            return write(writer, batches)
-        finally:
-            writer._connection, writer._indexed = execute, kept
-
-    monkeypatch.setattr(SqliteWriter, "_write_all", fail)
-    assert controller.commit(txn_id) == ROLLBACK
+    with full_disk():
+        assert controller.commit(txn_id) == ROLLBACK
     (again,) = receiver.take(1)
     assert (again.text, again.delivery_count) == ("a", 1)
     assert (gateway.depth("in"), gateway.depth("out")) == (1, 0)
@@ -385,26 +348,12 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
     assert (gateway.depth("in"), gateway.depth("out")) == (1, 0)
 
 
-class _Failing:
-    """A connection to the store whose disk is full."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self.in_transaction = False
-        self._connection = connection
-
-    def execute(self, *_: object) -> None:
-        raise apsw.FullError("database or disk is full")
-
-
-def test_pipelined_transactions_keep_their_order(
-    gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
+def test_pipelined_transactions_keep_their_order(client: Client, controller: Controller) -> None:
     """Sent at once: what comes before a discharge is in its transaction, however it is read."""
-    first, second = controller.declare(), controller.declare()
-    sender = client.sender("queue://q")
-    publish(sender, data("a"), first)
-    one = controller.ask(0x32, [first, False])
-    publish(sender, data("b"), second)
-    two = controller.ask(0x32, [second, False])
-    assert [controller.outcome(one), controller.outcome(two)] == ["ACCEPTED", "ACCEPTED"]
+    begun = {"a": controller.declare(), "b": controller.declare()}
+    sender, discharges = client.sender("queue://q"), []
+    for content, txn_id in begun.items():
+        publish(sender, data(content), txn_id)
+        discharges.append(controller.ask(DISCHARGE, [txn_id, False]))
+    assert [controller.outcome(discharge) for discharge in discharges] == ["ACCEPTED", "ACCEPTED"]
     assert texts(client.receiver("queue://q", credit=2).take(2)) == ["a", "b"]

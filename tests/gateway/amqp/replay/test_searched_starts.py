@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-import apsw
 import pytest
 import structlog
 from proton import Link, symbol, ulong
@@ -23,8 +22,7 @@ from gateway.core import errors
 from gateway.core.model import ListedPoint, Point
 from gateway.vpn.runtime import Tuning
 from store.sqlite.reader import SqliteReader
-from store.sqlite.transaction import Transaction
-from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.gateway.amqp.conftest import Clock, Connect, FullDisk, Start
 from tests.support.client import SELECTOR, Client, Receiver, Refused, numbered, refusal, texts
 from tests.support.messages import trade
 from tests.support.publishing import Publishing
@@ -352,25 +350,17 @@ def test_a_trimmed_point_says_so(gateway: RunningGateway, client: Client) -> Non
     assert texts(by_map(client, "log://t", "point", "edge").take(1)) == ["2"]
 
 
-def test_a_point_that_was_not_written_is_not_there(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_that_was_not_written_is_not_there(gateway: RunningGateway, full_disk: FullDisk) -> None:
     """When the store cannot write, a new point is not there and a deleted one still is; later both succeed."""
     create_point(gateway, "kept")
-    with monkeypatch.context() as broken:
-        broken.setattr(Transaction, "finish", _disk_full)
-        with pytest.raises(errors.Refused, match="disk is full"):
-            create_point(gateway, "new")
-        with pytest.raises(errors.Refused, match="disk is full"):
-            delete_point(gateway, "kept")
+    with full_disk():
+        for order, name in ((create_point, "new"), (delete_point, "kept")):
+            with pytest.raises(errors.Refused, match="disk is full"):
+                order(gateway, name)
     assert [listed.point.name for listed in points(gateway)] == ["kept"]
     create_point(gateway, "new")
     delete_point(gateway, "kept")
     assert [listed.point.name for listed in points(gateway)] == ["new"]
-
-
-def _disk_full(self: Transaction) -> None:
-    raise apsw.FullError("database or disk is full")
 
 
 def test_a_point_under_load_parts_before_from_after(gateway: RunningGateway, connect: Connect) -> None:
