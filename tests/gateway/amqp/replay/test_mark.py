@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from proton import Described, symbol
 
-from amqp_ext.codec import Symbol
 from amqp_ext.message.annotations import REPLAY_NAME
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, Refused, texts
-from tests.support.messages import MESSAGE_ANNOTATIONS, data, section
+from tests.support.client import SELECTOR, Client, Received, numbered, refusal, texts
+from tests.support.messages import annotated, data
 from tests.support.running import RunningGateway
 
 
 def publish(client: Client, first: int, last: int, address: str = "orders") -> None:
-    client.sender(address).send_all([data(i) for i in range(first, last)])
+    client.sender(address).send_all(map(data, range(first, last)))
 
 
 def marks(messages: list[Received]) -> dict[str, object]:
@@ -23,9 +22,7 @@ def marks(messages: list[Received]) -> dict[str, object]:
     return {message.text: message.annotations.get(REPLAY_NAME) for message in messages}
 
 
-def test_what_was_there_before_is_marked_and_what_came_since_is_not(
-    gateway: RunningGateway, client: Client
-) -> None:
+def test_what_was_there_before_is_marked_and_what_came_since_is_not(client: Client) -> None:
     """
     History has the name that was given. A message that is published while the replay is under way comes for the first
     time, wherever the replay is: who skips what is marked must not lose it.
@@ -38,7 +35,7 @@ def test_what_was_there_before_is_marked_and_what_came_since_is_not(
     receiver.collect(taken, 3_050)
     publish(client, 3_050, 3_060)
     receiver.collect(taken, 3_060)
-    assert texts(taken) == [str(i) for i in range(3_060)]
+    assert texts(taken) == numbered(3_060)
     assert marks(taken) == {str(i): "nightly" if i < 3_000 else None for i in range(3_060)}
 
 
@@ -53,30 +50,26 @@ def test_a_name_is_made_where_none_is_given(gateway: RunningGateway, connect: Co
     assert gateway.replay("orders").name == name
 
 
-def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, client: Client) -> None:
-    """A delivery that failed, or whose consumer went, comes again with its delivery-count and its mark."""
-    publish(client, 0, 10)
-    first = client.receiver("orders?replay-start=beginning&replay-name=r", credit=10)
-    first.take(10)
-    first.close()
-    publish(client, 10, 12)
-    again = client.receiver("orders", credit=20).take(12)
-    assert marks(again) == {str(i): "r" if i < 10 else None for i in range(12)}
-    assert [message.delivery_count for message in again] == [1] * 10 + [0] * 2
-
-
-def test_the_mark_outlives_a_restart(gateway: RunningGateway, connect: Connect) -> None:
-    """What a stopped gateway has to put once more has the same name after it."""
+def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, connect: Connect) -> None:
+    """
+    A delivery that failed, or whose consumer went, comes again with its delivery-count and its mark. What a stopped
+    gateway has to put once more has the same name after it.
+    """
     client = connect(gateway)
     publish(client, 0, 50)
-    client.receiver("orders?replay-start=beginning&replay-name=r", credit=20).take_and_accept(20)
+    first = client.receiver("orders?replay-start=beginning&replay-name=r", credit=30)
+    first.settle(first.take(30)[:20])
+    first.close()
     client.wait(lambda: gateway.replay("orders").acknowledged == 20, "settlements arrive")
+    again = client.receiver("orders", credit=15)
+    taken = again.take(15)
+    assert marks(taken) == dict.fromkeys(numbered(20, 35), "r")
+    assert [message.delivery_count for message in taken] == [1] * 10 + [0] * 5
     client.close()
     gateway.restart()
     client = connect(gateway)
     publish(client, 50, 52)
-    found: list[Received] = []
-    client.receiver("orders", credit=100).collect(found, 32)
+    client.receiver("orders", credit=100).collect(found := [], 32)
     assert marks(found) == {str(i): "r" if i < 50 else None for i in range(20, 52)}
 
 
@@ -110,12 +103,11 @@ def test_a_reader_that_names_its_replay_has_history_marked(link: str, start: Sta
     assert marks(filtered.take(6)) == dict.fromkeys("012345", "by filter")
     plain = client.receiver(f"{address}?replay-start=beginning", credit=10)
     assert marks(plain.take(6)) == dict.fromkeys("012345")
-    selector = "apache.org:selector-filter:string"
     start_named = f"{address}?replay-start=beginning&replay-name=look"
-    history = client.receiver(
-        start_named, filters={selector: "amqp.annotation.x-opt-replay-name = 'look'"}, credit=9
+    marked, unmarked = "amqp.annotation.x-opt-replay-name = 'look'", '"m.x-opt-replay-name" IS NULL'
+    history, fresh = (
+        client.receiver(start_named, filters={SELECTOR: chosen}, credit=9) for chosen in (marked, unmarked)
     )
-    fresh = client.receiver(start_named, filters={selector: '"m.x-opt-replay-name" IS NULL'}, credit=9)
     assert marks(history.take(6)) == dict.fromkeys("012345", "look")
     publish(client, 6, 8, "topic://a/b")
     assert marks(fresh.take(2)) == dict.fromkeys("67")
@@ -130,31 +122,24 @@ def test_a_name_that_is_on_record_is_refused(gateway: RunningGateway, client: Cl
     client.wait(lambda: gateway.replay_state("orders") == "complete", "it is complete")
     receiver.close()
     publish(client, 3, 5)
-    with pytest.raises(Refused) as refused:
-        client.receiver("orders?replay-start=beginning&replay-name=r")
-    assert "on record already" in refused.value.text
+    refused = refusal(client.receiver, "orders?replay-start=beginning&replay-name=r")
+    assert "on record already" in refused.text
     assert gateway.depth("orders") == 2
     assert gateway.replay_state("orders") == "complete"
 
 
-@pytest.mark.parametrize("name", ["%0A", "%20", "x" * 201])
-def test_a_name_that_nobody_could_read_is_refused(name: str, client: Client) -> None:
+def test_a_name_that_nobody_could_read_is_refused(client: Client) -> None:
     """It goes on record, into log lines and on messages."""
-    with pytest.raises(Refused) as refused:
-        client.receiver(f"orders?replay-start=beginning&replay-name={name}")
-    assert refused.value.replay_error == "unknown-start"
+    for name in ("%0A", "%20", "x" * 201):
+        refused = refusal(client.receiver, f"orders?replay-start=beginning&replay-name={name}")
+        assert refused.replay_error == "unknown-start"
 
 
-def test_a_selector_sees_the_mark_of_a_copy_and_not_that_of_a_replay(
-    gateway: RunningGateway, client: Client
-) -> None:
+def test_a_selector_sees_the_mark_of_a_copy_and_not_that_of_a_replay(client: Client) -> None:
     """A selector asks the message as it is stored; the mark of a replay onto the queue is put on on the way out."""
-    marked = section(MESSAGE_ANNOTATIONS, {Symbol(REPLAY_NAME): "copied"}) + data(1)
-    client.sender("orders").send_all([data(0), marked])
-    wanted = {"apache.org:selector-filter:string": "\"m.x-opt-replay-name\" = 'copied'"}
-    (found,) = client.receiver("orders?replay-start=beginning&replay-name=r", filters=wanted, credit=9).take(
-        1
-    )
+    client.sender("orders").send_all([data(0), annotated(data(1), **{REPLAY_NAME: "copied"})])
+    wanted, unwanted = ({SELECTOR: f"\"m.x-opt-replay-name\" = '{name}'"} for name in ("copied", "r"))
+    receiver = client.receiver("orders?replay-start=beginning&replay-name=r", filters=wanted, credit=9)
+    (found,) = receiver.take(1)
     assert (found.text, found.annotations[REPLAY_NAME]) == ("1", "r")
-    unwanted = {"apache.org:selector-filter:string": "\"m.x-opt-replay-name\" = 'r'"}
     assert client.receiver("log://>?replay-start=beginning", filters=unwanted, credit=9).drain() == []

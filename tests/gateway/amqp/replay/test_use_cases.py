@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -17,13 +16,19 @@ import pytest
 
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, numbered, texts
 from tests.support.messages import data, trade
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
+
+
+@pytest.fixture
+def gateway_over_time(clock: Clock, start: Start) -> RunningGateway:
+    """A gateway whose clock is the test's, so that months pass at once."""
+    return start(vpn=Vpn(queues={"trades": Queue(exclusive="wait")}))
 
 
 def with_start(address: str, start: str) -> str:
@@ -71,8 +76,7 @@ def test_late_join_with_a_queue(gateway_over_time: RunningGateway, connect: Conn
     with Publishing(gateway.url, "topic://flights/JFK/B6", "topic://flights/LGA/B6", first=2_000) as live:
         live.wait_for(2_200)
         consumer = analytics.receiver(with_start("analytics", "beginning"))
-        taken: list[Received] = []
-        consumer.collect(taken, 2_500)
+        consumer.collect(taken := [], 2_500)
         live.stop()
         expected += [str(n) for n in range(2_000, live.next, 2)]
         consumer.collect(taken, len(expected))
@@ -144,8 +148,7 @@ def test_a_corrected_subscription(
         else:
             application.close()
             application = client.receiver(with_start("orders", date_of(morning_ms)))
-        taken: list[Received] = []
-        application.collect(taken, 600)
+        application.collect(taken := [], 600)
         live.stop()
         expected += [str(n) for n in range(5_000, live.next, 2)]
         application.collect(taken, len(expected))
@@ -166,25 +169,22 @@ class Database:
 
     def process(self, messages: list[Received]) -> None:
         """Store messages; a duplicate is an error."""
+        rows = [(str(m.annotations["x-opt-replay-id"]), m.text) for m in messages]
         with self._file:
-            self._file.executemany(
-                "insert into processed values (?, ?)",
-                [(str(m.annotations["x-opt-replay-id"]), m.text) for m in messages],
-            )
+            self._file.executemany("insert into processed values (?, ?)", rows)
+
+    def contents(self) -> list[tuple[str, str]]:
+        """All that was processed, in order: replay ids sort as the messages do."""
+        return self._file.execute("select id, body from processed order by id").fetchall()
 
     @property
-    def position(self) -> str | None:
-        """The last message's replay id: they sort as the messages do."""
-        (found,) = self._file.execute("select max(id) from processed").fetchone()
-        return None if found is None else str(found)
+    def position(self) -> str:
+        """Where to go on: behind the last message."""
+        return self.contents()[-1][0] if self.contents() else "beginning"
 
     @property
     def bodies(self) -> list[str]:
-        """All that was processed, in order."""
-        return [body for (body,) in self._file.execute("select body from processed order by id")]
-
-    def contents(self) -> list[tuple[str, str]]:
-        return self._file.execute("select id, body from processed order by id").fetchall()
+        return [body for _, body in self.contents()]
 
 
 def test_recovery_of_a_corrupted_database(gateway: RunningGateway, connect: Connect) -> None:
@@ -208,16 +208,14 @@ def test_recovery_of_a_corrupted_database(gateway: RunningGateway, connect: Conn
     with Publishing(gateway.url, "topic://trades/c", first=1_200) as live:
         live.wait_for(1_300)
         client = connect(gateway)
-        assert backup.position is not None
         consumer = client.receiver(with_start("trades", backup.position))
-        taken: list[Received] = []
-        consumer.collect(taken, 900)
+        consumer.collect(taken := [], 900)
         live.stop()
         consumer.collect(taken, live.next - 500)
     assert {message.delivery_count for message in taken} == {0}, "not marked as redelivered"
     backup.process(taken)
     assert backup.contents()[:1_200] == before, "the same messages with the same ids as the first time"
-    assert backup.bodies == [str(n) for n in range(live.next)]
+    assert backup.bodies == numbered(live.next)
 
 
 # --- a consumer that keeps its position itself ------------------------------------------------------------------------
@@ -239,8 +237,7 @@ def test_a_consumer_that_stores_its_position_itself(
     with Publishing(gateway.url, "topic://trades/a", limit=4_000) as live:
         for _crash in range(8):
             client = connect(gateway)
-            start = database.position or "beginning"
-            reader = client.receiver(with_start("log://trades/>", start), credit=5_000)
+            reader = client.receiver(with_start("log://trades/>", database.position), credit=5_000)
             for _ in range(chance.randrange(4)):
                 live.wait_for(min(live.accepted + 100, 4_000))
                 client.wait(lambda reader=reader: reader.arrived, "more arrives")
@@ -250,9 +247,9 @@ def test_a_consumer_that_stores_its_position_itself(
         live.stop()
     gateway.restart()
     client = connect(gateway)
-    reader = client.receiver(with_start("log://trades/>", database.position or "beginning") + "&until=now")
+    reader = client.receiver(with_start("log://trades/>", database.position) + "&until=now")
     database.process(reader.take_to_end())
-    assert database.bodies == [str(n) for n in range(live.next)], "no gap, no duplicate, in order"
+    assert database.bodies == numbered(live.next), "no gap, no duplicate, in order"
     assert gateway.depth("beside") == live.next, "nobody else was touched"
 
 
@@ -293,7 +290,7 @@ def days_of_trades(gateway_over_time: RunningGateway, connect: Connect, clock: C
     times_ms = [-2 * DAY_MS + 1, -DAY_MS + 1, 0, 5 * MINUTE_MS, 60 * MINUTE_MS, 65 * MINUTE_MS]
     for n, time_ms in enumerate(times_ms):
         if time_ms == 0:
-            _make_point(gateway, "end-of-day")
+            gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point("end-of-day"))
         clock.ms = MIDNIGHT_MS + time_ms
         sender.send_all([trade(n, {"tradeId": f"FFS98765432{n - 2}"})])
     clock.ms = MIDNIGHT_MS + 70 * MINUTE_MS
@@ -303,31 +300,20 @@ def days_of_trades(gateway_over_time: RunningGateway, connect: Connect, clock: C
     return gateway
 
 
-def _make_point(gateway: RunningGateway, name: str) -> None:
-    gateway.run_coroutine(lambda running: running.vpns["default"].log.create_point(name))
-
-
-@pytest.mark.parametrize("point", RECOVERY_POINTS)
 @pytest.mark.parametrize("address", ["trades", "log://#queue/trades"])
-def test_recovery_from_any_point(
-    days_of_trades: RunningGateway, connect: Connect, address: str, point: str
-) -> None:
+def test_recovery_from_any_point(days_of_trades: RunningGateway, connect: Connect, address: str) -> None:
     """
     "We can stretch the point in time the consumer recovers from back to any point: a few minutes ago, Trade ID
     FFS987654321, start of day, end of yesterday, Friday." "Administratively defined points in the queue exist."
-    """
-    start, first = RECOVERY_POINTS[point]
-    consumer = connect(days_of_trades).receiver(with_start(address, start), credit=10)
-    taken = consumer.take_and_accept(6 - first)
-    assert texts(taken) == [str(n) for n in range(first, 6)]
-    assert [message.is_end for message in taken] == [False] * (5 - first) + [True]
-
-
-def test_retry_of_an_end_of_day_batch_job(days_of_trades: RunningGateway, connect: Connect) -> None:
-    """
     "Retry an end of day batch job": the same day's messages again and again, and no later ones.
     """
     client = connect(days_of_trades)
+    for start, first in RECOVERY_POINTS.values():
+        consumer = client.receiver(with_start(address, start), credit=10)
+        taken = consumer.take_and_accept(6 - first)
+        assert texts(taken) == numbered(first, 6)
+        assert [message.is_end for message in taken] == [False] * (5 - first) + [True]
+        consumer.close()
     day = with_start("log://#queue/trades", "2027-01-22T00:00:00Z") + "&until=2027-01-22T23:59:59.999Z"
     for _ in range(2):
         assert texts(client.receiver(day).take_to_end()) == ["1"]
@@ -355,9 +341,3 @@ def test_analysis_on_demand(gateway: RunningGateway, connect: Connect) -> None:
     assert texts(application.take_and_accept(600)) == histories[0]
     publish(client, "events/a", range(600, 610))
     assert len(application.take_and_accept(10)) == 10
-
-
-@pytest.fixture
-def gateway_over_time(clock: Clock, start: Start) -> Iterator[RunningGateway]:
-    """A gateway whose clock is the test's, so that months pass at once."""
-    yield start(vpn=Vpn(queues={"trades": Queue(exclusive="wait")}))
