@@ -14,10 +14,10 @@ from amqp_ext.message.sections import MessageView
 from gateway.core.replay import reading
 from gateway.vpn.runtime import Runtime, SystemClock
 from gateway.vpn.turns import SelectionTurns
-from tests.gateway.amqp.attach.test_selection import SELECTOR, browser, numbered
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.gateway.core.machines.step_loop import StepLoop
-from tests.support.client import texts
+from tests.support.client import SELECTOR, browsing, numbered, texts
+from tests.support.messages import selectable
 
 MESSAGES = 300
 
@@ -60,15 +60,13 @@ def test_a_slow_selector_is_asked_once_in_a_turn(start: Start, connect: Connect,
     """A consumer, a log reader and a browser each get all that is theirs, in order; together they take turns."""
     gateway = start()
     client = connect(gateway)
-    client.sender("orders").send_all(numbered(i) for i in range(MESSAGES))
-    filters = {SELECTOR: "n >= 100"}
-    wanted = [str(i) for i in range(100, MESSAGES)]
-    reader = client.receiver("log://>?replay-start=beginning", filters=filters, credit=MESSAGES)
-    viewer = browser(client, "orders", filters=filters, credit=MESSAGES)
-    consumer = client.receiver("orders", filters=filters, credit=MESSAGES)
-    assert texts(reader.take(200)) == wanted
-    assert texts(viewer.take(200)) == wanted
-    assert texts(consumer.take(200)) == wanted
+    client.sender("orders").send_all(selectable(i) for i in range(MESSAGES))
+    options: dict[str, Any] = {"filters": {SELECTOR: "n >= 100"}, "credit": MESSAGES}
+    reader = client.receiver("log://>?replay-start=beginning", **options)
+    viewer = client.receiver("orders", set_up=browsing, **options)
+    consumer = client.receiver("orders", **options)
+    for link in (reader, viewer, consumer):
+        assert texts(link.take(200)) == numbered(100, MESSAGES)
     assert asked.total() >= 3 * MESSAGES
     # One begins before the time is over, and one may begin in the turn before it is known.
     assert max(asked.values()) <= 2
@@ -102,8 +100,8 @@ def test_what_takes_too_long_is_told_once_for_each_link(start: Start, connect: C
     """Messages of which a selector is unknown stay where they are; the log says so once, with the link's name."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     client = connect(start())
-    client.sender("orders").send_all(numbered(i, x="ab" * 150_000) for i in range(3))
-    client.sender("orders").send_all([numbered(3, x="acb")])
+    client.sender("orders").send_all(selectable(i, x="ab" * 150_000) for i in range(3))
+    client.sender("orders").send_all([selectable(3, x="acb")])
     with capture_logs() as lines:
         consumer = client.receiver("orders", filters={SELECTOR: "x LIKE '%a_b%'"}, credit=10)
         assert texts(consumer.take(1)) == ["3"]

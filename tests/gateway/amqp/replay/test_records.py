@@ -11,7 +11,7 @@ from tests.support.running import RunningGateway
 
 
 def publish(client: Client, first: int, last: int) -> None:
-    client.sender("orders").send_all([data(i) for i in range(first, last)])
+    client.sender("orders").send_all(map(data, range(first, last)))
 
 
 def records(gateway: RunningGateway) -> list[ReplayRecord]:
@@ -33,12 +33,8 @@ def test_a_replay_goes_on_record_with_who_asked_and_what_came_of_it(
     receiver.take_and_accept(1)
     client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
     (record,) = records(gateway)
-    assert (record.number, record.name, record.kind, record.requester) == (
-        1,
-        "r",
-        "endpoint",
-        "anonymous@shop",
-    )
+    assert (record.number, record.name, record.kind) == (1, "r", "endpoint")
+    assert record.requester == "anonymous@shop"
     assert (record.start, record.target, record.state) == ("#3", "orders", "pending-complete")
     assert (record.position, record.read, record.sent, record.ended_ms) == (6, 3, 3, 0)
     assert record.size_bytes == 3 * len(data(0))
@@ -107,7 +103,7 @@ def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, c
     publish(client, 0, 1)
     for _ in range(10):
         client.receiver("orders?replay-start=beginning").close()
-    assert [record.number for record in records(gateway)] == [8, 9, 10]
-    client.close()
-    gateway.restart()
-    assert [record.number for record in records(gateway)] == [8, 9, 10]
+    for _ in range(2):
+        assert [record.number for record in records(gateway)] == [8, 9, 10]
+        client.close()
+        gateway.restart()

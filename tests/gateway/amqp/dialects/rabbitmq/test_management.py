@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from amqp_ext.codec import Symbol
 from amqp_ext.sasl import hash_password
 from gateway.config import Listener, User
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
-from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
-from tests.support.running import RunningGateway, settings_for
+from tests.support.messages import annotated, data, message_to
+from tests.support.running import RunningGateway
 
 PASSWORD = "secret"
 HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
@@ -31,7 +28,7 @@ def gateway(start: Start) -> RunningGateway:
 
 def with_value(text: str, value: str) -> bytes:
     """A message with a stream filter value."""
-    return section(MESSAGE_ANNOTATIONS, {Symbol("x-stream-filter-value"): value}) + data(text)
+    return annotated(data(text), **{"x-stream-filter-value": value})
 
 
 def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningGateway) -> None:
@@ -152,61 +149,69 @@ def dead_letters_to(queue: str) -> dict[str, Any]:
     return declaration(x_dead_letter_exchange="", x_dead_letter_routing_key=queue)
 
 
-def test_a_declaration_survives_a_restart(gateway: RunningGateway) -> None:
+def test_a_declaration_survives_a_restart(gateway: RunningGateway, connect: Connect) -> None:
     """With its dead letter queue, which is neither the gateway's own, nor has a name that no queue can have."""
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        for name in ("#own", "a//b", "a*"):
-            assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
-        assert gateway.endpoints() == set()
-        assert pair.ask("PUT", "/queues/q", dead_letters_to("dead"))[0] == 201
+    pair = Pair(connect(gateway))
+    for name in ("#own", "a//b", "a*"):
+        assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
+    assert gateway.endpoints() == set()
+    assert pair.ask("PUT", "/queues/q", dead_letters_to("dead"))[0] == 201
     gateway.restart()
-    with Client(gateway.address) as client:
-        pair = Pair(client)
-        assert pair.ask("GET", "/queues/q")[1]["arguments"]["x-dead-letter-routing-key"] == "dead"
-        assert pair.ask("GET", "/queues/dead")[0] == 200
+    pair = Pair(connect(gateway))
+    assert pair.ask("GET", "/queues/q")[1]["arguments"]["x-dead-letter-routing-key"] == "dead"
+    assert pair.ask("GET", "/queues/dead")[0] == 200
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[RunningGateway]:
+def guarded(start: Start) -> RunningGateway:
     """A gateway with a user who may publish to queues named `a…` and consume `b…`, and an administrator of `c…`."""
-    listeners = (Listener(port=0, rabbitmq_mode=True, sasl=("PLAIN",)),)
     users = {
         "ann": User(password=HASH, publish=("queue://a*",), consume=("queue://b*", "topic://open/>")),
         "root": User(password=HASH, administer=("queue://c*",)),
     }
-    with RunningGateway(settings_for(tmp_path, listeners=listeners, users=users)) as running:
-        yield running
+    return start(listeners=(Listener(port=0, rabbitmq_mode=True, sasl=("PLAIN",)),), users=users)
 
 
-def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> None:
-    """Who may use a queue may declare it; who binds needs `consume` on the topics; to delete is to administer."""
-    with Client(guarded.address, user=("ann", PASSWORD)) as client:
-        pair = Pair(client)
-        assert pair.ask("PUT", "/queues/a1")[0] == 201
-        assert pair.ask("PUT", "/queues/b1")[0] == 201
-        assert pair.ask("PUT", "/queues/c1")[0] == 403
-        assert pair.ask("GET", "/queues/c1")[0] == 403
-        assert pair.ask("PUT", "/queues/a2", dead_letters_to("c2"))[0] == 403
-        # Dead letters are sent: to consume from their queue is not enough.
-        assert pair.ask("PUT", "/queues/a2", dead_letters_to("b1"))[0] == 403
-        assert pair.ask("PUT", "/queues/a2", dead_letters_to("b2"))[0] == 403
-        assert pair.ask("PUT", "/queues/b3", dead_letters_to("a3"))[0] == 201
-        assert pair.ask("PUT", "/queues/a4", dead_letters_to("#own"))[0] in (400, 403)
-        assert "a2" not in guarded.endpoints()
-        assert pair.ask("DELETE", "/queues/a1")[0] == 403
-        assert pair.ask("DELETE", "/queues/a1/messages")[0] == 403
-        pair.ask("PUT", "/exchanges/open", {"type": "topic"})
-        binding = {"source": "open", "destination_queue": "b1", "binding_key": "x"}
-        assert pair.ask("POST", "/bindings", {**binding, "destination_queue": "a1"})[0] == 403
-        assert pair.ask("POST", "/bindings", binding)[0] == 204
-        assert pair.ask("POST", "/bindings", {**binding, "source": "amq.topic"})[0] == 403
+EXCHANGE = {"type": "topic", "durable": True, "arguments": {}}
+BINDING = {"source": "open", "destination_queue": "b1", "binding_key": "x"}
+ASKED: list[tuple[str, str, str, Any, int]] = [
+    ("ann", "PUT", "/queues/a1", None, 201),
+    ("ann", "PUT", "/queues/b1", None, 201),
+    ("ann", "PUT", "/queues/c1", None, 403),
+    ("ann", "GET", "/queues/c1", None, 403),
+    ("ann", "PUT", "/queues/a2", dead_letters_to("c2"), 403),
+    # Dead letters are sent: to consume from their queue is not enough.
+    ("ann", "PUT", "/queues/a2", dead_letters_to("b1"), 403),
+    ("ann", "PUT", "/queues/a2", dead_letters_to("b2"), 403),
+    ("ann", "PUT", "/queues/b3", dead_letters_to("a3"), 201),
+    ("ann", "DELETE", "/queues/a1", None, 403),
+    ("ann", "DELETE", "/queues/a1/messages", None, 403),
+    # Others bind to an exchange by its type: another user needs to administer its topics to delete it.
+    ("ann", "PUT", "/exchanges/open", EXCHANGE, 204),
+    ("root", "PUT", "/exchanges/open", EXCHANGE, 204),
+    ("root", "DELETE", "/exchanges/open", None, 403),
+    ("ann", "POST", "/bindings", {**BINDING, "destination_queue": "a1"}, 403),
+    ("ann", "POST", "/bindings", BINDING, 204),
+    ("ann", "POST", "/bindings", {**BINDING, "source": "amq.topic"}, 403),
+    ("root", "PUT", "/queues/c1", None, 201),
+    ("root", "DELETE", "/queues/c1", None, 200),
+    ("root", "DELETE", "/queues/b1", None, 403),
+]
+
+
+def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway, connect: Connect) -> None:
+    """
+    Who may use a queue may declare it; who binds needs `consume` on the topics; to delete is to administer, but for an
+    exchange of one's own.
+    """
+    pairs = {name: Pair(connect(guarded, user=(name, PASSWORD))) for name in ("ann", "root")}
+    for name, method, path, body, status in ASKED:
+        assert pairs[name].ask(method, path, body)[0] == status, (name, method, path, body)
+    assert pairs["ann"].ask("PUT", "/queues/a4", dead_letters_to("#own"))[0] in (400, 403)
+    assert "a2" not in guarded.endpoints()
     assert guarded.subscriptions("b1") == ["open/x"]
-    with Client(guarded.address, user=("root", PASSWORD)) as client:
-        pair = Pair(client)
-        assert pair.ask("PUT", "/queues/c1")[0] == 201
-        assert pair.ask("DELETE", "/queues/c1")[0] == 200
-        assert pair.ask("DELETE", "/queues/b1")[0] == 403
+    for path in ("/bindings/src=open;dstq=b1;key=x;args=", "/exchanges/open"):
+        assert pairs["ann"].ask("DELETE", path)[0] == 204
 
 
 def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Connect) -> None:
@@ -219,27 +224,10 @@ def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Con
         raise structlog.DropEvent
 
     structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    try:
-        pair = Pair(connect(gateway))
-        for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
-            method, path = asked.split()
-            assert pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
-    finally:
-        structlog.reset_defaults()
+    pair = Pair(connect(gateway))
+    for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
+        method, path = asked.split()
+        assert pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
     operations = [line["operation"].partition("(")[0] for line in lines]
     assert operations == ["DeclareQueue", "PurgeQueue", "DeleteQueue"]
     assert all(line["user"] == "anonymous" and "'q'" in line["operation"] for line in lines)
-
-
-def test_an_exchange_is_deleted_by_who_declared_it(guarded: RunningGateway) -> None:
-    """Others bind to it by its type: another user needs to administer its topics."""
-    exchange = {"type": "topic", "durable": True, "arguments": {}}
-    with (
-        Client(guarded.address, user=("ann", PASSWORD)) as ann,
-        Client(guarded.address, user=("root", PASSWORD)) as root,
-    ):
-        mine, other = Pair(ann), Pair(root)
-        assert mine.ask("PUT", "/exchanges/open", exchange)[0] == 204
-        assert other.ask("PUT", "/exchanges/open", exchange)[0] == 204
-        assert other.ask("DELETE", "/exchanges/open")[0] == 403
-        assert mine.ask("DELETE", "/exchanges/open")[0] == 204
