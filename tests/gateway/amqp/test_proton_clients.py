@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from proton import Described, Endpoint, Message, symbol, ulong
 from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container, DurableSubscription, Filter, ReceiverOption
-from proton.utils import BlockingConnection, LinkDetached, SendException, SyncRequestResponse
+from proton.utils import (
+    BlockingConnection,
+    BlockingReceiver,
+    LinkDetached,
+    SendException,
+    SyncRequestResponse,
+)
 
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Start
@@ -26,61 +33,44 @@ class ReplayFrom(Filter):
         super().__init__({symbol("replay"): Described(symbol("rewind:replay-start"), start)})
 
 
-def test_the_blocking_client(gateway: RunningGateway) -> None:
-    """`BlockingConnection` sends, receives, accepts, rejects and releases, over SASL ANONYMOUS."""
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with a queue for one message."""
+    return start(Vpn(queues={"full": Queue(quota_messages=1)}))
+
+
+@pytest.fixture
+def connection(gateway: RunningGateway) -> Iterator[BlockingConnection]:
+    """One over SASL ANONYMOUS."""
     connection = BlockingConnection(gateway.url, timeout=SECONDS, allowed_mechs="ANONYMOUS")
+    yield connection
+    connection.close()
+
+
+def receive(receiver: BlockingReceiver, count: int) -> list[Any]:
+    """The bodies of messages, each of which is accepted."""
+    bodies = []
+    for _ in range(count):
+        bodies.append(receiver.receive().body)
+        receiver.accept()
+    return bodies
+
+
+def test_the_blocking_client(connection: BlockingConnection) -> None:
+    """
+    `BlockingConnection` sends, receives, accepts, rejects and releases. A refused link raises `LinkDetached` with the
+    condition, a rejected message `SendException`.
+    """
     sender = connection.create_sender("orders")
     for number in range(5):
         sender.send(Message(body={"number": number}, durable=True, properties={"n": number}))
     receiver = connection.create_receiver("orders", credit=10)
-    assert receiver.receive().body == {"number": 0}
-    receiver.accept()
+    assert receive(receiver, 1) == [{"number": 0}]
     assert receiver.receive().properties == {"n": 1}
     receiver.reject()
     assert receiver.receive().durable
     receiver.release()
-    numbers = []
-    for _ in range(3):
-        numbers.append(receiver.receive().body["number"])
-        receiver.accept()
-    assert sorted(numbers) == [2, 3, 4]
-    connection.close()
-
-
-def test_the_blocking_client_replays(gateway: RunningGateway) -> None:
-    """A proton program rewinds a queue with a filter, and reads a log up to now."""
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
-    sender = connection.create_sender("orders?exclusive=wait")
-    for number in range(10):
-        sender.send(Message(body=number))
-    receiver = connection.create_receiver("orders", credit=10)
-    for number in range(10):
-        assert receiver.receive().body == number
-        receiver.accept()
-    receiver.close()
-    again = connection.create_receiver("orders", credit=10, options=ReplayFrom(offset=ulong(6)))
-    for number in range(5, 10):
-        assert again.receive().body == number
-        again.accept()
-    log = connection.create_receiver(
-        "log://>", credit=3, options=ReplayFrom(offset=ulong(1), until=symbol("now"))
-    )
-    read = []
-    is_end = False
-    while not is_end:
-        message = log.receive()
-        read.append(message.body)
-        is_end = message.annotations.get("x-opt-replay-end", False)
-        log.accept()
-    assert read == list(range(10))
-    connection.wait(lambda: log.link.state & Endpoint.REMOTE_CLOSED, msg="the end of the replay")
-    connection.close()
-
-
-def test_the_blocking_client_sees_refusals(start: Start) -> None:
-    """A refused link raises `LinkDetached` with the condition, a rejected message `SendException`."""
-    gateway = start(Vpn(queues={"full": Queue(quota_messages=1)}))
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    assert sorted(body["number"] for body in receive(receiver, 3)) == [2, 3, 4]
     with pytest.raises(LinkDetached) as detached:
         connection.create_receiver("orders?replay-start=nonsense")
     assert detached.value.condition == "amqp:invalid-field"
@@ -88,12 +78,28 @@ def test_the_blocking_client_sees_refusals(start: Start) -> None:
     sender.send(Message(body="fits"))
     with pytest.raises(SendException):
         sender.send(Message(body="does not"))
-    connection.close()
 
 
-def test_at_most_once_and_at_least_once(gateway: RunningGateway) -> None:
+def test_the_blocking_client_replays(connection: BlockingConnection) -> None:
+    """A proton program rewinds a queue with a filter, and reads a log up to now."""
+    sender = connection.create_sender("orders?exclusive=wait")
+    for number in range(10):
+        sender.send(Message(body=number))
+    receiver = connection.create_receiver("orders", credit=10)
+    assert receive(receiver, 10) == list(range(10))
+    receiver.close()
+    again = connection.create_receiver("orders", credit=10, options=ReplayFrom(offset=ulong(6)))
+    assert receive(again, 5) == list(range(5, 10))
+    bounded = ReplayFrom(offset=ulong(1), until=symbol("now"))
+    log = connection.create_receiver("log://>", credit=3, options=bounded)
+    assert receive(log, 9) == list(range(9))
+    assert log.receive().annotations["x-opt-replay-end"]
+    log.accept()
+    connection.wait(lambda: log.link.state & Endpoint.REMOTE_CLOSED, msg="the end of the replay")
+
+
+def test_at_most_once_and_at_least_once(connection: BlockingConnection) -> None:
     """Proton's delivery options on senders and receivers do what they say."""
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
     connection.create_sender("orders", name="1", options=AtMostOnce()).send(Message(body="settled"))
     receiver = connection.create_receiver("orders", credit=1, options=AtMostOnce())
     assert receiver.receive().body == "settled"
@@ -101,24 +107,21 @@ def test_at_most_once_and_at_least_once(gateway: RunningGateway) -> None:
     # Only now: the receiver tops its credit up by itself, and what it is sent then is settled.
     connection.create_sender("orders", name="2", options=AtLeastOnce()).send(Message(body="unsettled"))
     receiver = connection.create_receiver("orders", credit=1, options=AtLeastOnce())
-    assert receiver.receive().body == "unsettled"
-    receiver.accept()
-    connection.close()
+    assert receive(receiver, 1) == ["unsettled"]
 
 
-def test_a_durable_subscription(gateway: RunningGateway) -> None:
+def test_a_durable_subscription(gateway: RunningGateway, connection: BlockingConnection) -> None:
     """Proton's `DurableSubscription` keeps what is published while its program is not connected."""
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
-    receiver = connection.create_receiver("topic://news/>", name="mine", options=[DurableSubscription()])
-    receiver.detach()
-    connection.close()
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+
+    def subscribe(connection: BlockingConnection) -> BlockingReceiver:
+        options = [DurableSubscription()]
+        return connection.create_receiver("topic://news/>", credit=1, name="mine", options=options)
+
+    before = BlockingConnection(gateway.url, timeout=SECONDS)
+    subscribe(before).detach()
+    before.close()
     connection.create_sender("topic://news/today").send(Message(body="kept"))
-    receiver = connection.create_receiver(
-        "topic://news/>", credit=1, name="mine", options=[DurableSubscription()]
-    )
-    assert receiver.receive().body == "kept"
-    connection.close()
+    assert subscribe(connection).receive().body == "kept"
 
 
 class Upper(MessagingHandler):
@@ -152,17 +155,15 @@ class Upper(MessagingHandler):
             event.connection.close()
 
 
-def test_request_and_response(gateway: RunningGateway) -> None:
+def test_request_and_response(gateway: RunningGateway, connection: BlockingConnection) -> None:
     """`SyncRequestResponse` asks over a dynamic reply queue; a handler program answers by the anonymous relay."""
     upper = Upper(gateway.url, requests=3)
     thread = threading.Thread(target=Container(upper).run)
     thread.start()
     assert upper.ready.wait(SECONDS)
-    connection = BlockingConnection(gateway.url, timeout=SECONDS)
     client = SyncRequestResponse(connection, "requests")
     answers = [client.call(Message(body=text)).body for text in ("one", "two", "three")]
     assert answers == ["ONE", "TWO", "THREE"]
-    connection.close()
     thread.join(SECONDS)
     assert not thread.is_alive()
 
@@ -197,9 +198,6 @@ class PublishAndReplay(MessagingHandler):
 
     def on_message(self, event: Any) -> None:
         self.read.append(event.message.body)
-
-    def on_link_closed(self, event: Any) -> None:
-        event.connection.close()
 
     def on_link_closing(self, event: Any) -> None:
         event.connection.close()

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from proton import Link, Message
 
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, WINDOW
 from gateway.config import Listener
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Receiver, Sender, refusal, with_properties
 from tests.support.frames import CLOSE, error_of, transfer_frame
 from tests.support.peer import Peer
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 
 NODE = "/management"
 PAIRED = with_properties({"paired": True})
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    listeners = (Listener(port=0, rabbitmq_mode=True), Listener(port=0))
-    with RunningGateway(settings_for(tmp_path, listeners=listeners)) as running:
-        yield running
+def gateway(start: Start) -> RunningGateway:
+    return start(listeners=(Listener(port=0, rabbitmq_mode=True), Listener(port=0)))
 
 
 def request(number: int, *, reply_to: str = "$me", path: str = "/queues/q", method: str = "GET") -> bytes:
@@ -47,6 +45,15 @@ def pair(client: Client, name: str = "pair", credit: int = 100) -> tuple[Sender,
         client.sender(NODE, name=name, set_up=PAIRED),
         client.receiver(NODE, name=name, set_up=PAIRED, credit=credit),
     )
+
+
+@pytest.fixture
+def _undisturbed(client: Client) -> Iterator[None]:
+    """A pair of another connection that goes on whatever a test does."""
+    sender, receiver = pair(client)
+    yield
+    sender.send(request(1))
+    assert answers(receiver, 1) == [(1, 404)]
 
 
 def test_paired_links_have_their_own_answers(client: Client) -> None:
@@ -85,13 +92,6 @@ def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGat
     assert gateway.depth("q") is None
 
 
-def test_an_unsettled_request_is_accepted_when_it_is_carried_out(client: Client) -> None:
-    """The outcome of a request is that it was taken; what came of it is in the answer."""
-    sender, receiver = pair(client)
-    assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
-    assert answers(receiver, 1) == [(1, 201)]
-
-
 @pytest.mark.parametrize("settled", [True, False])
 def test_answers_wait_for_credit_and_requests_for_answers(client: Client, settled: bool) -> None:
     """Without credit for answers, no more requests are taken than the window; with it, all are answered."""
@@ -108,32 +108,30 @@ def test_answers_wait_for_credit_and_requests_for_answers(client: Client, settle
     client.wait(lambda: sender.link.credit == WINDOW, "credit is given back")
 
 
-def test_what_is_no_request_is_rejected_or_answered(client: Client) -> None:
-    """Bytes that are no message are rejected; what the node does not know is answered; then credit can be drained."""
+def test_what_becomes_of_a_request(client: Client) -> None:
+    """
+    The outcome of one is that it was taken; what came of it is in the answer, also where the node does not know what is
+    asked for. Bytes that are no message are rejected. Then credit can be drained.
+    """
     sender, receiver = pair(client)
+    assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
     assert sender.rejection(sender.send(b"\x00\x53\x75\xff")).name == "amqp:decode-error"
-    sender.send(request(1, path="/nothing"))
-    assert answers(receiver, 1) == [(1, 404)]
+    sender.send(request(2, path="/nothing"))
+    assert answers(receiver, 2) == [(1, 201), (2, 404)]
     assert receiver.drain(5) == []
 
 
-def test_a_message_that_is_none_and_settled_costs_its_link(gateway: RunningGateway, client: Client) -> None:
-    """Nobody could be told of it but by a detach; another connection does not notice."""
-    with Client(gateway.address) as hostile:
-        sender, receiver = pair(client)
-        bad, _ = pair(hostile)
-        bad.send(b"no message", settled=True)
-        assert bad.detached_by_peer().name == "amqp:decode-error"
-        sender.send(request(1))
-        assert answers(receiver, 1) == [(1, 404)]
-
-
-def test_a_giant_request_costs_its_link(client: Client) -> None:
-    """A request has a largest size, which the attach says."""
-    sender, _ = pair(client)
-    assert sender.link.remote_max_message_size == MAX_REQUEST_BYTES
-    sender.send(bytes(MAX_REQUEST_BYTES + 1))
-    assert sender.detached_by_peer().name == "amqp:link:message-size-exceeded"
+@pytest.mark.usefixtures("_undisturbed")
+def test_what_nobody_could_be_told_of_costs_its_link(gateway: RunningGateway, connect: Connect) -> None:
+    """A settled message that is none; and a request larger than the size that the attach says."""
+    hostile = connect(gateway)
+    bad, _ = pair(hostile)
+    bad.send(b"no message", settled=True)
+    assert bad.detached_by_peer().name == "amqp:decode-error"
+    giant, _ = pair(hostile, "giant")
+    assert giant.link.remote_max_message_size == MAX_REQUEST_BYTES
+    giant.send(bytes(MAX_REQUEST_BYTES + 1))
+    assert giant.detached_by_peer().name == "amqp:link:message-size-exceeded"
 
 
 def too_many(peer: Peer) -> bytes:
@@ -149,25 +147,23 @@ def an_answer_to_the_node(peer: Peer) -> bytes:
     return transfer_frame(0, 0, request(0))
 
 
+@pytest.mark.usefixtures("_undisturbed")
 @pytest.mark.parametrize(
     ("break_a_rule", "condition"),
     [(too_many, "amqp:link:transfer-limit-exceeded"), (an_answer_to_the_node, "amqp:not-allowed")],
 )
 def test_a_broken_rule_costs_its_connection(
-    gateway: RunningGateway, client: Client, break_a_rule: Callable[[Peer], bytes], condition: str
+    gateway: RunningGateway, break_a_rule: Callable[[Peer], bytes], condition: str
 ) -> None:
-    """Whoever breaks a rule of transfers at a node is told which by a close; another connection does not notice."""
+    """Whoever breaks a rule of transfers at a node is told which by a close."""
     host, _, port = gateway.address.rpartition(":")
     with Peer.opened((host, int(port))) as peer:
-        sender, receiver = pair(client)
         peer.send(break_a_rule(peer))
         assert error_of(peer.skip_to(CLOSE))[0] == condition
-        sender.send(request(1))
-        assert answers(receiver, 1) == [(1, 404)]
 
 
 def test_a_node_is_there_where_its_dialect_is_spoken(gateway: RunningGateway) -> None:
     """On a listener without the switch the address is no node, in either direction."""
-    with Client(gateway.urls[1]) as client:
-        for attach in (client.sender, client.receiver):
+    with Client(gateway.urls[1]) as plain:
+        for attach in (plain.sender, plain.receiver):
             refusal(attach, NODE)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Listener
-from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, refusal, texts, with_properties
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
@@ -33,52 +33,49 @@ def declare(client: Client, queue: str, **fields: bool) -> dict[str, Any]:
     return dict(found)
 
 
-def test_an_exclusive_queue_goes_with_its_connection(gateway: RunningGateway) -> None:
-    """It is described as what it is, anybody may send to it, and its connection takes it along."""
-    with Client(gateway.address) as other:
-        with Client(gateway.address) as client:
-            found = declare(client, "mine", exclusive=True)
-            assert (found["exclusive"], found["auto_delete"], found["type"]) == (True, False, "classic")
-            assert Pair(other).ask("GET", "/queues/mine")[1]["exclusive"] is True
-            other.sender("/queues/mine").send_all([data("x")])
-            assert texts(client.receiver("/queues/mine").drain()) == ["x"]
-            client.cut()
-        is_gone(gateway, other, "mine")
-
-
-def test_an_exclusive_queue_is_for_its_connection_alone(gateway: RunningGateway) -> None:
-    """Another connection neither consumes from it, binds, purges, deletes nor declares it until it is gone."""
-    with Client(gateway.address) as client, Client(gateway.address) as other:
-        declare(client, "mine", exclusive=True)
-        pair = Pair(other)
-        assert refusal(other.receiver, "/queues/mine").name == "amqp:resource-locked"
-        binding = {"source": "amq.topic", "destination_queue": "mine", "binding_key": "a"}
-        asked = (
-            ("PUT", "/queues/mine", declaration() | {"exclusive": True}),
-            ("PUT", "/queues/mine", declaration()),
-            ("DELETE", "/queues/mine/messages", None),
-            ("DELETE", "/queues/mine", None),
-            ("POST", "/bindings", binding),
-            ("DELETE", "/bindings/src=amq.topic;dstq=mine;key=a;args=", None),
-        )
-        for method, path, body in asked:
-            status, text = pair.ask(method, path, body)
-            assert status == 409, (method, path)
-            assert "cannot obtain exclusive access to locked queue" in text
-        own = Pair(client)
-        assert own.ask("PUT", "/queues/mine", declaration() | {"exclusive": True})[0] == 200
-        assert own.ask("POST", "/bindings", binding)[0] == 204
-        assert own.ask("DELETE", "/queues/mine") == (200, {"message_count": 0})
-        assert pair.ask("PUT", "/queues/mine", declaration())[0] == 201
+def test_an_exclusive_queue_is_for_its_connection(gateway: RunningGateway, connect: Connect) -> None:
+    """
+    It is described as what it is, anybody may send to it, and its connection takes it along. Another connection neither
+    consumes from it, binds, purges, deletes nor declares it until it is gone.
+    """
+    client, other = connect(gateway), connect(gateway)
+    exclusive = declaration() | {"exclusive": True}
+    own, pair = Pair(client), Pair(other)
+    status, found = own.ask("PUT", "/queues/mine", exclusive)
+    assert (status, found["exclusive"], found["auto_delete"], found["type"]) == (201, True, False, "classic")
+    assert pair.ask("GET", "/queues/mine")[1]["exclusive"] is True
+    other.sender("/queues/mine").send_all([data("x")])
+    assert refusal(other.receiver, "/queues/mine").name == "amqp:resource-locked"
+    binding = {"source": "amq.topic", "destination_queue": "mine", "binding_key": "a"}
+    for method, path, body in (
+        ("PUT", "/queues/mine", exclusive),
+        ("PUT", "/queues/mine", declaration()),
+        ("DELETE", "/queues/mine/messages", None),
+        ("DELETE", "/queues/mine", None),
+        ("POST", "/bindings", binding),
+        ("DELETE", "/bindings/src=amq.topic;dstq=mine;key=a;args=", None),
+    ):
+        status, text = pair.ask(method, path, body)
+        assert status == 409, (method, path)
+        assert "cannot obtain exclusive access to locked queue" in text
+    receiver = client.receiver("/queues/mine", credit=1)
+    assert texts(receiver.take_and_accept(1)) == ["x"]
+    receiver.close()
+    assert own.ask("PUT", "/queues/mine", exclusive)[0] == 200
+    assert own.ask("POST", "/bindings", binding)[0] == 204
+    assert own.ask("DELETE", "/queues/mine") == (200, {"message_count": 0})
+    assert own.ask("PUT", "/queues/mine", exclusive)[0] == 201
+    client.cut()
+    is_gone(gateway, other, "mine")
+    assert pair.ask("PUT", "/queues/mine", declaration())[0] == 201
 
 
 def test_an_ordinary_queue_is_not_made_exclusive(client: Client) -> None:
     """Whoever declares a queue that is there as exclusive, or as going with its consumers, is told that it is not."""
     declare(client, "ours")
-    status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"exclusive": True})
-    assert (status, "does not match" in text) == (409, True)
-    status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"auto_delete": True})
-    assert (status, "auto_delete = False" in text) == (409, True)
+    for field, named in (("exclusive", "does not match"), ("auto_delete", "auto_delete = False")):
+        status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {field: True})
+        assert (status, named in text) == (409, True)
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(gateway: RunningGateway) -> None:
