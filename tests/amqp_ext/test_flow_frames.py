@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UInt
 from amqp_ext.frames.flow import (
-    BEGIN,
-    FLOW,
     StateRequest,
     fields_of,
     frames_of,
@@ -19,7 +17,7 @@ from amqp_ext.frames.flow import (
     with_handle_max,
     with_link_state,
 )
-from tests.support.frames import frame, framed
+from tests.support.frames import BEGIN, FLOW, frame, framed
 
 SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
 

@@ -114,23 +114,15 @@ def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> No
     assert skip(looked_at, 0, BEGUN, CONTINUED) == 0
 
 
-@given(frames(), st.integers(0, 2), st.integers(0, 2**16), st.integers(0, 255))
+@given(
+    st.just(whole(0, False, False)) | frames(), st.integers(0, 2), st.integers(0, 2**16), st.integers(0, 255)
+)
 def test_what_is_like_the_one_before_is_told_from_what_is_almost(
     one: bytes, which: int, place: int, octet: int
 ) -> None:
-    """Of three that are alike, one has another octet, anywhere."""
+    """Of three that are alike, one has another octet, anywhere; half the time they are what comes most often."""
     place %= len(one)
     alike = [one, one, one]
     alike[which] = one[:place] + bytes([octet]) + one[place + 1 :]
-    data = b"".join(alike)
-    assert in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED)
-
-
-@given(st.integers(0, 200), st.integers(0, 255), st.integers(0, 2))
-def test_likeness_is_looked_at_octet_by_octet(place: int, octet: int, which: int) -> None:
-    """The same for what comes most often."""
-    alike = [whole(0, False, False)] * 3
-    place %= len(alike[0])
-    alike[which] = alike[which][:place] + bytes([octet]) + alike[which][place + 1 :]
     data = b"".join(alike)
     assert in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED)
