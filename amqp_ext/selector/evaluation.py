@@ -53,11 +53,8 @@ Matcher = Callable[[str], bool]
 QUICK_CHARACTERS: Final = 32
 """Characters that a plain text is searched for in, in the time of one step: at least a few times that many."""
 
-TRIED_PLACES: Final = 5
-"""Places that a text with ``_`` in it is tried at in the time of one step."""
-
 TRIED_CHARACTERS: Final = 30
-"""Characters of such a text that are compared in the time of one step."""
+"""Characters of a text with ``_`` in it that are compared, where it is searched for, in the time of one step."""
 
 _Piece = list[str | None]
 """What stands between one ``%`` and the next: its characters, None for any."""
@@ -162,9 +159,7 @@ def _compiled(piece: _Piece) -> re.Pattern[str]:
 
 
 def _steps_per_character(piece: _Piece) -> float:
-    if None not in piece:
-        return 1 / QUICK_CHARACTERS
-    return 1 / TRIED_PLACES + len(piece) / TRIED_CHARACTERS
+    return max(1, len(piece) / TRIED_CHARACTERS) if None in piece else 1 / QUICK_CHARACTERS
 
 
 Relation = Callable[[Any, Any], bool | None]

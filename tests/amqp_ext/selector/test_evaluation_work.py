@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import encode
-from amqp_ext.message.sections import MalformedMessage, MessageView, TooMuchWork, bare_offset, read_header
+from amqp_ext.message.sections import (
+    MOST_STEPS,
+    MalformedMessage,
+    MessageView,
+    TooMuchWork,
+    bare_offset,
+    read_header,
+)
 from amqp_ext.selector.evaluation import compile_like
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from tests.amqp_ext.selector.examples import like
@@ -21,7 +28,7 @@ from tests.support.messages import annotated, data, section, trade
 # --- No message and no selector together cost more than a bound, whatever each of them holds ------------------------
 
 MOST_LINES = 300_000
-"""Lines of Python: one step of an automaton is two."""
+"""Lines of Python."""
 
 
 def view(content: bytes) -> MessageView:
@@ -159,7 +166,8 @@ def test_a_list_in_the_place_of_an_id_is_not_built() -> None:
     ("pattern", "escape", "matching", "others"),
     [
         ("12%3", None, ["123", "12993", "123123"], ["1234", "13", "23"]),
-        ("l_se", None, ["lose"], ["loose", "lse", "lose "]),
+        ("l_se", None, ["lose", "l\nse"], ["loose", "lse", "lose "]),
+        ("%_a", None, ["\na", "xa\na"], ["a", "\n"]),
         ("\\_%", "\\", ["_foo", "_"], ["bar", "foo_"]),
         ("", None, [""], ["x"]),
         ("%", None, ["", "x", "a\nb"], []),
@@ -204,3 +212,9 @@ def test_matching_agrees_with_the_definition(pattern: str, text: str) -> None:
 def test_hostile_patterns_take_linear_time(pattern: str) -> None:
     """Patterns that make a backtracking matcher try exponentially many ways are answered at once."""
     assert compile_like(pattern).matches("a" * 20_000) is False
+
+
+def test_what_a_long_text_with_wildcards_costs_grows_with_it() -> None:
+    """It is compared at every place: what takes more than an evaluation may is told beforehand."""
+    assert compile_like("%" + "a_" * 10 + "b%").steps("a" * 20_000) <= MOST_STEPS
+    assert compile_like("%" + "a_" * 500 + "b%").steps("a" * 20_000) > MOST_STEPS
