@@ -30,6 +30,13 @@ from tests.support.naive_store import NaivePart, NaiveStore
 BY_PRIORITY = '{"priorities": true}'
 
 
+def applied(model: NaiveStore, effects: Sequence[Effect]) -> Sequence[Effect]:
+    """The effects, which the naive store has taken."""
+    for effect in effects:
+        model.apply(effect)
+    return effects
+
+
 def route(*endpoints: int, priority: int | None = None) -> RouteDefinition:
     """The route of these endpoints (numbers below 50); always the same number for the same ones."""
     number = sum(1 << endpoint for endpoint in endpoints) * 11 + (0 if priority is None else priority + 1)

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.core.effects import Effect, SavePoint, SaveReplayRecord, SaveSubscription
 from gateway.core.model import COPY, Point, ReplayRecord
 from store.sqlite.check import check
-from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming, trimming_topics
+from tests.store.effects import BY_PRIORITY, applied, publication, queue, settled, trimming, trimming_topics
 from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, query, writing_to
 
 
@@ -23,8 +23,7 @@ def filled_file(path: Path) -> None:
 
         def write(*effects: Effect) -> None:
             commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
+            applied(model, effects)
 
         write(*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
         write(

@@ -35,6 +35,7 @@ from gateway.core.model import BARE, COPY, ID, WHOLE, Point, ReplayRecord
 from store.cursors import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
+    applied,
     counted,
     delayed,
     deletion,
@@ -78,14 +79,8 @@ def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
     model = empty_model()
     made = [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)]
-    _applied(model, made)
+    applied(model, made)
     return [made, *[_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]]
-
-
-def _applied(model: NaiveStore, effects: Sequence[Effect]) -> Sequence[Effect]:
-    for effect in effects:
-        model.apply(effect)
-    return effects
 
 
 def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
@@ -94,7 +89,7 @@ def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
         return _transaction(draw, model, before)
     effects: list[Effect] = []
     for _ in range(draw(st.integers(1, 4))):
-        effects += _applied(model, _step(draw, model, before & set(model.messages), end))
+        effects += applied(model, _step(draw, model, before & set(model.messages), end))
     return effects
 
 
@@ -103,12 +98,12 @@ def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[E
     effects: list[Effect] = []
     numbers = sorted(model.endpoints)
     for _ in range(draw(st.integers(0, 3))):
-        effects += _applied(model, [_publish(draw, model, numbers)])
+        effects += applied(model, [_publish(draw, model, numbers)])
     for number in numbers:
         ids = _some(draw, [i for i in model.on(number) if i in before])
         if ids and draw(st.booleans()):
             done = settled(model, number, ids, SettleInTransaction, is_joined=False)
-            effects += _applied(model, done)
+            effects += applied(model, done)
     return effects
 
 
@@ -266,7 +261,7 @@ def _definition(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
                 SaveEndpoint(number, found.cursor, found.name, "queue", changed, found.replay),
                 SaveSubscription(number, pattern),
                 DeleteSubscription(number, pattern),
-                SavePoint(Point(found.name, model.last_id + 1, MADE_MS, MADE_MS)),
+                SavePoint(Point(found.name, model.last_id + draw(st.sampled_from([1, 4])), MADE_MS, MADE_MS)),
                 DeletePoint(found.name),
                 SaveReplayRecord(_record(draw, number)),
                 DropReplayRecords((number, draw(st.integers(1, 9)))),
@@ -280,7 +275,24 @@ def _record(draw: st.DrawFn, number: int) -> ReplayRecord:
     state = draw(st.sampled_from(["running", "complete"]))
     name = f"r{number}-{draw(st.sampled_from([state, 'again']))}"
     return ReplayRecord(
-        number, name, COPY, "ops", subscriptions=("a/>", "\N{SNOWMAN}"), rate=2.5, state=state
+        number,
+        name,
+        COPY,
+        "ops",
+        start="beginning",
+        until="10m",
+        subscriptions=("a/>", "\N{SNOWMAN}"),
+        selector="k = 'x'",
+        target="#queue/q",
+        rate=2.5,
+        speed=1.0,
+        state=state,
+        position=17,
+        read=16,
+        sent=9,
+        size_bytes=900,
+        started_ms=5,
+        outcome="\0",
     )
 
 

@@ -25,6 +25,7 @@ from store.sqlite.packed import MESSAGE
 from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
 from store.transaction import Before
+from tests.store.effects import applied
 from tests.store.state import LogRow, Tables, state_from
 from tests.support.naive_store import NaiveStore, State
 
@@ -118,6 +119,15 @@ def commit(
     transaction.apply(effects)
     transaction.finish()
     connection.execute("commit")
+
+
+def written(path: Path, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+    """The batches, committed; and what the file holds then."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        for effects in batches:
+            commit(connection, applied(model, effects))
+    return model
 
 
 def collect_garbage(path: Path, *, pieces: int | None = None) -> bool:

@@ -14,10 +14,11 @@ import pytest
 from store.ports import Stores
 from store.sqlite.check import check
 from store.sqlite.store import SqliteStores, message_file
-from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named, check_url
+from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named, check_url, state_named
 from tests.store.port.sqlite_vpn import SqliteFile
 from tests.store.port.vpns import StoredVpn
-from tests.store.vpn_file import new_file
+from tests.store.vpn_file import new_file, state_of
+from tests.support.naive_store import State
 from tests.support.postgresql import Server
 
 
@@ -30,6 +31,8 @@ class Adapter:
     """In a folder of the test's."""
     check: Callable[[Path, str], list[str]]
     """What of the promises a closed store of that folder breaks, by the Message VPN's name."""
+    state: Callable[[Path, str], State]
+    """All that can be seen of a closed store of that folder."""
     place: Callable[[], str]
     """A new one for another process's stores (``tests.store.victim``)."""
     check_at: Callable[[str, str], list[str]]
@@ -52,6 +55,7 @@ def _sqlite(request: pytest.FixtureRequest) -> Adapter:
         "sqlite",
         SqliteStores,
         lambda folder, vpn: check(message_file(folder, vpn)),
+        lambda folder, vpn: state_of(message_file(folder, vpn)),
         lambda: str(folder),
         lambda place, vpn: check(message_file(Path(place), vpn)),
         vpn,
@@ -74,6 +78,7 @@ def _postgresql(request: pytest.FixtureRequest) -> Adapter:
         "postgresql",
         partial(NamedStores, server),
         partial(check_named, server),
+        partial(state_named, server),
         lambda: server.url(server.new_database()),
         check_url,
         vpn,

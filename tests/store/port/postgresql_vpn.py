@@ -27,9 +27,10 @@ from store.postgresql.transaction import Transaction
 from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
 from store.transaction import Before
-from tests.store.port.vpns import applied
+from tests.store.port.vpns import model_of
+from tests.store.postgresql.schema_state import state_of
 from tests.store.vpn_file import MADE_MS, bounds
-from tests.support.naive_store import NaiveStore
+from tests.support.naive_store import NaiveStore, State
 from tests.support.postgresql import Server, eventually
 
 TABLES: Final = (
@@ -77,6 +78,12 @@ def check_url(url: str, vpn: str) -> list[str]:
     return check.check(Database(url).connect(vpn, "check"), schema_name(vpn))
 
 
+def state_named(server: Server, folder: Path, vpn: str) -> State:
+    """All that can be seen of the closed store."""
+    with Database(server.url()).connect(_named(folder, vpn), "state") as connection:
+        return state_of(connection)
+
+
 def _named(folder: Path, vpn: str) -> str:
     return f"{vpn}-{'-'.join(folder.parts[-2:])}"
 
@@ -118,7 +125,7 @@ class PostgresTables:
         written = list(batches)
         for effects in written:
             self.commit(effects)
-        return applied(written)
+        return model_of(written)
 
     def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
         """See ``StoredVpn``."""
@@ -165,6 +172,11 @@ class PostgresTables:
     def check(self) -> list[str]:
         """See ``StoredVpn``."""
         return check.check(self._connect(), self._schema)
+
+    def count(self, table: str) -> int:
+        """See ``StoredVpn``."""
+        ((found,),) = self._connection.execute(f"select count(*) from {table}".encode()).fetchall()
+        return int(found)
 
     def reconnect(self) -> None:
         """After the server was away."""

@@ -14,7 +14,7 @@ from store.property_index import IndexedSpan
 from store.sqlite import check, reader
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.reader import SqliteReader
-from tests.store.port.vpns import applied
+from tests.store.port.vpns import model_of
 from tests.store.vpn_file import COLUMNS, bounds, commit, execute, query, writing_to
 from tests.support.naive_store import NaiveStore
 
@@ -41,7 +41,7 @@ class SqliteFile:
         with closing(writing_to(self._path)) as connection:
             for effects in written:
                 commit(connection, effects)
-        return applied(written)
+        return model_of(written)
 
     def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
         """See ``StoredVpn``."""
@@ -74,6 +74,11 @@ class SqliteFile:
     def execute(self, *statements: str) -> None:
         """See ``StoredVpn``."""
         execute(self._path, *statements)
+
+    def count(self, table: str) -> int:
+        """See ``StoredVpn``."""
+        ((found,),) = query(self._path, f"select count(*) from {table}")
+        return int(found)
 
     def close(self) -> None:
         """See ``StoredVpn``."""

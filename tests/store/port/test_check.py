@@ -19,7 +19,17 @@ from gateway.core.effects import (
 )
 from gateway.core.model import WHOLE, Point
 from store.promises import MOST_EXAMPLES
-from tests.store.effects import BY_PRIORITY, counted, publication, purge, queue, route, settled, trimming
+from tests.store.effects import (
+    BY_PRIORITY,
+    applied,
+    counted,
+    publication,
+    purge,
+    queue,
+    route,
+    settled,
+    trimming,
+)
 from tests.store.histories import histories
 from tests.store.port.adapters import Adapter
 from tests.store.port.vpns import StoredVpn
@@ -43,8 +53,7 @@ def make_sound(vpn: StoredVpn) -> None:
 
     def write(*effects: Effect) -> None:
         written.append(effects)
-        for effect in effects:
-            model.apply(effect)
+        applied(model, effects)
 
     write(*queue(1, "q"), *queue(2, "r"), *queue(3, "p", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
     write(publication(1, [b"12345"] * 4, endpoints=(1, 2), time_ms=MADE_MS))

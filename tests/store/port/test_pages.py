@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import CountAttempts, Effect
+from gateway.core.effects import Effect
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, TOPIC, UNROUTED, Row
+from gateway.core.replay.search import Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
 from tests.store.effects import publication, queue, route, trimming
 from tests.store.histories import histories
-from tests.store.port.vpns import StoredVpn, applied
+from tests.store.port.vpns import StoredVpn, model_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
@@ -140,7 +140,7 @@ def test_a_page_is_that_of_the_naive_store(
     first = model.first_id
     assert agree(reader.log_page(first, end, ()), naive.log_page(first, end, ()), 20)
     for cursor in model.cursors:
-        assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
+        assert reader.attempts(cursor, 3, end // 2) == naive.attempts(cursor, 3, end // 2)
 
 
 def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:
@@ -152,7 +152,7 @@ def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:
         of = 1 if k % 6 else 2 + k // 6 % 7
         batches.append([publication(first, [b"x"] * 25, endpoints=(of,), time_ms=MADE_MS)])
         first += 25
-    batches.append([trimming(applied(batches), 300)])
+    batches.append([trimming(model_of(batches), 300)])
     vpn.write(batches)
     routes = sorted(route(n).number for n in numbers)
     for rows in (100, 130, 1_000):
@@ -198,14 +198,6 @@ def test_a_page_is_bounded_in_bytes(new_vpn: NewVpn, sizes: list[int], page_byte
     assert all(weight + first > page_bytes for weight, first in zip(weights, firsts, strict=False))
 
 
-def test_the_bound_in_bytes_is_the_longest_prefix(vpn: StoredVpn) -> None:
-    """Of contents of 1, 2, 3 … bytes, a page takes as many as their sum allows, to the byte."""
-    vpn.write([[publication(1, [bytes(size) for size in range(1, 30)], time_ms=MADE_MS)]])
-    for count, total in enumerate(accumulate(range(1, 30)), 1):
-        reader = vpn.open_reader(page_bytes=total, largest_bytes=LARGE)
-        assert len(reader.log_page(1, 30, ()).rows) == count
-
-
 def test_a_page_scans_a_bounded_piece_of_the_log(vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch) -> None:
     """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""
     monkeypatch.setattr(vpn.reader_module, "SCAN_IDS", 10)
@@ -227,7 +219,7 @@ def test_a_page_scans_a_bounded_piece_of_the_log(vpn: StoredVpn, monkeypatch: py
 def test_what_was_trimmed_is_not_missed_in_silence(vpn: StoredVpn, largest_bytes: int) -> None:
     """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
     made = publication(1, [b"x"] * 20, time_ms=MADE_MS)
-    vpn.write([[made], [trimming(applied([[made]]), 11)]])
+    vpn.write([[made], [trimming(model_of([[made]]), 11)]])
     reader = vpn.open_reader(largest_bytes=largest_bytes)
     for position, end in ((1, 21), (10, 21), (1, 5)):
         for held in (False, True):
@@ -246,7 +238,7 @@ def test_nobody_reads_what_was_trimmed(vpn: StoredVpn) -> None:
         [publication(11, [b"y"] * 10, topic="t", endpoints=(1,), time_ms=MADE_MS)],
         [publication(21, [b"z"] * 10, topic="t", endpoints=(1,), time_ms=MADE_MS + 1)],
     ]
-    vpn.write([*made, [trimming(applied(made), 16)]])
+    vpn.write([*made, [trimming(model_of(made), 16)]])
     reader = vpn.open_reader()
     assert [row[ID] for row in reader.messages(range(1, 31))] == list(range(11, 31))
     for routes in ([QUEUE_ROUTE], [QUEUE_ROUTE, 77_777], [QUEUE_ROUTE, *range(77_777, 77_877)]):
@@ -280,37 +272,6 @@ def test_a_page_ends_where_it_was_told(vpn: StoredVpn) -> None:
         assert ([row[ID] for row in found.rows], found.position) == ([20, 21, 22], 23)
 
 
-@EACH_HISTORY
-@given(ids=st.sets(st.integers(1, 60), max_size=60))
-def test_messages_are_those_asked_for_that_there_are(new_vpn: NewVpn, ids: set[int]) -> None:
-    """Any number of ids gives their messages in order, held or not; ids of none are passed over."""
-    vpn = new_vpn()
-    model = vpn.write(
-        [
-            queue(1, "q"),
-            [publication(1, [b"x"] * 20, time_ms=MADE_MS)],
-            [publication(31, [b"y"] * 20, endpoints=(1,), logged=False, time_ms=MADE_MS)],
-        ]
-    )
-    stored = model.state().messages
-    found = vpn.open_reader().messages(sorted(ids))
-    assert found == [stored[i] for i in sorted(ids) if i in stored]
-
-
-def test_attempts_are_those_counted(vpn: StoredVpn) -> None:
-    """Messages with failed deliveries, by one cursor and within the bounds; the others are not named."""
-    vpn.write(
-        [
-            [*queue(1, "q"), *queue(2, "r"), publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
-            [CountAttempts(1, [(3, 1), (20, 2), (21, 5)]), CountAttempts(2, [(4, 9)])],
-        ]
-    )
-    reader = vpn.open_reader()
-    assert reader.attempts(1) == [(3, 1), (20, 2), (21, 5)]
-    assert reader.attempts(1, 4, 20) == [(20, 2)]
-    assert reader.attempts(3) == []
-
-
 @pytest.mark.parametrize("topic", ["a\x01b", "\x01;", "\x010", "ä/\x01", "a;b", "€" * 60])
 def test_topics_come_as_they_were(vpn: StoredVpn, topic: str) -> None:
     """Whatever characters an engine has its own use for, alone on a page and among others."""
@@ -340,23 +301,37 @@ DAMAGES = (
 )
 
 
-@pytest.mark.parametrize("largest", [64, LARGE])
+@pytest.mark.parametrize(("rows", "largest"), [(1_000, 64), (1_000, LARGE), (4, 64), (1, 64)])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_not_what_was_written_is_not_given(vpn: StoredVpn, damage: str, largest: int) -> None:
-    """What comes before it is; then it is named, and the reader says from then on that it met damage."""
-    vpn.write([[publication(1, [b"x"] * 20, time_ms=MADE_MS)]])
+def test_what_is_not_what_was_written_is_not_given(
+    vpn: StoredVpn, damage: str, rows: int, largest: int
+) -> None:
+    """
+    What comes before it is; then it is named, whichever way it is read, and the reader says from then on that it met
+    damage.
+    """
+    made = publication(1, [b"x"] * 20, endpoints=(1,), time_ms=MADE_MS)
+    vpn.write([queue(1, "q"), [made]])
     vpn.execute(damage.format(12))
-    reader = vpn.open_reader(largest_bytes=largest)
-    assert [row[ID] for row in reader.log_page(1, 12, ()).rows] == list(range(1, 12))
+    reader = vpn.open_reader(rows=rows, largest_bytes=largest)
+    assert [row for page in all_pages(reader, 1, 12) for row in page] == made.rows[:11]
     assert reader.damage is None
-    page = reader.log_page(1, 21, ())
-    assert ([row[ID] for row in page.rows], page.position) == (list(range(1, 12)), 12)
-    for read in (lambda: reader.log_page(12, 21, ()), lambda: reader.messages([12, 13])):
+    page = reader.log_page(11, 21, ())
+    assert (page.rows, page.position) == (made.rows[10:11], 12)
+    reads: list[Callable[[], object]] = [
+        lambda: reader.log_page(12, 21, ()),
+        lambda: reader.messages([12, 13]),
+        lambda: reader.search_page(Search(lambda view: False), (), 12, 21),
+        lambda: reader.search_page(Search(lambda view: False, needles=(b"x",)), (), 12, 21),
+    ]
+    if "route" not in damage:
+        reads.append(lambda: reader.routed_page([QUEUE_ROUTE], 11))
+    for read in reads:
         with pytest.raises(ReadFailed, match="message 12 is not what was written"):
             read()
     assert reader.damage is not None
     assert "message 12" in reader.damage
-    assert len(reader.log_page(13, 21, ()).rows) == 8
+    assert reader.log_page(13, 21, ()).rows == made.rows[12 : 12 + rows]
 
 
 def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:

@@ -12,6 +12,7 @@ from amqp_ext.codec import ULong
 from gateway.core.effects import Publication, TrimLog
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, TOPIC, RouteDefinition, Row
 from store import property_index
+from store.reading import PooledReader
 from tests.store.port.vpns import StoredVpn
 from tests.store.searches import result, search_of
 from tests.store.vpn_file import MADE_MS
@@ -96,6 +97,48 @@ def test_what_was_trimmed_is_not_found(vpn: StoredVpn, index: tuple[str, ...]) -
     reader = vpn.open_reader()
     for text in ("message-id:same", "match:JMSMessageID LIKE 's_me'"):
         assert result(reader, search_of(text), (">",), 1, 21)[0] == 11
+
+
+# --- what is filed --------------------------------------------------------------------------------------------------
+
+
+def test_without_an_index_no_message_is_looked_into(vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no property is configured nothing more is done for a message than before, and nothing is filed."""
+    for engine in ("sqlite", "postgresql"):
+        monkeypatch.delattr(f"store.{engine}.transaction.index_entries")
+    publish(vpn, [row(1, trade(message_id="m-1"))])
+    assert vpn.count("property_value") == 0
+
+
+def test_only_configured_properties_of_logged_messages_are_filed(vpn: StoredVpn) -> None:
+    """One row for each configured property that a logged message has; none for what the log does not hold."""
+    rows = [
+        row(1, trade(message_id="m-1", properties={"tradeId": "T", "side": "buy"})),
+        row(2, trade(properties={"side": "buy"})),
+        row(3, trade(message_id="m-3"), held=1),
+    ]
+    publish(vpn, rows, ["message-id", "tradeId"])
+    assert vpn.count("property_value") == 2
+
+
+def test_a_span_lasts_while_its_property_is_configured(vpn: StoredVpn) -> None:
+    """A property is indexed from the start that names it to the start that no longer does, each time anew."""
+    for i, index in enumerate([(), ("a",), ("a", "b"), ("b",), ("b", "a")], 1):
+        publish(vpn, [row(i, trade())], index)
+    spans = [(span.name, span.first_id, span.end_id) for span in vpn.open_reader()._indexed]
+    assert spans == [("a", 2, 4), ("b", 3, None), ("a", 5, None)]
+
+
+def test_an_indexed_message_is_found_without_reading_the_log(
+    vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a span one page looks the message up; no other way of searching is taken."""
+    publish(vpn, [row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
+    reader = vpn.open_reader(rows=10)
+    monkeypatch.delattr(PooledReader, "_scan")
+    monkeypatch.delattr(type(reader), "log_page")
+    assert result(reader, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)
+    assert result(reader, search_of("match:tradeId = 'T-0'"), (">",), 1, 400) == (None, 1)
 
 
 # --- index == scan ------------------------------------------------------------------------------------------------

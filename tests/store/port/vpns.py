@@ -12,6 +12,7 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.ports import Reader
 from store.promises import Promise
+from tests.store.effects import applied
 from tests.store.vpn_file import empty_model
 from tests.support.naive_store import NaiveStore
 
@@ -44,14 +45,16 @@ class StoredVpn(Protocol):
     def execute(self, *statements: str) -> None:
         """SQL of an operator, or of something that does damage."""
 
+    def count(self, table: str) -> int:
+        """How many rows a table has."""
+
     def close(self) -> None:
         """End what was opened."""
 
 
-def applied(batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+def model_of(batches: Iterable[Sequence[Effect]]) -> NaiveStore:
     """What a store that is dictionaries holds after these."""
     model = empty_model()
     for effects in batches:
-        for effect in effects:
-            model.apply(effect)
+        applied(model, effects)
     return model

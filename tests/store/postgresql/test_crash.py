@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.core.effects import Effect
 from store.postgresql.check import check
 from store.postgresql.database import Database
-from tests.store.effects import publication, queue
+from tests.store.effects import applied, publication, queue
 from tests.store.histories import histories
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.vpn import Gateway, PostgresVpn
@@ -53,8 +53,7 @@ def test_a_server_that_is_killed_loses_nothing_that_was_told(
         batches = []
         for k, effects in enumerate(history):
             batches.append(gateway.submit(*effects))
-            for effect in effects:
-                model.apply(effect)
+            applied(model, effects)
             if k == kill_at:
                 told = len(gateway.told)
                 durable.crash()

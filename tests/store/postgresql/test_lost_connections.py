@@ -19,9 +19,9 @@ from store.postgresql import database, takeover
 from store.postgresql.database import Connection, NotSaid, Statement, Step
 from store.postgresql.transaction import FEW
 from store.postgresql.writer import CLIENT_TRIES
-from tests.store.effects import publication, queue, settled, trimming
+from tests.store.effects import applied, publication, queue, settled, trimming
 from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.test_writer import applied, check_state
+from tests.store.postgresql.test_writer import check_state
 from tests.store.postgresql.vpn import PostgresVpn
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.postgresql import eventually

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from store.postgresql.database import Connection
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
-from tests.store.effects import publication, trimming
+from tests.store.effects import applied, publication, trimming
 from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.test_writer import applied, check_state
+from tests.store.postgresql.test_writer import check_state
 from tests.store.postgresql.vpn import PostgresVpn
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.postgresql import eventually

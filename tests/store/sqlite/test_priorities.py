@@ -15,7 +15,7 @@ from gateway.core.model import ROUTE, WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.store import recover
-from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.effects import BY_PRIORITY, applied, publication, queue, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, commit, empty_model, query, state_of, writing_to
 from tests.support.naive_store import NaiveStore
@@ -36,8 +36,7 @@ def filled(path: Path) -> NaiveStore:
 
         def write(effects: Sequence[Effect]) -> None:
             commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
+            applied(model, effects)
 
         write([*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)])
         write([publication(1, CONTENTS, endpoints=(1,), time_ms=MADE_MS, bares=bares)])
@@ -118,8 +117,7 @@ def test_whatever_lies_there_stays_there(
     with closing(writing_to(path)) as connection:
         for effects in history:
             commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
+            applied(model, effects)
     routed = {number: [row[0] for row in model.routed(number)] for number in model.endpoints}
     depths = {number: depth(path, number) for number in model.endpoints}
     for by_priority in changes:

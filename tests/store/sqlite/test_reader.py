@@ -8,16 +8,13 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings
 
-from amqp_ext.topics import TopicPattern
 from gateway.core.effects import Effect
 from store.errors import ReadFailed
 from store.sqlite.reader import SqliteReader
 from store.sqlite.schema import PAGE_BYTES
-from tests.store.effects import publication, queue, route
-from tests.store.topics import topic_patterns, topics_near
+from tests.store.effects import applied, publication, queue, route
 from tests.store.vpn_file import MADE_MS, bounds, commit, empty_model, writing_to
 from tests.support.naive_store import NaiveStore
 
@@ -31,8 +28,7 @@ def written(path: Path, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
     with closing(writing_to(path)) as connection:
         for effects in batches:
             commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
+            applied(model, effects)
     return model
 
 
@@ -92,24 +88,6 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
 
 
 # --- topics ---------------------------------------------------------------------------------------------------------
-
-
-@given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
-def test_no_topic_that_matches_is_left_out_by_sqlite(
-    path: Path, open_reader: Callable[..., SqliteReader], data: st.DataObject, patterns: list[str]
-) -> None:
-    """The condition holds for every topic that a pattern matches (it may hold for more: the caller looks again)."""
-    topic = data.draw(topics_near(patterns))
-    wanted = [TopicPattern.parse(text) for text in patterns]
-    reader = open_reader(path)
-    condition, values = reader._of_topics(patterns)
-    connection = reader._connection
-    ((holds,),) = connection.execute(
-        f"select count(*) from (select ? as topic) where 1{condition}", [topic, *values]
-    )
-    if any(pattern.matches(topic) for pattern in wanted if not pattern.is_exception):
-        assert holds
 
 
 # --- probes ---------------------------------------------------------------------------------------------------------

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,22 +14,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import AddReferences, CountedUpTo, Effect, SavePoint, SettleInTransaction
-from gateway.core.model import ID, TOPIC, WHOLE, Columns, Point, Row
-from gateway.core.replay.search import Search
+from gateway.core.effects import AddReferences, Effect, SettleInTransaction
+from gateway.core.model import ID, TOPIC, WHOLE, Columns
 from store.cursors import apply_priorities
 from store.errors import DamagedMessage, ReadFailed
-from store.ports import Recovered
-from store.recovery import RecoveredStore, recovered
+from store.recovery import recovered
 from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.log_row import read_log
 from store.sqlite.packed import MESSAGE, fetch_sound
-from store.sqlite.reader import FEW_ROWS, SqliteReader
+from store.sqlite.reader import SqliteReader
 from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.store import recover
-from tests.store.effects import BY_PRIORITY, counted, publication, purge, queue, route, settled, trimming
+from tests.store.effects import (
+    BY_PRIORITY,
+    applied,
+    publication,
+    purge,
+    queue,
+    route,
+    settled,
+    trimming,
+)
 from tests.store.histories import histories
 from tests.store.vpn_file import (
     MADE_MS,
@@ -44,68 +50,9 @@ from tests.store.vpn_file import (
     writing_to,
 )
 from tests.store.writing import writing
-from tests.support.naive_store import NaiveStore, State
+from tests.support.naive_store import State
 
 # --- What a start finds in a file -----------------------------------------------------------------------------------
-
-
-def expected(model: NaiveStore, found: RecoveredStore) -> RecoveredStore:
-    """The same as the naive store says it."""
-    known = model.recover(found.log.generation)
-    if found.garbage:
-        # What waits to be let go of is a route's newest message as well.
-        routes = [
-            route._replace(newest_id=f.newest_id) for route, f in zip(known.routes, found.routes, strict=True)
-        ]
-        known = replace(known, routes=routes)
-    return replace(found, **{field.name: getattr(known, field.name) for field in fields(Recovered)})
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(history=histories())
-def test_after_any_prefix_recovery_finds_what_was_committed(
-    fresh: Callable[[], Path], history: list[list[Effect]]
-) -> None:
-    """The log, endpoints and how far their replays are, subscriptions, points, and what is to be worked off."""
-    path, model = fresh(), empty_model()
-    with closing(writing_to(path)) as connection:
-        for effects in history:
-            commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
-            found = recover(path)
-            assert found == expected(model, found)
-            assert found.largest_bytes == model.largest_bytes
-            waiting = connection.execute(
-                "select cursor, endpoint, up_to from garbage order by cursor"
-            ).fetchall()
-            assert [(g.cursor, g.endpoint, g.up_to) for g in found.garbage] == waiting
-
-
-def test_what_came_since_the_last_count_is_added(path: Path) -> None:
-    """Saved counters say nothing of what came after: it is counted, by each cursor from where it left off."""
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-
-        def write(effects: Sequence[Effect]) -> None:
-            commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
-
-        write(
-            [*queue(1, "q"), *queue(2, "r"), publication(1, [b"123"] * 10, endpoints=(1, 2), time_ms=MADE_MS)]
-        )
-        write(settled(model, 1, [1, 2, 3]))
-        write([publication(11, [b"1"] * 5, endpoints=(1,), time_ms=MADE_MS)])
-        wholes = [endpoint.parts[WHOLE] for endpoint in recover(path).endpoints]
-        assert [(whole.messages, whole.size_bytes) for whole in wholes] == [(0, 0), (0, 0)]
-        assert [(whole.later_messages, whole.later_bytes) for whole in wholes] == [(12, 26), (10, 30)]
-        write([*counted(model, 1, 15), *counted(model, 2, 15), CountedUpTo(15)])
-        wholes = [endpoint.parts[WHOLE] for endpoint in recover(path).endpoints]
-        assert [(whole.messages, whole.later_messages) for whole in wholes] == [(12, 0), (10, 0)]
-    assert query(path, "select counted_id, messages, size_bytes from cursor order by number") == [
-        (15, 12, 26), (15, 10, 30)
-    ]  # fmt: skip
 
 
 def test_no_content_is_read_for_it(path: Path) -> None:
@@ -122,40 +69,7 @@ def test_no_content_is_read_for_it(path: Path) -> None:
     assert misses * PAGE_BYTES < 1 << 19
 
 
-def test_an_id_is_never_given_out_twice(path: Path) -> None:
-    """The next id stays above all there ever were, when their messages were settled, trimmed, or never came to be."""
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-
-        def write(effects: Sequence[Effect]) -> None:
-            commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
-
-        write([*queue(1, "q"), publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)])
-        write(settled(model, 1, range(1, 10)))
-        assert connection.execute("select count(*) from message").fetchall() == [(0,)]
-        assert recover(path).log.next_id == 10
-        write([publication(10, [b"x"] * 9, time_ms=MADE_MS)])
-        write([trimming(model, 19)])
-        assert connection.execute("select count(*) from message").fetchall() == [(0,)]
-        assert recover(path).log.next_id == 19
-        # A point behind ids that were given out to a commit that failed.
-        commit(connection, [SavePoint(Point("p", 30, MADE_MS, MADE_MS))])
-        assert recover(path).log.next_id == 30
-
-
-def test_a_new_file_is_an_empty_log(path: Path) -> None:
-    """Ids and numbers begin with 1, and nothing is missing from the time it was made."""
-    found = recover(path)
-    assert (found.log.first_id, found.log.next_id, found.log.floor_ms) == (1, 1, MADE_MS)
-    assert (found.endpoints, found.next_number, found.garbage, found.largest_bytes) == ([], 1, [], 0)
-
-
 # --- Whenever it ends -----------------------------------------------------------------------------------------------
-
-ROUNDS = 4
-LINES = (1, 40, 300)
 
 
 def wal_of(path: Path) -> Path:
@@ -167,8 +81,7 @@ def states(history: list[list[Effect]]) -> list[State]:
     model = empty_model()
     found = [model.state()]
     for effects in history:
-        for effect in effects:
-            model.apply(effect)
+        applied(model, effects)
         found.append(model.state())
     return found
 
@@ -309,26 +222,6 @@ def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: C
     assert [reopened(found) for found in copies] == [before] * (len(copies) - 1) + [after]
 
 
-def test_a_transaction_is_there_with_its_last_byte(fresh: Callable[[], Path]) -> None:
-    """The WAL cut at every page of it: without the last one nothing of it is there."""
-    path = fresh()
-    connection = writing_to(path)
-    commit(connection, BEFORE)
-    begin = wal_of(path).stat().st_size
-    commit(connection, TRANSACTION)
-    main, wal = path.read_bytes(), wal_of(path).read_bytes()
-    page_bytes = 24 + connection.execute("pragma page_size").get
-    connection.close()
-    _, before, after = states([BEFORE, TRANSACTION])
-    cuts = [*range(begin, len(wal), page_bytes), len(wal) - 1, len(wal)]
-    assert len(cuts) > 20
-    for cut in cuts:
-        copy = fresh()
-        copy.write_bytes(main)
-        wal_of(copy).write_bytes(wal[:cut])
-        assert reopened(copy) == (after if cut == len(wal) else before)
-
-
 @pytest.mark.parametrize("logged", [True, False])
 def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
@@ -348,8 +241,7 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
         ):
             found = effects() if callable(effects) else effects
             commit(connection, found)
-            for effect in found:
-                model.apply(effect)
+            applied(model, found)
     pieces = 0
     while query(path, "select 1 from garbage"):
         copy = fresh()
@@ -452,16 +344,6 @@ def place_of(path: Path, field: str) -> int:
 FIELDS = ("id", "time", "topic", "bare", "route", "checksum", "content")
 
 
-def read_to_the_end(page: Callable[[int], tuple[list[Row], int]]) -> list[Row]:
-    """All rows up to where pages end, or cannot be read."""
-    rows: list[Row] = []
-    position = 1
-    while position < END:
-        found, position = page(position)
-        rows += found
-    return rows
-
-
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_check_names_the_message(three: Path, field: str) -> None:
     """A byte that changes in any field of a message is told with its id, and what to do."""
@@ -473,49 +355,6 @@ def test_the_check_names_the_message(three: Path, field: str) -> None:
         field, told
     )  # they are in an index, or an order, too
     assert found[0].startswith(expected), found
-
-
-@pytest.mark.parametrize("rows", [1_000, FEW_ROWS, 2, 1])
-@pytest.mark.parametrize("field", FIELDS[1:])
-def test_no_page_has_the_message(
-    three: Path, open_reader: Callable[..., SqliteReader], field: str, rows: int
-) -> None:
-    """What comes before it is read as it was written; then reading fails, names it, and goes on failing."""
-    flip(three, place_of(three, field), change=0x04)
-    reader = open_reader(three, rows)
-    got: list[Row] = []
-
-    def page(position: int) -> tuple[list[Row], int]:
-        found = reader.log_page(position, 100, ())
-        got.extend(found.rows)
-        return found.rows, found.position
-
-    with pytest.raises(DamagedMessage) as caught:
-        read_to_the_end(page)
-    assert got == ROWS[:1]
-    assert f"message {DAMAGED} is not what was written" in str(caught.value)
-    assert reader.damage == str(caught.value)
-    with pytest.raises(DamagedMessage):
-        reader.log_page(DAMAGED, 100, ())
-
-
-@pytest.mark.parametrize("rows", [1_000, 1])
-def test_other_ways_to_read_it_fail_as_well(
-    three: Path, open_reader: Callable[..., SqliteReader], rows: int
-) -> None:
-    """By its route, by its id, and by a search that looks at it, whether its bytes are looked through first or not."""
-    flip(three, place_of(three, "content"))
-    reader = open_reader(three, rows)
-    assert reader.routed_page([route(1).number], 0, DAMAGED).rows == ROWS[:1]
-    for read in (
-        lambda: reader.routed_page([route(1).number], 1),
-        lambda: reader.messages([DAMAGED]),
-        lambda: reader.search_page(Search(lambda view: False), (), DAMAGED, END),
-        lambda: reader.search_page(Search(lambda view: False, needles=(b"second",)), (), 1, END),
-    ):
-        with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
-            read()
-    assert reader.messages([1, 3]) == [ROWS[0], ROWS[2]] or rows == 1
 
 
 def test_a_topic_that_is_no_text_any_more_is_damage(

@@ -26,7 +26,7 @@ from store.sqlite.check import check
 from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import LET_GO_NOW
-from tests.store.effects import deletion, publication, purge, queue, settled
+from tests.store.effects import applied, deletion, publication, purge, queue, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
 
@@ -117,13 +117,6 @@ def test_a_transaction_is_bounded_in_bytes(path: Path) -> None:
 
 
 # --- closing --------------------------------------------------------------------------------------------------------
-def test_closing_commits_what_was_submitted(path: Path) -> None:
-    """close() comes back when everything submitted before is in the file and told of."""
-    with writing(path) as w, held_after_one(w, 1):
-        for number in range(2, 100):
-            w.submit(message(number))
-    assert len(w.batches) == 99
-    assert ids(path) == list(range(1, 100))
 
 
 def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
@@ -139,30 +132,20 @@ def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
 
 
 # --- on the caller's thread -----------------------------------------------------------------------------------------
-def test_a_lone_small_batch_is_committed_on_the_spot(path: Path) -> None:
-    """commit_now comes back with the message in the file, and tells nobody else."""
-    with writing(path) as w:
-        batch = Batch([message(1)], 10)
-        assert batch.is_small
-        assert w.writer.commit_now(batch) == (True, None)
-        assert ids(path) == [1]
-        assert w.told == []
 
 
 def test_what_was_settled_is_committed_on_the_spot(path: Path) -> None:
     """A move of a cursor is as small as a message, and goes along with one."""
     made = publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)
     model = empty_model()
-    for effect in (*QUEUE, made):
-        model.apply(effect)
+    applied(model, [*QUEUE, made])
     done = settled(model, 1, [1, 2, 3])
     with writing(path) as w:
         w.commit(*QUEUE, made)
         batch = Batch([*done, message(10)], 10)
         assert batch.is_small
         wait_until(lambda: w.writer.commit_now(batch) == (True, None))
-        for effect in (*done, message(10)):
-            model.apply(effect)
+        applied(model, [*done, message(10)])
         assert state_of(path) == model.state()
 
 
@@ -191,14 +174,12 @@ def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path:
     count = LET_GO_NOW + 2
     made = publication(1, [b"x"] * count, endpoints=(1,), logged=False, time_ms=MADE_MS)
     model = empty_model()
-    for effect in (*QUEUE, made):
-        model.apply(effect)
+    applied(model, [*QUEUE, made])
     with writing(path) as w:
         w.commit(*QUEUE, made)
         few = settled(model, 1, [1])
         wait_until(lambda: w.writer.commit_now(Batch(few, 0)) == (True, None))
-        for effect in few:
-            model.apply(effect)
+        applied(model, few)
         assert w.writer.commit_now(Batch(settled(model, 1, range(2, count + 1)), 0)) == (False, None)
     assert ids(path) == list(range(2, count + 1))
 
@@ -349,8 +330,7 @@ def test_a_commit_that_fails_leaves_nothing(path: Path, broken_disk: threading.E
     with writing(path) as w:
         w.commit(*QUEUE, message(1))
         model = empty_model()
-        for effect in (*QUEUE, message(1)):
-            model.apply(effect)
+        applied(model, [*QUEUE, message(1)])
         before = state_of(path)
         broken_disk.set()
         assert str(w.commit(*purge(model, 1), message(2)).error) == "disk I/O error"
@@ -368,14 +348,11 @@ def test_what_the_broker_goes_by_is_made_up_for(
     """Settlements and definitions that failed are in the next transaction, before it, or in a last one at the end."""
     made = publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)
     model = empty_model()
-    for effect in (*QUEUE, made):
-        model.apply(effect)
+    applied(model, [*QUEUE, made])
     done = settled(model, 1, [1, 2, 3])
-    for effect in done:
-        model.apply(effect)
+    applied(model, done)
     emptied = purge(model, 1)
-    for effect in emptied:
-        model.apply(effect)
+    applied(model, emptied)
     with writing(path) as w:
         w.commit(*QUEUE, made)
         broken_disk.set()
@@ -390,23 +367,11 @@ def test_what_the_broker_goes_by_is_made_up_for(
     assert state_of(path) == model.state()
 
 
-def test_what_is_no_unicode_fails_alone(path: Path) -> None:
-    """An error of Python's rather than SQLite's is told as any other; the next batch is written."""
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        told = w.commit(publication(1, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS))
-        assert isinstance(told.error, WriteFailed)
-        assert isinstance(told.error.__cause__, UnicodeError)
-        assert w.commit(message(2)).error is None
-    assert ids(path) == [2]
-
-
 @pytest.mark.parametrize("is_at_fault", [False, True])
 def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> None:
     """Of one batch: a move is never at fault, nor a definition that can be written; what cannot comes to nothing."""
     model = empty_model()
-    for effect in (*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)):
-        model.apply(effect)
+    applied(model, [*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)])
     done = settled(model, 1, [1, 2])
     made = [SaveEndpoint(2, 1, "\ud800", "queue", "{}", None)] if is_at_fault else queue(2, "r")
     with writing(path) as w:
@@ -414,8 +379,7 @@ def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> N
         bad = publication(11, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS)
         assert w.commit(*done, *made, bad).error is not None
         assert w.commit(message(12)).error is None
-    for effect in (message(12), *done, *([] if is_at_fault else made)):
-        model.apply(effect)
+    applied(model, [message(12), *done, *([] if is_at_fault else made)])
     assert state_of(path) == model.state()
 
 
@@ -439,8 +403,7 @@ def test_garbage_is_collected(path: Path, logged: bool) -> None:
     with writing(path) as w:
         w.commit(*QUEUE, *queue(2, "r"))
         made = [spool(w, count, logged=logged), spool(w, 10, endpoint=2, first=count + 1, logged=logged)]
-        for effect in (*QUEUE, *queue(2, "r"), *made):
-            model.apply(effect)
+        applied(model, [*QUEUE, *queue(2, "r"), *made])
         w.commit(*purge(model, 1))
         wait_until(lambda: not w.writer._garbage)
     assert count_of(path, "garbage") == 0
@@ -454,8 +417,7 @@ def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
     model = empty_model()
     with writing(path) as w:
         w.commit(*QUEUE)
-        for effect in (*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)):
-            model.apply(effect)
+        applied(model, [*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)])
         w.hold.clear()
         w.commit(*deletion(model, 1))
         w.writer.submit(None)  # type: ignore[arg-type]  # the end, before any piece is collected
@@ -471,8 +433,7 @@ def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
     model = empty_model()
     with writing(path) as w, closing(writing_to(path)) as other:
         w.commit(*QUEUE)
-        for effect in (*QUEUE, spool(w, 10, logged=False)):
-            model.apply(effect)
+        applied(model, [*QUEUE, spool(w, 10, logged=False)])
         other.execute("create trigger stuck before delete on garbage begin select raise(abort, 'stuck'); end")
         w.commit(*purge(model, 1))
         assert w.commit(message(11)).error is None
@@ -488,8 +449,7 @@ def test_garbage_is_collected_under_load(path: Path) -> None:
     model = empty_model()
     with writing(path) as w:
         w.commit(*QUEUE)
-        for effect in (*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)):
-            model.apply(effect)
+        applied(model, [*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)])
         w.commit(*purge(model, 1))
         number = 3 * PIECE_ROWS
         while w.writer._garbage:
@@ -544,18 +504,6 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
         assert count_of(path, "route") == 1
         w.commit(MoveCursor(1, WHOLE, 1, {}, 1, 0, 0, [1]))
         wait_until(lambda: count_of(path, "route") == 0)
-
-
-def test_settling_what_is_not_logged_frees_it_after_a_restart(path: Path) -> None:
-    """The writer looks at start whether there is anything that the log does not hold."""
-    model = empty_model()
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        for effect in (*QUEUE, spool(w, 20, logged=False)):
-            model.apply(effect)
-    with writing(path) as w:
-        assert w.commit(*settled(model, 1, range(1, 21))).error is None
-    assert ids(path) == []
 
 
 # --- The WAL is worked off beside the writer, and stays small -------------------------------------------------------
