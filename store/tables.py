@@ -33,6 +33,8 @@ class ShortTables(ABC):
 
     last_id: ClassVar[str]
     """SELECT of ``last_id``, the highest id ever given out."""
+    greatest: ClassVar[str]
+    """The function that gives the greater of two values."""
     messages: ClassVar[str]
     """What there is for a reader, as one table ``message`` for a FROM."""
     message_tables: ClassVar[tuple[str, ...]]

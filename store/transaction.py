@@ -34,11 +34,12 @@ from gateway.core.effects import (
     SaveReplayRecord,
     SaveSubscription,
     TrimLog,
+    TrimTopics,
 )
 from gateway.core.model import CONTENT, ID, RouteDefinition
 from store.cursors import DroppedCursor, GatheredMoves
-from store.property_index import IndexedSpan, IndexEntry
-from store.tables import INSERT_ROUTE
+from store.property_index import SEGMENT_BITS, IndexedSpan, IndexEntry
+from store.tables import INSERT_ROUTE, ShortTables
 
 NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
@@ -124,8 +125,8 @@ class StoreTransaction(ABC):
                         "insert into cursor (number, part, floor, counted_id) values (?, ?, ?, ?)",
                         number, part, floor, floor,
                     )  # fmt: skip
-                self._use_number(number)
-                self._give_out(max(floor, given_out))
+                self._raise_to("next_number", number + 1)
+                self._raise_to("last_id", max(floor, given_out))
             case DropCursor():
                 self._flush()
                 self._drop_cursor(effect)
@@ -140,9 +141,9 @@ class StoreTransaction(ABC):
                 self._flush()
                 self._change_messages(effect)
             case CountedUpTo(message_id):
-                self._count_up_to(message_id)
+                self._raise_to("counted_id", message_id)
             case SaveArchived(last_id):
-                self._archive_up_to(last_id)
+                self._raise_to("archived_id", last_id)
             case SaveReplay(endpoint, replay):
                 execute("update endpoint set replay = ? where number = ?", replay, endpoint)
             case SaveEndpoint(number, cursor, name, kind, settings, replay):
@@ -152,7 +153,7 @@ class StoreTransaction(ABC):
                     "kind = excluded.kind, settings = excluded.settings, replay = excluded.replay",
                     number, cursor, name, kind, settings, replay,
                 )  # fmt: skip
-                self._use_number(max(number, cursor))
+                self._raise_to("next_number", max(number, cursor) + 1)
             case DeleteEndpoint(number):
                 execute("delete from endpoint where number = ?", number)
                 execute("delete from subscription where endpoint = ?", number)
@@ -170,7 +171,7 @@ class StoreTransaction(ABC):
                     point.name, point.position, point.time_ms, point.made_ms,
                 )  # fmt: skip
                 # Were an id below it given out again, its message would be missed by a replay from the point.
-                self._give_out(point.position - 1)
+                self._raise_to("last_id", point.position - 1)
             case DeletePoint(name):
                 execute("delete from point where name = ?", name)
             case SaveReplayRecord(record):
@@ -224,17 +225,32 @@ class StoreTransaction(ABC):
         """What came before is written."""
 
     @abstractmethod
-    def _use_number(self, number: int) -> None:
-        """Of an endpoint, or of a cursor: it is given out."""
+    def _raise_to(self, name: str, value: int) -> None:
+        """
+        The log's row says no less than this from now on: of ``next_number``, ``last_id`` (ids up to it are given out),
+        ``counted_id``, or ``archived_id``.
+        """
 
-    @abstractmethod
-    def _give_out(self, message_id: int) -> None:
-        """Ids up to this one are given out: none is used again."""
 
-    @abstractmethod
-    def _count_up_to(self, message_id: int) -> None:
-        """Every cursor counts what it has up to this id."""
-
-    @abstractmethod
-    def _archive_up_to(self, message_id: int) -> None:
-        """The archive holds the log up to this id."""
+def note_trimmed(tables: ShortTables, effect: TrimLog) -> None:
+    """What a trimming that was carried out changes beside messages: the index, the log's row, and marks of rules."""
+    ask, greatest = tables.ask, tables.greatest
+    whole_ms = effect.newest_ms + 1 if effect.newest_ms else 0
+    if isinstance(effect, TrimTopics):
+        ask("update log set size_bytes = size_bytes - ?", effect.freed_bytes)
+        if effect.newest_ms:
+            ask(
+                "insert into retention (rule, below, whole_time) values (?, ?, ?) on conflict (rule) do update set "
+                f"below = {greatest}(retention.below, excluded.below), "
+                f"whole_time = {greatest}(retention.whole_time, excluded.whole_time)",
+                effect.rule, effect.stop, whole_ms,
+            )  # fmt: skip
+        return
+    ask("delete from property_value where segment < ?", effect.stop >> SEGMENT_BITS)
+    # What rules took out below where the log begins now is missing for whoever asks for that time.
+    passed = ask("delete from retention where below <= ? returning whole_time", effect.stop)
+    ask(
+        f"update log set first_id = {greatest}(first_id, ?), size_bytes = size_bytes - ?, "
+        f"floor_time = {greatest}(floor_time, ?)",
+        effect.stop, effect.freed_bytes, max([whole_ms, *[passed_ms for (passed_ms,) in passed]]),
+    )  # fmt: skip

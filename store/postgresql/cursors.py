@@ -124,6 +124,7 @@ class PostgresShortTables(ShortTables):
     """The short tables of a schema."""
 
     last_id = "select last_id from log"
+    greatest = "greatest"
     messages = f"({MESSAGES}) as message"
     message_tables = ("message", "held_message")
     leads_to = "? = any(endpoints)"

@@ -96,6 +96,12 @@ COUNT_ATTEMPTS: Final = """
 """The messages may be settled meanwhile, and gone, and so may the cursor."""
 
 
+ROW: Final = (
+    "last_id", "last_time", "size_bytes", "largest_bytes", "next_number", "archived_id", "counted_id"
+)  # fmt: skip
+"""What of the log's row a transaction changes: the last values of ``schema.FENCE``."""
+
+
 class Transaction(StoreTransaction):
     """Collects the effects of one commit as statements."""
 
@@ -105,8 +111,7 @@ class Transaction(StoreTransaction):
         self._logged: list[Row] = []
         self._held: list[Row] = []
         self._moves: CursorMoves = CursorMoves()
-        self._last_id = self._last_time = self._size_bytes = 0
-        self._next_number = self._archived_id = self._counted_id = 0
+        self._row = dict.fromkeys(ROW, 0)
         self.first_id = 0
         """Of the logged messages; 0 where there is none."""
         self.last_id = 0
@@ -128,17 +133,9 @@ class Transaction(StoreTransaction):
             self._entries = []
         return self._steps
 
-    def log_row(self) -> tuple[int, int, int, int, int, int, int]:
+    def log_row(self) -> list[int]:
         """The last values of ``schema.FENCE``."""
-        return (
-            self._last_id,
-            self._last_time,
-            self._size_bytes,
-            self.largest_bytes,
-            self._next_number,
-            self._archived_id,
-            self._counted_id,
-        )
+        return list({**self._row, "largest_bytes": self.largest_bytes}.values())
 
     def _execute(self, sql: str, *values: Any) -> None:
         self._steps.append(Statement(sql.replace("?", "%s"), kept(values)))
@@ -150,11 +147,11 @@ class Transaction(StoreTransaction):
         self._add_delayed(publication)
         rows = publication.rows
         last = rows[-1]
-        self._last_id = max(self._last_id, last[ID])
-        self._last_time = last[TIME_MS]
+        self._raise_to("last_id", last[ID])
+        self._row["last_time"] = last[TIME_MS]
         if publication.logged:
             self._logged += rows
-            self._size_bytes += publication.logged_bytes
+            self._row["size_bytes"] += publication.logged_bytes
             self.first_id = self.first_id or rows[0][ID]
             self.last_id = last[ID]
             if self._indexed:
@@ -221,17 +218,8 @@ class Transaction(StoreTransaction):
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
                 self.erased_ids.update(row[ID] for row in effect.rows)
 
-    def _use_number(self, number: int) -> None:
-        self._next_number = max(self._next_number, number + 1)
-
-    def _give_out(self, message_id: int) -> None:
-        self._last_id = max(self._last_id, message_id)
-
-    def _count_up_to(self, message_id: int) -> None:
-        self._counted_id = max(self._counted_id, message_id)
-
-    def _archive_up_to(self, message_id: int) -> None:
-        self._archived_id = max(self._archived_id, message_id)
+    def _raise_to(self, name: str, value: int) -> None:
+        self._row[name] = max(self._row[name], value)
 
 
 def _entries(entries: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:

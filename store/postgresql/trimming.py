@@ -19,10 +19,12 @@ from typing import Any, Final
 from gateway.core.effects import EraseMessages, TrimLog, TrimTopics
 from gateway.core.model import BARE, CONTENT, ID
 from store.postgresql import schema
-from store.postgresql.database import Connection, read_text, stored_text
+from store.postgresql.cursors import PostgresShortTables
+from store.postgresql.database import Connection, read_text
 from store.postgresql.packed import checksums
 from store.postgresql.partitions import Span
 from store.property_index import SEGMENT_BITS
+from store.transaction import note_trimmed
 
 LEAVING: Final = (
     "message.id >= greatest(%s, (select first_id from log)) and message.id >= %s and message.id < %s"
@@ -58,17 +60,6 @@ HOLD: Final = f"""
 """
 
 DELETE: Final = f"delete from message where {LEAVING}{AMONG}"
-
-MARK: Final = """
-    insert into retention (rule, below, whole_time) values (%s, %s, %s) on conflict (rule) do update set
-        below = greatest(retention.below, excluded.below),
-        whole_time = greatest(retention.whole_time, excluded.whole_time)
-"""
-
-MOVE_UP: Final = """
-    update log set first_id = greatest(first_id, %s), size_bytes = size_bytes - %s,
-        floor_time = greatest(floor_time, %s)
-"""
 
 
 def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
@@ -116,18 +107,9 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
                 ),
                 prepare=False,
             )
-        whole_ms = effect.newest_ms + 1 if effect.newest_ms else 0
-        if isinstance(effect, TrimTopics):
+        if among:
             connection.execute(DELETE.encode(), span, prepare=False)
-            connection.execute(MOVE_UP.encode(), (0, effect.freed_bytes, 0))
-            if effect.newest_ms:
-                connection.execute(MARK.encode(), (stored_text(effect.rule), effect.stop, whole_ms))
-            return
-        connection.execute(b"delete from property_value where segment < %s", (effect.stop >> SEGMENT_BITS,))
-        # What rules took out below where the log begins now is missing for whoever asks for that time.
-        passed = ask("delete from retention where below <= %s returning whole_time", effect.stop)
-        floor_ms = max([whole_ms, *[passed_ms for (passed_ms,) in passed]])
-        connection.execute(MOVE_UP.encode(), (effect.stop, effect.freed_bytes, floor_ms))
+        note_trimmed(PostgresShortTables(connection), effect)
 
     return trim
 

@@ -59,7 +59,7 @@ from store.postgresql.database import (
     make_idle_sure,
 )
 from store.postgresql.partitions import Partitions
-from store.postgresql.transaction import Transaction, fenced
+from store.postgresql.transaction import ROW, Transaction, fenced
 from store.recovery import RecoveredStore
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -284,7 +284,7 @@ class PostgresWriter(GroupCommit):
         """
         if self._deposed is not None:
             return self._deposed
-        row = (0,) * 7 if transaction is None else transaction.log_row()
+        row = [0] * len(ROW) if transaction is None else transaction.log_row()
         number = self._commit_no + 1
         whole = fenced((self._epoch, self._commit_no, number, *row), steps)
         was_sent = False

@@ -115,6 +115,7 @@ class SqliteShortTables(ShortTables):
     """The short tables of a file."""
 
     last_id = LAST_ID
+    greatest = "max"
     messages = "message"
     message_tables = ("message",)
     leads_to = "exists (select 1 from json_each(endpoints) where value = ?)"

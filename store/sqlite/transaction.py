@@ -285,7 +285,7 @@ class Transaction(StoreTransaction):
                 self._writes_log_row = True
                 for found in self._garbage:
                     found.leave_span(self._tables, effect.first, effect.stop, has_held=self.has_held)
-                self.has_held = trim(self._connection, effect) or self.has_held
+                self.has_held = trim(self._tables, self._connection, effect) or self.has_held
             case EraseMessages():
                 self._writes_log_row = True
                 erase(self._connection, effect)
@@ -297,21 +297,12 @@ class Transaction(StoreTransaction):
             [(cursor, *entry) for entry in entries],
         )
 
-    def _use_number(self, number: int) -> None:
-        self._change_log("next_number = max(next_number, ?)", number + 1)
-
-    def _give_out(self, message_id: int) -> None:
-        self._change_log("last_id = max(last_id, ?)", message_id)
-
-    def _count_up_to(self, message_id: int) -> None:
-        self._change_log("counted_id = max(counted_id, ?)", message_id)
-
-    def _archive_up_to(self, message_id: int) -> None:
-        # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is tried
-        # whether the store can be written (``Committer.try_store``).
-        self._change_log("archived_id = -1 - archived_id")
-        self._change_log("archived_id = max(-1 - archived_id, ?)", message_id)
-
-    def _change_log(self, change: str, *values: int) -> None:
+    def _raise_to(self, name: str, value: int) -> None:
         self._writes_log_row = True
-        self._connection.execute(f"update log set {change}", values)
+        before = name
+        if name == "archived_id":
+            # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is tried
+            # whether the store can be written (``Committer.try_store``).
+            before = f"-1 - {name}"
+            self._connection.execute(f"update log set {name} = {before}")
+        self._connection.execute(f"update log set {name} = max({before}, ?)", (value,))

@@ -26,9 +26,11 @@ from store.checksum import HEAD_BITS, content_sum, head_of
 from store.property_index import SEGMENT_BITS
 from store.sqlite.schema import SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
+from store.tables import ShortTables
+from store.transaction import note_trimmed
 
 
-def trim(connection: apsw.Connection, effect: TrimLog) -> bool:
+def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> bool:
     """
     Carry it out, and fill in what it did. Small enough pieces are the caller's care: this visits every message.
 
@@ -79,25 +81,7 @@ def trim(connection: apsw.Connection, effect: TrimLog) -> bool:
             (effect.first, effect.stop),
         )
     execute(f"delete from message where {which} and held is null", span)
-    whole_ms = effect.newest_ms + 1 if effect.newest_ms else 0
-    if isinstance(effect, TrimTopics):
-        execute("update log set size_bytes = size_bytes - ?", (effect.freed_bytes,))
-        if effect.newest_ms:
-            execute(
-                "insert into retention (rule, below, whole_time) values (?, ?, ?) on conflict (rule) do update set "
-                "below = max(below, excluded.below), whole_time = max(whole_time, excluded.whole_time)",
-                (effect.rule, effect.stop, whole_ms),
-            )
-        return is_held
-    execute("delete from property_value where segment < ?", (effect.stop >> SEGMENT_BITS,))
-    # What rules took out below where the log begins now is missing for whoever asks for that time.
-    passed: list[Any] = execute(
-        "delete from retention where below <= ? returning whole_time", (effect.stop,)
-    ).fetchall()
-    execute(
-        "update log set first_id = max(first_id, ?), size_bytes = size_bytes - ?, floor_time = max(floor_time, ?)",
-        (effect.stop, effect.freed_bytes, max([whole_ms, *[passed_ms for (passed_ms,) in passed]])),
-    )
+    note_trimmed(tables, effect)
     return is_held
 
 

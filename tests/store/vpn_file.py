@@ -6,6 +6,7 @@ What a dropped cursor left counts as worked off: nobody can see it any more.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.core.model import RouteDefinition
 from store.cursors import dropped_cursors
 from store.ports import StoreOptions
 from store.property_index import IndexedSpan
+from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.log_row import read_tail
@@ -95,6 +97,12 @@ def _state(connection: apsw.Connection) -> State:
     )
 
 
+def check_file(path: Path, model: NaiveStore) -> None:
+    """All that can be seen of a file is the naive store's, and no promise is broken."""
+    assert state_of(path) == model.state()
+    assert check(path) == []
+
+
 def new_file(path: Path) -> Path:
     """An empty file of a VPN, not synced: these tests pull no plugs."""
     open_file(path, MADE_MS, synchronous="OFF").close()
@@ -156,6 +164,20 @@ def query(path: Path, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
     """All rows of a query."""
     with closing(connect_reader(path)) as connection:
         return connection.execute(sql, values).fetchall()
+
+
+def copied_files(path: Path, to: Path) -> Path:
+    """The files as a kill would leave them now."""
+    # The main one first: what a checkpoint moves into it meanwhile stays in the WAL until whoever wrote goes on.
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
+    return to
+
+
+def generation_of(path: Path) -> int:
+    """Of the log."""
+    ((generation,),) = query(path, "select generation from log")
+    return int(generation)
 
 
 def next_id(path: Path) -> int:

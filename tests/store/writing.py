@@ -13,6 +13,9 @@ from store.errors import WriteFailed
 from store.ports import Batch, StoreOptions
 from store.sqlite.store import recover
 from store.sqlite.writer import SqliteWriter
+from tests.store.effects import applied
+from tests.store.vpn_file import empty_model
+from tests.support.naive_store import NaiveStore
 
 PATIENCE_SECONDS = 60.0
 """What never takes long is waited for so long, before the test is given up."""
@@ -28,6 +31,8 @@ class Writing:
 
     def __init__(self, on_told: Callable[[], None] = lambda: None) -> None:
         self.told: list[Told] = []
+        self.model = empty_model()
+        """What was written, and told of without an error."""
         self.hold = threading.Event()
         """While it is cleared, the writer waits after the transaction it has just told of."""
         self.hold.set()
@@ -64,6 +69,32 @@ class Writing:
         """One batch, and what became of it."""
         return self.wait(self.submit(*effects))
 
+    def write(self, *effects: Effect) -> None:
+        """One batch, which is durable then; the naive store has it as well."""
+        assert self.commit(*applied(self.model, effects)).error is None
+
+    def commit_now(self, *effects: Effect, answer: Callable[[], None] = lambda: None) -> WriteFailed | None:
+        """A small batch on this thread, as soon as the writer's own is not at work."""
+        batch = Batch(
+            effects, sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
+        )
+        while True:
+            is_tried, error = self.writer.commit_now(batch, answer)
+            if is_tried:
+                return error
+
+    def write_now(self, *effects: Effect) -> None:
+        """The same, which the naive store has as well."""
+        assert self.commit_now(*applied(self.model, effects)) is None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The writer is stopped after it has committed something; what is submitted meanwhile waits together."""
+        self.hold.clear()
+        self.commit()
+        yield
+        self.hold.set()
+
     @property
     def batches(self) -> list[Batch]:
         """All that was told of, in the order it was told."""
@@ -78,9 +109,11 @@ def writing(
     wal_limit_bytes: int = -1,
     synchronous: str = "OFF",
     on_told: Callable[[], None] = lambda: None,
+    model: NaiveStore | None = None,
 ) -> Iterator[Writing]:
-    """A writer on a file, closed at the end; not synced unless the test asks for it."""
+    """A writer on a file, closed at the end; not synced unless the test asks for it. ``model``: what is there."""
     found = Writing(on_told)
+    found.model = model or found.model
     options = StoreOptions(
         page_rows=0,
         page_bytes=0,

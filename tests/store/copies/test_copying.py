@@ -23,7 +23,7 @@ from tests.store.effects import publication
 from tests.store.ended import ended_at, steps_of
 from tests.store.filled_file import filled_file, rows_of
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, execute, generation_of, next_id, query, state_of, writing_to
 
 SLOW = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -35,11 +35,6 @@ SLOW = settings(
 def copied(source: Path, target: Path, **options: Any) -> Copy:
     with closing(SqliteTables(source)) as ours, closing(SqliteTables(target, is_target=True)) as theirs:
         return Copying(ours, theirs, **options).run()
-
-
-def generation_of(path: Path) -> int:
-    ((generation,),) = query(path, "select generation from log")
-    return int(generation)
 
 
 @pytest.fixture

@@ -95,23 +95,13 @@ PROBED = settings(
 
 
 @PROBED
-@given(effects=_sparse_logs())
-@example(effects=[])
-def test_a_date_is_found_exactly(new_vpn: NewVpn, effects: list[Effect]) -> None:
-    """For every time there is, and those before, between and after: the first logged id that arrived then or later."""
-    vpn = new_vpn()
-    rows = [row for row in vpn.write([effects]).messages.values() if row[HELD] is None]
-    reader = vpn.open_reader()
-    for time in range(MADE_MS - 2, MADE_MS + 30):
-        naive = next((row[ID] for row in rows if row[TIME_MS] >= time), None)
-        assert reader.first_since(time) == naive
-
-
-@PROBED
 @given(effects=_sparse_logs(), trimmed=st.integers(0, 30))
 @example(effects=[], trimmed=0)
-def test_times_are_found_together(new_vpn: NewVpn, effects: list[Effect], trimmed: int) -> None:
-    """For every time there is, and others: a place in the log before which all arrived earlier, and no other did."""
+def test_times_are_found_exactly(new_vpn: NewVpn, effects: list[Effect], trimmed: int) -> None:
+    """
+    For every time there is, and others: a place in the log before which all arrived earlier, and no other did; and the
+    first logged message that arrived then or later.
+    """
     vpn = new_vpn()
     model = vpn.write([effects])
     first = min(trimmed, model.last_id) + 1
@@ -125,6 +115,8 @@ def test_times_are_found_together(new_vpn: NewVpn, effects: list[Effect], trimme
     for time, position in zip(times, positions, strict=True):
         assert first <= position <= model.last_id + 1
         assert all((row[TIME_MS] >= time) == (row[ID] >= position) for row in logged)
+        naive = next((row[ID] for row in logged if row[TIME_MS] >= time), None)
+        assert reader.first_since(time) == naive
     assert reader.positions_since([]) == []
 
 

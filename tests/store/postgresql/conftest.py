@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from store.postgresql.database import Connection, Database
-from tests.store.postgresql.vpn import PostgresVpn
+from tests.store.postgresql.vpn import Gateway, PostgresVpn
 from tests.support.postgresql import Server
+from tests.support.tcp_proxy import Proxy
 
 _numbers = count(1)
 
@@ -40,3 +41,21 @@ def asked(vpn: PostgresVpn) -> Iterator[Connection]:
     """A connection to look at its tables."""
     with Database(vpn.url).connect(vpn.name, "test") as connection:
         yield connection
+
+
+@pytest.fixture
+def gateway(vpn: PostgresVpn) -> Gateway:
+    """One that has its store."""
+    return vpn.gateway()
+
+
+@pytest.fixture
+def proxy(vpn: PostgresVpn) -> Proxy:
+    """Between a gateway and the server."""
+    return vpn.proxy()
+
+
+@pytest.fixture
+def behind(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
+    """A gateway that has its store behind that proxy."""
+    return vpn.gateway(vpn.stores(proxy))

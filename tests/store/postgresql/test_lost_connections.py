@@ -14,16 +14,17 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from gateway.core.model import CONTENT
 from store.errors import Deposed, WriteFailed
 from store.postgresql import database, takeover
 from store.postgresql.database import Connection, NotSaid, Statement, Step
 from store.postgresql.transaction import FEW
 from store.postgresql.writer import CLIENT_TRIES
-from tests.store.effects import applied, publication, queue, settled, trimming
+from tests.store.effects import publication, queue, settled, trimming
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import check_state
-from tests.store.postgresql.vpn import PostgresVpn
-from tests.store.vpn_file import MADE_MS, empty_model
+from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import eventually
 from tests.support.tcp_proxy import Fate, Proxy, Way
 
@@ -67,142 +68,118 @@ class OneMishap:
     ids=["lost on the way", "half of it lost", "done and cut", "answer lost"],
 )
 def test_a_connection_that_is_cut_at_any_step(
-    vpn: PostgresVpn, asked: Connection, way: Way, fate: Fate, size: int
+    behind: Gateway, proxy: Proxy, asked: Connection, way: Way, fate: Fate, size: int
 ) -> None:
     """
     Messages, a settlement and a trimming are committed, with a cut at one step after the other, until there is none
     left at which to cut: each is done once, and told of without an error.
     """
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
-    model = empty_model()
-    assert gateway.commit(*applied(model, queue(1, "q"))) is None
+    behind.write(*queue(1, "q"))
     for step in count():
         mishap = OneMishap(way, step, fate)
-        first = model.last_id + 1
+        first = behind.model.last_id + 1
         proxy.fate = mishap
-        made = publication(first, [b"x"] * size, endpoints=(1,), time_ms=MADE_MS)
-        assert gateway.commit(*applied(model, [made])) is None
-        moves = settled(model, 1, [first])
-        assert gateway.commit(*applied(model, [*moves])) is None
+        behind.publish(first, count=size, on=(1,))
+        behind.write(*settled(behind.model, 1, [first]))
         if size > 1:
-            assert gateway.commit(*applied(model, [trimming(model, first + 2)])) is None
+            behind.write(trimming(behind.model, first + 2))
         if not mishap.has_happened:
             break
-        check_state(asked, model)
+        check_state(asked, behind.model)
     proxy.fate = lambda way, number, chunk: Fate.PASS
     assert step > 1
-    check_state(asked, model)
+    check_state(asked, behind.model)
 
 
 def test_an_answer_that_never_comes(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+    behind: Gateway, proxy: Proxy, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection stands, and the answer to what was sent was swallowed: it is looked for after a while."""
     monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 0.5)
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
     partitions = b"select count(*) from pg_inherits where inhparent = to_regclass('message')"
     eventually(lambda: asked.execute(partitions).fetchall() == [(2,)], "the first partitions")
     proxy.fate = mishap = OneMishap(Way.TO_CLIENT, 0, Fate.SWALLOW, b"INSERT")
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    behind.publish(1)
     assert mishap.has_happened
     assert list(state_of(asked).messages) == [1]
-    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
+    behind.publish(2)
 
 
-def test_publishers_wait_for_a_database_that_is_gone(vpn: PostgresVpn, asked: Connection) -> None:
+def test_publishers_wait_for_a_database_that_is_gone(
+    behind: Gateway, proxy: Proxy, asked: Connection
+) -> None:
     """Nothing is told while it cannot be reached; when it can, all is done, in order."""
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
-    model = empty_model()
     _break(proxy)
-    sent = [gateway.submit(*applied(model, [publication(n, [b"x"], time_ms=MADE_MS)])) for n in range(1, 20)]
+    sent = [behind.submit(publication(n, [b"x"], time_ms=MADE_MS)) for n in range(1, 20)]
     before = proxy.connections
     eventually(lambda: proxy.connections > before + 3, "more tries")
-    assert gateway.told == []
+    assert behind.told == []
     proxy.refuses = False
-    assert [gateway.wait(batch) for batch in sent] == [None] * len(sent)
-    check_state(asked, model)
+    assert [behind.wait(batch) for batch in sent] == [None] * len(sent)
+    assert list(state_of(asked).messages) == list(range(1, 20))
 
 
-def test_an_idle_writer_finds_its_connection_lost(vpn: PostgresVpn) -> None:
+def test_an_idle_writer_finds_its_connection_lost(behind: Gateway, proxy: Proxy) -> None:
     """By its heartbeat: the next message need not wait for a new connection."""
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
     proxy.cut()
-    gateway.beat()
-    assert gateway.told == []
+    behind.beat()
+    assert behind.told == []
 
 
+@pytest.mark.parametrize("way", ["no connection", "no answer"])
 def test_a_closed_writer_gives_up(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+    behind: Gateway, proxy: Proxy, asked: Connection, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """What could not be written within moments is reported, and the end comes."""
+    """What could not be written within moments is reported, and the end comes, though no answer does."""
     monkeypatch.setattr("store.postgresql.writer.CLOSE_SECONDS", 0.5)
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
-    _break(proxy)
-    batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
-    gateway.close()
-    assert isinstance(gateway.wait(batch), WriteFailed)
-    assert state_of(asked).messages == {}
-
-
-def test_a_writer_is_closed_though_no_answer_comes(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server that it waits for is waited for no longer."""
-    monkeypatch.setattr("store.postgresql.writer.CLOSE_SECONDS", 0.5)
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
-    proxy.fate = lambda way, number, chunk: Fate.SWALLOW
-    proxy.refuses = True
-    batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
-    gateway.close()
-    assert isinstance(gateway.wait(batch), WriteFailed)
+    if way == "no answer":
+        proxy.fate = lambda way, number, chunk: Fate.SWALLOW
+        proxy.refuses = True
+    else:
+        _break(proxy)
+    batch = behind.submit(publication(1, [b"x"], time_ms=MADE_MS))
+    behind.close()
+    assert isinstance(behind.wait(batch), WriteFailed)
     assert state_of(asked).messages == {}
 
 
 @pytest.mark.parametrize("moment", ["before", "in between"])
-def test_taken_over_while_it_was_cut_off(vpn: PostgresVpn, asked: Connection, moment: str) -> None:
+def test_taken_over_while_it_was_cut_off(
+    vpn: PostgresVpn, behind: Gateway, proxy: Proxy, asked: Connection, moment: str
+) -> None:
     """
     Another gateway takes over while this one cannot reach the database: what it had not committed is never stored, and
     what it sends from then on fails, all of it as Deposed.
     """
-    proxy = vpn.proxy()
-    gateway = vpn.gateway(vpn.stores(proxy))
-    assert gateway.commit(publication(1, [b"first"], time_ms=MADE_MS)) is None
+    behind.publish(1, b"first")
     if moment == "before":
         _break(proxy)
     else:
         # The transaction has begun.
         proxy.fate = OneMishap(Way.TO_SERVER, 0, Fate.HALVE_AND_CUT, b"lost")
         proxy.refuses = True
-    lost = gateway.submit(publication(2, [b"lost"] * (FEW + 1), time_ms=MADE_MS))
+    lost = behind.submit(publication(2, [b"lost"] * (FEW + 1), time_ms=MADE_MS))
     other = vpn.taken_over(vpn.stores())
-    assert other.commit(publication(2, [b"theirs"], time_ms=MADE_MS)) is None
+    other.publish(2, b"theirs")
     proxy.refuses = False
-    assert isinstance(gateway.wait(lost), Deposed)
-    assert isinstance(gateway.commit(publication(3, [b"late"], time_ms=MADE_MS)), Deposed)
-    assert [row[6] for row in state_of(asked).messages.values()] == [b"first", b"theirs"]
-    assert other.commit(publication(3, [b"theirs"], time_ms=MADE_MS)) is None
+    assert isinstance(behind.wait(lost), Deposed)
+    assert isinstance(behind.commit(publication(3, [b"late"], time_ms=MADE_MS)), Deposed)
+    assert [row[CONTENT] for row in state_of(asked).messages.values()] == [b"first", b"theirs"]
+    other.publish(3, b"theirs")
 
 
-def test_a_server_that_was_restarted(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_server_that_was_restarted(vpn: PostgresVpn, gateway: Gateway, asked: Connection) -> None:
     """Its sessions end by its own word: the writer comes back, and goes on."""
-    gateway = vpn.gateway()
-    model = empty_model()
     sent = []
     for n in range(1, 60):
-        sent.append(gateway.submit(*applied(model, [publication(n, [b"x"], time_ms=MADE_MS)])))
+        sent.append(gateway.submit(publication(n, [b"x"], time_ms=MADE_MS)))
         if n % 20 == 0:
             asked.execute(
                 b"select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s",
                 (f"rewind % writer {vpn.name}",),
             )
     assert [gateway.wait(batch) for batch in sent] == [None] * len(sent)
-    check_state(asked, model)
+    assert list(state_of(asked).messages) == list(range(1, 60))
 
 
 def _break(proxy: Proxy) -> None:
@@ -212,8 +189,6 @@ def _break(proxy: Proxy) -> None:
 
 
 # --- Failures that do not say what became of a transaction ----------------------------------------------------------
-
-Commit: TypeAlias = Callable[[Connection, Sequence[Step]], None]
 
 CLIENT = [
     psycopg.OperationalError("sending query and params failed"),
@@ -243,17 +218,15 @@ def _name(error: Exception) -> str:
 
 
 class Failing:
-    """In place of what commits: fails some times, before or after it has done so, and the connection stands."""
+    """
+    In place of what commits: fails some times, before or after it has done so, where messages are written, and the
+    connection stands.
+    """
 
-    def __init__(self, error: Exception, *, after: bool, times: int = 1) -> None:
+    def __init__(self, error: Exception, *, after: bool, times: int) -> None:
         self._error = error
         self._after = after
-        self._left = 0
-        self._times = times
-
-    def begin(self) -> None:
-        """From the next transaction on that writes messages."""
-        self._left = self._times
+        self._left = times
 
     @property
     def has_happened(self) -> bool:
@@ -271,83 +244,81 @@ class Failing:
             raise self._error
 
 
-def _failing(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> None:
-    monkeypatch.setattr("store.postgresql.writer.commit", failing)
+FailingCommit: TypeAlias = Callable[..., Failing]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> FailingCommit:
+    """Makes one that commits for the writer from now on."""
+
+    def made(error: Exception, *, after: bool, times: int = 1) -> Failing:
+        found = Failing(error, after=after, times=times)
+        monkeypatch.setattr("store.postgresql.writer.commit", found)
+        return found
+
+    return made
 
 
 @pytest.mark.parametrize("size", [1, FEW + 1], ids=["few", "many"])
 @pytest.mark.parametrize("error", [*CLIENT, *OTHER], ids=_name)
 def test_what_was_committed_is_told_whatever_the_error(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch, error: Exception, size: int
+    gateway: Gateway, asked: Connection, failing: FailingCommit, error: Exception, size: int
 ) -> None:
     """
     It was committed, and the client failed after that, once, with a connection that still answers: it is told without
     an error, and so is the next one, and both are there, once.
     """
-    failing = Failing(error, after=True)
-    _failing(monkeypatch, failing)
-    gateway = vpn.gateway()
-    model = empty_model()
-    assert gateway.commit(*applied(model, queue(1, "q"))) is None
-    failing.begin()
-    made = publication(1, [b"x"] * size, endpoints=(1,), time_ms=MADE_MS)
-    assert gateway.commit(*applied(model, [made])) is None
-    assert failing.has_happened
-    made = publication(size + 1, [b"y"] * size, endpoints=(1,), time_ms=MADE_MS)
-    assert gateway.commit(*applied(model, [made])) is None
-    assert gateway.commit(*applied(model, list(settled(model, 1, [1])))) is None
-    check_state(asked, model)
-
-
-@pytest.mark.parametrize("error", CLIENT, ids=_name)
-def test_what_was_not_committed_is_carried_out_again(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """The connection's trouble came before anything was sent: it is done then, and told."""
-    failing = Failing(error, after=False, times=CLIENT_TRIES - 1)
-    _failing(monkeypatch, failing)
-    gateway = vpn.gateway()
-    failing.begin()
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
-    assert failing.has_happened
-    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
-    assert list(state_of(asked).messages) == [1, 2]
+    gateway.write(*queue(1, "q"))
+    made = failing(error, after=True)
+    gateway.publish(1, count=size, on=(1,))
+    assert made.has_happened
+    gateway.publish(size + 1, b"y", size, on=(1,))
+    gateway.write(*settled(gateway.model, 1, [1]))
+    check_state(asked, gateway.model)
 
 
 @pytest.mark.parametrize(
-    ("error", "times"), [*[(error, CLIENT_TRIES) for error in CLIENT], *[(error, 1) for error in OTHER]]
+    ("error", "times", "is_done"),
+    [
+        *[(error, CLIENT_TRIES - 1, True) for error in CLIENT],
+        *[(error, CLIENT_TRIES, False) for error in CLIENT],
+        *[(error, 1, False) for error in OTHER],
+    ],
 )
-def test_what_is_told_to_have_failed_is_not_there(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch, error: Exception, times: int
+def test_what_was_not_committed_is_done_or_told_to_have_failed(
+    gateway: Gateway, asked: Connection, failing: FailingCommit, error: Exception, times: int, is_done: bool
 ) -> None:
-    """A failure that is a value's, or comes again and again: it is told once nothing is known to be there."""
-    failing = Failing(error, after=False, times=times)
-    _failing(monkeypatch, failing)
-    gateway = vpn.gateway()
-    failing.begin()
+    """
+    The connection's trouble came before anything was sent: it is carried out again, and told. A failure that is a
+    value's, or comes again and again, is told once nothing is known to be there.
+    """
+    made = failing(error, after=False, times=times)
     failed = gateway.commit(publication(1, [b"x"], time_ms=MADE_MS))
-    assert isinstance(failed, WriteFailed)
-    assert failed.__cause__ is error
-    assert state_of(asked).messages == {}
-    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
-    assert list(state_of(asked).messages) == [2]
+    assert made.has_happened
+    if is_done:
+        assert failed is None
+    else:
+        assert isinstance(failed, WriteFailed)
+        assert failed.__cause__ is error
+    assert list(state_of(asked).messages) == ([1] if is_done else [])
+    gateway.publish(2)
+    assert list(state_of(asked).messages) == ([1, 2] if is_done else [2])
 
 
-def test_a_number_that_is_taken_is_another_ones(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_number_that_is_taken_is_another_ones(gateway: Gateway, asked: Connection) -> None:
     """
     The next number is in the row, of a transaction that nobody asked for any more: what is committed now is not taken
     for it. It is there when it is told, and so is the next.
     """
-    gateway = vpn.gateway()
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    gateway.publish(1)
     asked.execute(b"update log set commit_no = commit_no + 1")
-    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
-    assert gateway.commit(publication(3, [b"z"] * (FEW + 1), time_ms=MADE_MS)) is None
-    assert list(state_of(asked).messages) == [1, 2, *range(3, 3 + FEW + 1)]
+    gateway.publish(2)
+    gateway.publish(3, b"z", FEW + 1)
+    check_state(asked, gateway.model)
 
 
 def test_a_barrier_that_fails_says_nothing_of_what_was_committed(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wait for the standby was ended by somebody, and so was the barrier after it: it is done all the same."""
     failures = [errors.QueryCanceled("canceling statement due to user request")]
@@ -358,23 +329,21 @@ def test_a_barrier_that_fails_says_nothing_of_what_was_committed(
             raise failures.pop()
         return barrier(connection, epoch)
 
-    gateway = vpn.gateway()
     monkeypatch.setattr("store.postgresql.takeover.barrier", failing)
     gateway.writer._warnings.append("canceling wait for synchronous replication")
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    gateway.publish(1)
     assert failures == []
-    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
+    gateway.publish(2)
     assert list(state_of(asked).messages) == [1, 2]
 
 
 @pytest.mark.parametrize("size", [1, FEW + 1], ids=["few", "many"])
 def test_a_transaction_that_was_left_open_takes_nothing_with_it(
-    vpn: PostgresVpn, asked: Connection, size: int
+    gateway: Gateway, asked: Connection, size: int
 ) -> None:
     """What is sent inside of it brings no error, and is not committed: it is not told before it is."""
-    gateway = vpn.gateway()
     gateway.writer._connection.execute(b"begin")
-    assert gateway.commit(publication(1, [b"x"] * size, time_ms=MADE_MS)) is None
+    gateway.publish(1, count=size)
     assert list(state_of(asked).messages) == list(range(1, size + 1))
 
 
@@ -392,11 +361,10 @@ def test_a_commit_that_rolls_back_is_none(vpn: PostgresVpn, asked: Connection) -
 
 
 def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
-    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether a definition is at fault is tried, and the client fails at that: it is in the next transaction."""
-    gateway = vpn.gateway()
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    gateway.publish(1)
     failures = [psycopg.OperationalError("sending query failed")]
 
     def failing(connection: Connection, steps: Sequence[Step]) -> object:
@@ -409,5 +377,5 @@ def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
     failed = gateway.commit(publication(1, [b"y"], time_ms=MADE_MS), *queue(1, "q"))
     assert isinstance(failed, WriteFailed)
     assert failures == []
-    assert gateway.commit(publication(2, [b"z"], time_ms=MADE_MS)) is None
+    gateway.publish(2)
     assert [endpoint.name for endpoint in state_of(asked).endpoints.values()] == ["q"]

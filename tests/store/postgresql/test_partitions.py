@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store.postgresql.database import Connection
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
-from tests.store.effects import applied, publication, trimming
+from tests.store.effects import trimming
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import check_state
-from tests.store.postgresql.vpn import PostgresVpn
-from tests.store.vpn_file import MADE_MS, empty_model
+from tests.store.postgresql.vpn import Gateway, PostgresVpn
 from tests.support.postgresql import eventually
 
 BITS = 5
 SIZE = 1 << BITS
+
+
+@pytest.fixture
+def gateway(vpn: PostgresVpn) -> Gateway:
+    """One whose partitions are small."""
+    return vpn.gateway(vpn.stores(partition_bits=BITS))
+
+
+def is_gone(asked: Connection) -> bool:
+    """Whether the first partition is no table any more."""
+    return asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 70), st.sampled_from([8, 32, 64])), max_size=8))
@@ -40,46 +51,36 @@ def test_a_long_log_has_few() -> None:
     assert partition_size(1 << 40) == 1 << 24
 
 
-def test_they_are_made_ahead(vpn: PostgresVpn, asked: Connection) -> None:
+def test_they_are_made_ahead(gateway: Gateway, asked: Connection) -> None:
     """One more than is needed, always; and a transaction that needs more than there are has them made first."""
-    gateway = vpn.gateway(vpn.stores(partition_bits=BITS))
-    model = empty_model()
     eventually(lambda: attached_spans(asked)[-1:] == [Span(SIZE, 2 * SIZE)], "the first two")
-    made = publication(1, [b"x"] * (5 * SIZE), time_ms=MADE_MS)
-    assert gateway.commit(*applied(model, [made])) is None
+    gateway.publish(1, count=5 * SIZE)
     eventually(lambda: attached_spans(asked)[-1].end > 6 * SIZE, "the next one")
-    check_state(asked, model)
+    check_state(asked, gateway.model)
 
 
-def test_what_is_trimmed_is_dropped(vpn: PostgresVpn, asked: Connection) -> None:
+def test_what_is_trimmed_is_dropped(gateway: Gateway, asked: Connection) -> None:
     """Not while somebody reads it, who sees it to the end; nobody else waits for that."""
-    gateway = vpn.gateway(vpn.stores(partition_bits=BITS))
-    model = empty_model()
-    made = publication(1, [b"x"] * (4 * SIZE), time_ms=MADE_MS)
-    assert gateway.commit(*applied(model, [made])) is None
+    gateway.publish(1, count=4 * SIZE)
     with asked.transaction():
         asked.execute(b"set transaction isolation level repeatable read")
         before = asked.execute(b"select count(*) from message").fetchall()
-        assert gateway.commit(*applied(model, [trimming(model, 3 * SIZE)])) is None
-        assert gateway.commit(*applied(model, [publication(4 * SIZE + 1, [b"y"], time_ms=MADE_MS)])) is None
+        gateway.write(trimming(gateway.model, 3 * SIZE))
+        gateway.publish(4 * SIZE + 1)
         assert asked.execute(b"select count(*) from message where id <= %s", (4 * SIZE,)).fetchall() == before
     eventually(lambda: attached_spans(asked)[0].first == 3 * SIZE, "the end of the first ones")
-    tables = (
-        b"select count(*) from pg_tables where schemaname = current_schema() and tablename = 'message_0_32'"
-    )
-    eventually(lambda: asked.execute(tables).fetchall() == [(0,)], "its end as a table")
-    check_state(asked, model)
+    eventually(lambda: is_gone(asked), "its end as a table")
+    check_state(asked, gateway.model)
 
 
-def test_a_lock_on_a_partition_is_not_waited_for_for_ever(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
+    vpn: PostgresVpn, gateway: Gateway, asked: Connection
+) -> None:
     """
     While another session has a lock on one that is to go: it is given up for a while, partitions are made ahead, and
     the gateway commits and ends. The next one drops it, when the lock is gone.
     """
-    stores = vpn.stores(partition_bits=BITS)
-    gateway = vpn.gateway(stores)
-    model = empty_model()
-    assert gateway.commit(*applied(model, [publication(1, [b"x"] * (2 * SIZE), time_ms=MADE_MS)])) is None
+    gateway.publish(1, count=2 * SIZE)
     waiting = (
         b"select count(*) from pg_stat_activity where application_name like '% partitions %' "
         b"and wait_event_type = 'Lock'"
@@ -91,33 +92,27 @@ def test_a_lock_on_a_partition_is_not_waited_for_for_ever(vpn: PostgresVpn, aske
 
     with asked.transaction():
         asked.execute(b"lock table message_0_32 in access share mode")
-        assert gateway.commit(*applied(model, [trimming(model, SIZE + 1)])) is None
+        gateway.write(trimming(gateway.model, SIZE + 1))
         eventually(is_waiting, "a wait for the lock")
         eventually(lambda: not is_waiting(), "its end")
-        made = publication(2 * SIZE + 1, [b"x"] * (2 * SIZE), time_ms=MADE_MS)
-        assert gateway.commit(*applied(model, [made])) is None
+        gateway.publish(2 * SIZE + 1, count=2 * SIZE)
         eventually(lambda: attached_spans(asked)[-1].end > 5 * SIZE, "what is made ahead")
         eventually(is_waiting, "another try")
         gateway.close()
-        assert asked.execute(b"select to_regclass('message_0_32')::text").fetchall() == [("message_0_32",)]
-    vpn.gateway(stores)
-    eventually(
-        lambda: asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)], "its end"
-    )
-    check_state(asked, model)
+        assert not is_gone(asked)
+    vpn.gateway(vpn.stores(partition_bits=BITS))
+    eventually(lambda: is_gone(asked), "its end")
+    check_state(asked, gateway.model)
 
 
-def test_what_was_left_behind_is_dropped_by_the_next(vpn: PostgresVpn, asked: Connection) -> None:
+def test_what_was_left_behind_is_dropped_by_the_next(
+    vpn: PostgresVpn, gateway: Gateway, asked: Connection
+) -> None:
     """A gateway that ended between detaching and dropping leaves a table, which the next one drops."""
-    stores = vpn.stores(partition_bits=BITS)
-    model = empty_model()
-    gateway = vpn.gateway(stores)
-    assert gateway.commit(*applied(model, [publication(1, [b"x"] * 70, time_ms=MADE_MS)])) is None
+    gateway.publish(1, count=70)
     gateway.close()
     asked.execute(b"update log set first_id = 33")
     asked.execute(b"alter table message detach partition message_0_32 concurrently")
-    gateway = vpn.gateway(stores)
-    eventually(
-        lambda: asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)], "its end"
-    )
+    vpn.gateway(vpn.stores(partition_bits=BITS))
+    eventually(lambda: is_gone(asked), "its end")
     assert min(state_of(asked).messages) == 33

@@ -15,21 +15,12 @@ from store.ports import Durability
 from store.postgresql import takeover
 from store.postgresql.database import Connection
 from store.postgresql.partitions import attached_spans
-from store.postgresql.store import PostgresStores
 from tests.store.effects import publication
 from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
+from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, eventually
-from tests.support.tcp_proxy import Fate
-
-
-def _is_taken_over(vpn: PostgresVpn, stores: PostgresStores) -> bool:
-    try:
-        vpn.gateway(stores)
-    except StoreHeld:
-        return False
-    return True
+from tests.support.tcp_proxy import Fate, Proxy
 
 
 def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
@@ -49,19 +40,17 @@ def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
     assert held.value.active is None
 
 
-def test_a_gateway_with_another_epoch_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_gateway_with_another_epoch_is_refused(gateway: Gateway, asked: Connection) -> None:
     """Even where it knows nothing of it, and has its session and the lock: nothing of what it sends is stored."""
-    gateway = vpn.gateway()
-    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    gateway.publish(1)
     asked.execute(b"update log set epoch = epoch + 1")
     assert isinstance(gateway.commit(publication(2, [b"y"] * 100, time_ms=MADE_MS)), Deposed)
     assert isinstance(gateway.commit(publication(3, [b"y"], time_ms=MADE_MS)), Deposed)
     assert list(state_of(asked).messages) == [1]
 
 
-def test_an_idle_gateway_hears_that_it_was_deposed(vpn: PostgresVpn, asked: Connection) -> None:
+def test_an_idle_gateway_hears_that_it_was_deposed(gateway: Gateway, asked: Connection) -> None:
     """Though it has nothing to write."""
-    gateway = vpn.gateway()
     asked.execute(b"update log set epoch = epoch + 1")
     assert isinstance(gateway.wait_for_error(), Deposed)
     (told,) = gateway.told
@@ -81,14 +70,14 @@ def test_a_gateway_that_was_deposed_before_it_wrote_is_told(vpn: PostgresVpn, as
     assert isinstance(error, Deposed)
 
 
-def test_a_gateway_that_stopped_is_taken_over(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_gateway_that_stopped_is_taken_over(
+    vpn: PostgresVpn, behind: Gateway, proxy: Proxy, asked: Connection
+) -> None:
     """
     It keeps its session, and says nothing: after its lease another takes over. What it sends when it goes on is
     refused.
     """
-    proxy = vpn.proxy()
-    stopped = vpn.gateway(vpn.stores(proxy))
-    assert stopped.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    behind.publish(1)
     goes_on = threading.Event()
     held = threading.Event()
 
@@ -99,24 +88,22 @@ def test_a_gateway_that_stopped_is_taken_over(vpn: PostgresVpn, asked: Connectio
 
     proxy.fate = hold
     assert held.wait(60)
-    late = stopped.submit(publication(2, [b"late"], time_ms=MADE_MS))
-    stores = vpn.stores(lease_seconds=0.5)
-    eventually(lambda: _is_taken_over(vpn, stores), "the takeover")
-    other = vpn.gateways[-1]
-    assert other.commit(publication(2, [b"theirs"], time_ms=MADE_MS)) is None
+    late = behind.submit(publication(2, [b"late"], time_ms=MADE_MS))
+    other = vpn.taken_over(vpn.stores(lease_seconds=0.5))
+    other.publish(2, b"theirs")
     goes_on.set()
-    assert isinstance(stopped.wait(late), Deposed)
+    assert isinstance(behind.wait(late), Deposed)
     assert [row[6] for row in state_of(asked).messages.values()] == [b"x", b"theirs"]
 
 
-def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn) -> None:
+def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn, gateway: Gateway) -> None:
     """However long another waits: its commits go on, though nobody publishes."""
-    gateway = vpn.gateway()
     stores = vpn.stores(lease_seconds=0.5)
     for _ in range(4):
         gateway.beat()
         for _ in range(5):
-            assert not _is_taken_over(vpn, stores)
+            with pytest.raises(StoreHeld):
+                vpn.gateway(stores)
     assert gateway.told == []
 
 
@@ -209,7 +196,6 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     assert list(state_of(asked).messages) == [1, 2]
 
 
-def test_what_a_commit_survives_is_asked(vpn: PostgresVpn) -> None:
+def test_what_a_commit_survives_is_asked(gateway: Gateway) -> None:
     """Without a standby: one machine."""
-    gateway = vpn.gateway()
     assert gateway.store.durability() is Durability.ONE_MACHINE

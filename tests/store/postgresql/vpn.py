@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
 from store.errors import StoreError, WriteFailed
 from store.ports import Batch, StoreOptions
 from store.postgresql.store import PostgresStore, PostgresStores
-from tests.store.vpn_file import MADE_MS
+from tests.store.effects import applied, publication
+from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.postgresql import Server, eventually
 from tests.support.tcp_proxy import Proxy
 
@@ -31,6 +32,8 @@ class Gateway:
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
         self.told: list[Told] = []
+        self.model = empty_model()
+        """What was written, and told of without an error."""
         self._changed = threading.Condition()
         self.writer = store.start_writer(self._on_commit)
 
@@ -46,27 +49,29 @@ class Gateway:
 
     def wait(self, batch: Batch) -> WriteFailed | None:
         """What became of a batch."""
-
-        def found() -> Told | None:
-            return next((t for t in self.told if any(b is batch for b in t.batches)), None)
-
-        with self._changed:
-            assert self._changed.wait_for(lambda: found() is not None, PATIENCE_SECONDS)
-        told = found()
-        assert told is not None
-        return told.error
+        return self._wait_for(lambda told: any(b is batch for b in told.batches)).error
 
     def wait_for_error(self) -> WriteFailed:
         """The first error that was told of, whatever it was about."""
-
-        def found() -> WriteFailed | None:
-            return next((t.error for t in self.told if t.error is not None), None)
-
-        with self._changed:
-            assert self._changed.wait_for(lambda: found() is not None, PATIENCE_SECONDS)
-        error = found()
+        error = self._wait_for(lambda told: told.error is not None).error
         assert error is not None
         return error
+
+    def _wait_for(self, is_it: Callable[[Told], bool]) -> Told:
+        def found() -> Iterator[Told]:
+            return filter(is_it, self.told)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(True for _ in found()), PATIENCE_SECONDS)
+        return next(found())
+
+    def write(self, *effects: Effect) -> None:
+        """One batch, which is durable then; the naive store has it as well."""
+        assert self.commit(*applied(self.model, effects)) is None
+
+    def publish(self, first: int, content: bytes = b"x", count: int = 1, *, on: tuple[int, ...] = ()) -> None:
+        """Messages, which are durable then."""
+        self.write(publication(first, [content] * count, endpoints=on, time_ms=MADE_MS))
 
     def commit(self, *effects: Effect) -> WriteFailed | None:
         """One batch, and what became of it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import AddReferences, Effect, SettleInTransaction
-from gateway.core.model import ID, TOPIC, WHOLE, Columns
+from gateway.core.model import ID, TOPIC, WHOLE, Columns, Row
 from store.cursors import apply_priorities
 from store.errors import DamagedMessage, ReadFailed
 from store.recovery import recovered
@@ -43,11 +43,13 @@ from tests.store.vpn_file import (
     bounds,
     collect_garbage,
     commit,
+    copied_files,
     empty_model,
     execute,
     query,
     state_of,
     writing_to,
+    written,
 )
 from tests.store.writing import writing
 from tests.support.naive_store import State
@@ -57,9 +59,8 @@ from tests.support.naive_store import State
 
 def test_no_content_is_read_for_it(path: Path) -> None:
     """However large the messages are: a start reads a page or two of each, for what their rows' heads say."""
-    with closing(writing_to(path)) as connection:
-        commit(connection, queue(1, "q"))
-        commit(connection, [publication(1, [bytes(1 << 20)] * 20, endpoints=(1,), time_ms=MADE_MS)])
+    large = publication(1, [bytes(1 << 20)] * 20, endpoints=(1,), time_ms=MADE_MS)
+    written(path, [queue(1, "q"), [large]])
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
         log = read_log(connection)
@@ -110,10 +111,7 @@ def test_a_kill_after_any_commit_loses_nothing_that_was_told(
     copies: list[Path] = []
 
     def copy() -> None:
-        # The main file first: what a checkpoint moves into it meanwhile stays in the WAL until this returns.
-        copies.append(path.with_name(f"{path.stem}-{len(copies)}.db"))
-        shutil.copy(path, copies[-1])
-        shutil.copy(wal_of(path), wal_of(copies[-1]))
+        copies.append(copied_files(path, path.with_name(f"{path.stem}-{len(copies)}.db")))
 
     with writing(path, checkpoint_bytes=checkpoint_bytes, on_told=copy) as w:
         for effects in history:
@@ -206,9 +204,7 @@ def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: C
 
     def copy(*statement: object) -> bool:
         sizes.append(wal_of(path).stat().st_size)
-        copies.append(fresh())
-        shutil.copy(path, copies[-1])
-        shutil.copy(wal_of(path), wal_of(copies[-1]))
+        copies.append(copied_files(path, fresh()))
         return True
 
     connection.exec_trace = copy
@@ -229,19 +225,20 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
     monkeypatch.setattr("store.cursors.PIECE_ROWS", 3)
     path, model = fresh(), empty_model()
+    first = publication(1, [b"x"] * 20, endpoints=(1, 2), logged=logged, time_ms=MADE_MS, ranked=True)
+    last = publication(21, [b"y"] * 5, endpoints=(1, 2), logged=False, time_ms=MADE_MS, ranked=True)
+    steps: list[Callable[[], Sequence[Effect]]] = [
+        lambda: [*queue(1, "q", settings=BY_PRIORITY), *queue(2, "r")],
+        lambda: [first],
+        lambda: settled(model, 1, [3, 4, 9, 10, 11], is_joined=False),
+        lambda: [AddReferences(1, [3, 10])] if logged else [],
+        lambda: [trimming(model, 13)] if logged else [],
+        lambda: purge(model, 1),
+        lambda: [last],
+    ]
     with closing(writing_to(path)) as connection:
-        for effects in (
-            [*queue(1, "q", settings=BY_PRIORITY), *queue(2, "r")],
-            [publication(1, [b"x"] * 20, endpoints=(1, 2), logged=logged, time_ms=MADE_MS, ranked=True)],
-            lambda: settled(model, 1, [3, 4, 9, 10, 11], is_joined=False),
-            lambda: [AddReferences(1, [3, 10])] if logged else [],
-            lambda: [trimming(model, 13)] if logged else [],
-            lambda: purge(model, 1),
-            [publication(21, [b"y"] * 5, endpoints=(1, 2), logged=False, time_ms=MADE_MS, ranked=True)],
-        ):
-            found = effects() if callable(effects) else effects
-            commit(connection, found)
-            applied(model, found)
+        for step in steps:
+            commit(connection, applied(model, step()))
     pieces = 0
     while query(path, "select 1 from garbage"):
         copy = fresh()
@@ -268,39 +265,25 @@ ROWS = [
 DAMAGED = 2
 """The id of the one whose bytes change."""
 
-END = 4
-
 
 @pytest.fixture
 def three(path: Path) -> Path:
     """A file of three messages on a queue, all of it in the file itself."""
+    made = [
+        publication(i, [content], topic=topic, endpoints=(1,), time_ms=time_ms, bares=[bare])
+        for i, time_ms, topic, bare, _, _, content in ROWS
+    ]
+    written(path, [queue(1, "q"), made])
     with closing(writing_to(path)) as connection:
-        commit(connection, queue(1, "q"))
-        for message_id, time_ms, topic, bare, _, _, content in ROWS:
-            commit(
-                connection,
-                [
-                    publication(
-                        message_id, [content], topic=topic, endpoints=(1,), time_ms=time_ms, bares=[bare]
-                    )
-                ],
-            )
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
     return path
 
 
-@pytest.fixture
-def open_reader() -> Iterator[Callable[..., SqliteReader]]:
-    """Makes readers that end with the test; pages have so many rows."""
-    readers: list[SqliteReader] = []
-
-    def make(path: Path, rows: int = 1_000) -> SqliteReader:
-        readers.append(SqliteReader(path, bounds(rows), 64))
-        return readers[-1]
-
-    yield make
-    for reader in readers:
-        reader.close()
+@contextmanager
+def reading(path: Path) -> Iterator[SqliteReader]:
+    reader = SqliteReader(path, bounds(), 64)
+    yield reader
+    reader.close()
 
 
 def cell(path: Path, message_id: int) -> range:
@@ -357,44 +340,40 @@ def test_the_check_names_the_message(three: Path, field: str) -> None:
     assert found[0].startswith(expected), found
 
 
-def test_a_topic_that_is_no_text_any_more_is_damage(
-    three: Path, open_reader: Callable[..., SqliteReader]
-) -> None:
+def test_a_topic_that_is_no_text_any_more_is_damage(three: Path) -> None:
     """Where topics alone are read, too, the error is that of a file that cannot be read."""
     flip(three, place_of(three, "topic"), change=0x80)
-    reader = open_reader(three)
-    with pytest.raises(ReadFailed, match="no text any more"):
-        reader.last_matching(lambda topic: False)
-    assert reader.damage is not None
-    reader = open_reader(three)
-    with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
-        reader.log_page(DAMAGED, END, ())
+    with reading(three) as reader:
+        with pytest.raises(ReadFailed, match="no text any more"):
+            reader.last_matching(lambda topic: False)
+        assert reader.damage is not None
+        with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
+            reader.log_page(DAMAGED, 4, ())
     assert check(three)[0].startswith(f"message {DAMAGED} is not")
 
 
 @pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
-def test_whichever_byte_of_a_row_changes(
-    three: Path, open_reader: Callable[..., SqliteReader], tmp_path: Path, change: int
-) -> None:
+def test_whichever_byte_of_a_row_changes(three: Path, tmp_path: Path, change: int) -> None:
     """The check sees it; and no way to read gives anything that was not written."""
     damaged = tmp_path / "damaged.db"
+    reads: list[Callable[[SqliteReader], list[Row]]] = [
+        lambda reader: reader.log_page(1, 100, ()).rows,
+        lambda reader: reader.log_page(1, 100, (), held=True).rows,
+        lambda reader: reader.routed_page([route(1).number], 0).rows,
+        lambda reader: reader.messages([1, 2, 3]),
+    ]
     for place in cell(three, DAMAGED):
         damaged.write_bytes(three.read_bytes())
         flip(damaged, place, change)
         assert check(damaged), place
-        reader = open_reader(damaged)
-        for read in (
-            lambda reader=reader: reader.log_page(1, 100, ()).rows,
-            lambda reader=reader: reader.log_page(1, 100, (), held=True).rows,
-            lambda reader=reader: reader.routed_page([route(1).number], 0).rows,
-            lambda reader=reader: reader.messages([1, 2, 3]),
-        ):
-            try:
-                rows = read()
-            except ReadFailed:
-                assert reader.damage is not None
-            else:
-                assert [row for row in rows if row not in ROWS] == [], place
+        with reading(damaged) as reader:
+            for read in reads:
+                try:
+                    rows = read(reader)
+                except ReadFailed:
+                    assert reader.damage is not None
+                else:
+                    assert [row for row in rows if row not in ROWS] == [], place
         damaged.unlink()
 
 
@@ -403,9 +382,7 @@ def test_whichever_byte_of_a_row_changes(
 def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
     """Whatever was written, and however: the sum of a page's checksums is that of its messages."""
     path = fresh()
-    with closing(writing_to(path)) as connection:
-        for effects in history:
-            commit(connection, effects)
+    written(path, history)
     with closing(connect_reader(path)) as connection:
         found = fetch_sound(connection, MESSAGE, "from message order by id", [], 1)
         assert found == fetch_sound(connection, MESSAGE, "from message order by id", [], 1 << 20)
@@ -437,8 +414,7 @@ BOTH = route(1, 2).number
 @pytest.fixture
 def sound(path: Path) -> Path:
     """A file with something in it."""
-    with closing(writing_to(path)) as connection:
-        commit(connection, [*queue(1, "q"), publication(1, [b"12345"] * 4, endpoints=(1,), time_ms=MADE_MS)])
+    written(path, [[*queue(1, "q"), publication(1, [b"12345"] * 4, endpoints=(1,), time_ms=MADE_MS)]])
     return path
 
 

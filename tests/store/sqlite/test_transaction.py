@@ -19,10 +19,10 @@ from gateway.core.effects import (
     Publication,
     SaveArchived,
 )
+from gateway.core.model import CONTENT, ID
 from store.checksum import content_sum, topic_sum
 from store.cursors import runs
 from store.errors import WriteFailed
-from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
@@ -35,14 +35,17 @@ from tests.store.effects import applied, publication, purge, queue, route, settl
 from tests.store.histories import histories
 from tests.store.vpn_file import (
     MADE_MS,
+    check_file,
     collect_garbage,
     commit,
     empty_model,
     query,
     state_of,
     writing_to,
+    written,
 )
 from tests.store.writing import Writing, writing
+from tests.support.naive_store import NaiveStore
 
 # --- Effects turned into rows ---------------------------------------------------------------------------------------
 
@@ -92,82 +95,52 @@ def test_runs_are_the_longest_runs_of_consecutive_ids(ids: set[int]) -> None:
     assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
 
 
-def test_many_publishers_of_one_message_each_take_few_statements(path: Path) -> None:
-    """A statement is a switch of threads: 500 single messages of one kind are written with a dozen at most."""
-    published = [publication(1 + k, [b"%d" % k], endpoints=(1,), time_ms=MADE_MS) for k in range(500)]
-    statements: list[str] = []
+def statements_of(path: Path, model: NaiveStore, effects: Sequence[Effect], **options: Any) -> list[str]:
+    """What a transaction consists of, which is committed; the file is what the naive store says."""
+    found: list[str] = []
     with closing(writing_to(path)) as connection:
-        commit(connection, QUEUE)
-        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
-        commit(connection, published)
+        connection.exec_trace = lambda cursor, sql, values: found.append(sql) is None
+        commit(connection, effects, **options)
         connection.exec_trace = None
-        assert connection.execute("select count(*) from message").fetchone() == (500,)
-    assert len(statements) <= 12
-
-
-def test_moves_of_a_transaction_are_one_row(path: Path) -> None:
-    """A hundred settlements of one endpoint in a group commit write its cursor once, to where the last one left it."""
-    model = empty_model()
-    statements: list[str] = []
-    with closing(writing_to(path)) as connection:
-        commit(
-            connection,
-            applied(model, [*QUEUE, publication(1, [b"xy"] * 200, endpoints=(1,), time_ms=MADE_MS)]),
-        )
-        moves = [move for i in range(1, 101) for move in applied(model, settled(model, 1, [i]))]
-        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
-        commit(connection, moves)
-        connection.exec_trace = None
-    assert sum(statement.startswith("update cursor") for statement in statements) == 1
     assert state_of(path) == model.state()
+    return found[found.index("begin immediate") :]
+
+
+def test_what_comes_often_takes_few_statements(path: Path) -> None:
+    """
+    A statement is a switch of threads: 500 single messages of one kind take a dozen at most, a hundred settlements of
+    one endpoint write its cursor once, and no statement of a purge looks at messages, whatever lies there.
+    """
+    model = written(path, [QUEUE])
+    made = [publication(1 + k, [b"%d" % k], endpoints=(1,), time_ms=MADE_MS) for k in range(500)]
+    assert len(statements_of(path, model, applied(model, made))) <= 12
+    moves = [move for i in range(1, 101) for move in applied(model, settled(model, 1, [i]))]
+    done = statements_of(path, model, moves)
+    assert sum(statement.startswith("update cursor") for statement in done) == 1
+    emptied = statements_of(path, model, applied(model, purge(model, 1)), has_held=False)
+    assert not any("message" in statement for statement in emptied)
+    assert len(emptied) < 12
 
 
 def test_a_cursor_that_is_no_more_is_passed_over(path: Path) -> None:
     """A move that comes after its cursor was dropped lets go of nothing: what was dropped is let go of behind."""
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-        held = publication(1, [b"x"] * 9, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
-        commit(connection, applied(model, [*QUEUE, *OTHER, held]))
-        late = settled(model, 1, range(1, 10))
-        commit(connection, [*applied(model, purge(model, 1)), *late])
-        assert connection.execute("select distinct held from message").fetchall() == [(2,)]
-        assert state_of(path) == model.state()
-        commit(connection, late)
-    assert state_of(path) == model.state()
+    held = publication(1, [b"x"] * 9, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
+    model = written(path, [[*QUEUE, *OTHER, held]])
+    late = settled(model, 1, range(1, 10))
+    first = [*applied(model, purge(model, 1)), *late]
+    for effects in (first, late):
+        statements_of(path, model, effects)
+        assert query(path, "select distinct held from message") == [(2,)]
     assert collect_garbage(path)
+    statements_of(path, model, late)
     assert query(path, "select distinct held from message") == [(1,)]
-    with closing(writing_to(path)) as connection:
-        commit(connection, late)
-    assert state_of(path) == model.state()
-
-
-def test_a_purge_writes_a_few_rows_whatever_lies_there(path: Path) -> None:
-    """The endpoint goes on with another cursor; no statement of it looks at messages."""
-    model = empty_model()
-    statements: list[str] = []
-    with closing(writing_to(path)) as connection:
-        commit(
-            connection,
-            applied(model, [*QUEUE, publication(1, [b"xy"] * 300, endpoints=(1,), time_ms=MADE_MS)]),
-        )
-        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
-        commit(connection, applied(model, purge(model, 1)), has_held=False)
-        connection.exec_trace = None
-    statements = statements[statements.index("begin immediate") :]
-    assert not any("message" in statement for statement in statements)
-    assert len(statements) < 12
-    assert state_of(path) == model.state()
 
 
 def test_trimming_tells_that_there_are_held_messages_now(path: Path) -> None:
     """In a file where the log held all, a settlement behind a trimming, in one transaction, frees what was trimmed."""
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-        commit(
-            connection, applied(model, [*QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)])
-        )
-        trim = applied(model, [trimming(model, 3)])
-        commit(connection, [*trim, *applied(model, settled(model, 1, [1]))], has_held=False)
+    model = written(path, [[*QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)]])
+    trim = applied(model, [trimming(model, 3)])
+    statements_of(path, model, [*trim, *applied(model, settled(model, 1, [1]))], has_held=False)
     assert query(path, "select id, held from message") == [(2, 1), (3, None)]
 
 
@@ -191,43 +164,29 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FewMessages | None]]:
     yield found
 
 
-def commit_now(w: Writing, *effects: Effect) -> WriteFailed | None:
-    size = sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
-    while True:  # the thread may be at work
-        is_done, error = w.writer.commit_now(Batch(effects, size))
-        if is_done:
-            return error
-
-
 def lone(
     number: int, *, endpoints: tuple[int, ...] = (1,), logged: bool = True, size: int = 10
 ) -> Publication:
     return publication(number, [bytes(size)], endpoints=endpoints, logged=logged, time_ms=MADE_MS + number)
 
 
-# --- what it is enough for ------------------------------------------------------------------------------------------
-def test_one_message_is_one_statement_without_another_thing() -> None:
-    """Its values are the row, and what its checksum is made of; what a start needs to know is in the tail."""
-    message = lone(5, size=30)
-    found = few_messages([message], EMPTY, KNOWN)
+@pytest.mark.parametrize("tail", [EMPTY, LogTail(3, 4, 1, 1_000, 7)])
+@pytest.mark.parametrize("with_held", [False, True])
+def test_messages_are_one_statement(tail: LogTail, with_held: bool) -> None:
+    """
+    Of one publisher or of several, in their order: its values are the rows, and what their checksums are made of; what
+    a start needs to know is in the tail. What the log does not hold counts for no size of the log.
+    """
+    first = lone(5, size=30)
+    held = publication(6, [b"x", b"yy"], endpoints=(1,), logged=False, time_ms=MADE_MS + 5)
+    found = few_messages([first, held] if with_held else [first], tail, KNOWN)
     assert found is not None
-    assert found.values == [*message.rows[0], content_sum(bytes(30)), topic_sum("a")]
-    assert found.tail == LogTail(1, 5, MADE_MS + 5, message.logged_bytes, 30)
-    assert not found.has_held
-
-
-def test_messages_of_several_publishers_are_one_statement() -> None:
-    """In their order; what the log does not hold counts for no size of the log."""
-    first, second = (
-        lone(5, size=30),
-        publication(6, [b"x", b"yy"], endpoints=(1,), logged=False, time_ms=MADE_MS),
-    )
-    found = few_messages([first, second], LogTail(3, 4, 1, 1_000, 7), KNOWN)
-    assert found is not None
-    rows = [*first.rows, *second.rows]
-    assert list(found.values[: 7 * len(rows)]) == [value for row in rows for value in row]
-    assert found.tail == LogTail(6, 7, MADE_MS, 1_000 + first.logged_bytes, 30)
-    assert found.has_held
+    rows = [*first.rows, *held.rows] if with_held else first.rows
+    sums = [*[content_sum(row[CONTENT]) for row in rows], *[topic_sum("a")] * len(rows)]
+    assert list(found.values) == [*[value for row in rows for value in row], *sums]
+    logged_bytes = tail.logged_bytes + first.logged_bytes
+    assert found.tail == LogTail(tail.messages + len(rows), rows[-1][ID], MADE_MS + 5, logged_bytes, 30)
+    assert found.has_held is with_held
 
 
 @pytest.mark.parametrize(
@@ -254,9 +213,6 @@ def test_one_statement_is_not_enough(effects: Sequence[Effect], tail: LogTail) -
     assert few_messages(effects, tail, KNOWN) is None
 
 
-# --- written --------------------------------------------------------------------------------------------------------
-
-
 SMALL_BATCHES = st.lists(
     st.one_of(
         st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.booleans()), min_size=1, max_size=4),
@@ -274,35 +230,23 @@ def test_any_order_of_small_commits_leaves_what_they_say(
 ) -> None:
     """By one statement or by several, logged or not, between settlements and what the thread writes."""
     path = fresh()
-    model = empty_model()
     next_id = 1
     unsettled: list[int] = []
     with writing(path) as w:
-        w.commit(*QUEUE)
-        applied(model, QUEUE)
+        w.write(*QUEUE)
         for batch in batches:
-            effects: list[Effect] = []
             if batch == "settle":
-                if not unsettled:
-                    continue
-                effects += settled(model, 1, [unsettled.pop(0)], counted_id=next_id - 1)
-            elif batch == "submit":
-                effects.append(lone(next_id))
-                unsettled.append(next_id)
+                if unsettled:
+                    w.write_now(*settled(w.model, 1, [unsettled.pop(0)], counted_id=next_id - 1))
+                continue
+            effects: list[Effect] = []
+            for size, logged, routed in [(10, True, True)] if batch == "submit" else batch:
+                endpoints = (1,) if routed or not logged else ()
+                unsettled += [next_id] * len(endpoints)
+                effects.append(lone(next_id, endpoints=endpoints, logged=logged, size=size))
                 next_id += 1
-            else:
-                for size, logged, routed in batch:
-                    endpoints = (1,) if routed or not logged else ()
-                    unsettled += [next_id] * len(endpoints)
-                    effects.append(lone(next_id, endpoints=endpoints, logged=logged, size=size))
-                    next_id += 1
-            if batch == "submit":
-                assert w.commit(*effects).error is None
-            else:
-                assert commit_now(w, *effects) is None
-            applied(model, effects)
-    assert state_of(path) == model.state()
-    assert check(path) == []
+            (w.write if batch == "submit" else w.write_now)(*effects)
+    check_file(path, w.model)
 
 
 def test_the_answer_is_called_once_it_is_durable(path: Path, made: list[FewMessages | None]) -> None:
@@ -316,80 +260,71 @@ def test_the_answer_is_called_once_it_is_durable(path: Path, made: list[FewMessa
     with writing(path) as w:
         w.commit(*QUEUE)
         for number in (1, 2, 3):
-            while w.writer.commit_now(Batch([lone(number)], 10), answer) != (True, None):
-                pass
-        assert w.writer.commit_now(Batch([lone(3)], 10), answer)[1] is not None
+            assert w.commit_now(lone(number), answer=answer) is None
+        assert w.commit_now(lone(3), answer=answer) is not None
     assert seen == [[(1,)], [(2,)], [(3,)]]
     assert len(made) == 3, "the first finds the WAL without room ahead: several statements"
     assert made[-1] is not None
 
 
-def test_what_was_written_is_noted_though_the_answer_fails(
-    path: Path, made: list[FewMessages | None]
-) -> None:
+@pytest.fixture
+def begun(path: Path, made: list[FewMessages | None]) -> Iterator[Writing]:
+    """A writer that has written two messages, and has room ahead in the WAL: each more is one statement."""
+    with writing(path) as w:
+        w.write(*QUEUE)
+        w.write_now(lone(1))
+        w.write_now(lone(2))
+        yield w
+    assert check(path) == []
+
+
+def test_what_was_written_is_noted_though_the_answer_fails(path: Path, begun: Writing) -> None:
     """A mistake of whoever is answered does not make the writer forget what is in the file."""
 
     def answer() -> None:
         raise RuntimeError("a mistake")
 
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        assert commit_now(w, lone(1)) is None
-        assert commit_now(w, lone(2)) is None
-        with pytest.raises(RuntimeError, match="a mistake"):
-            w.writer.commit_now(Batch([lone(3)], 10), answer)
-        assert w.writer._tail.last_id == 3
-        assert commit_now(w, lone(4)) is None
+    with pytest.raises(RuntimeError, match="a mistake"):
+        begun.commit_now(lone(3), answer=answer)
+    assert begun.writer._tail.last_id == 3
+    begun.write_now(lone(4))
     assert query(path, "select count(*) from message") == [(4,)]
-    assert check(path) == []
 
 
-# --- not written ----------------------------------------------------------------------------------------------------
-def test_a_statement_that_fails_leaves_nothing(path: Path, made: list[FewMessages | None]) -> None:
-    """All of its messages fail together, none is in the file, and the next is written."""
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        assert commit_now(w, lone(1)) is None
-        assert commit_now(w, lone(2)) is None
-        taken = lone(2)
-        error = commit_now(w, lone(3), taken)
-        assert isinstance(error, WriteFailed)
-        assert isinstance(error.__cause__, apsw.ConstraintError)
-        assert commit_now(w, lone(4)) is None
-    assert [found is not None for found in made[-3:]] == [True, True, True]
-    assert query(path, "select id from message order by id") == [(1,), (2,), (4,)]
-    assert check(path) == []
-
-
-def test_what_is_no_text_fails_as_any_other(path: Path, made: list[FewMessages | None]) -> None:
-    """It is an error of Python's, found when the statement's values are made: told, and not raised."""
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        assert commit_now(w, lone(1)) is None
-        assert commit_now(w, lone(2)) is None
-        bad = publication(3, [b"x"], endpoints=(1,), logged=False, topic="\ud800", time_ms=MADE_MS)
-        error = commit_now(w, bad)
-        assert isinstance(error, WriteFailed)
-        assert isinstance(error.__cause__, UnicodeEncodeError)
-        assert commit_now(w, lone(4)) is None
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        ([lone(3), lone(2)], apsw.ConstraintError),
+        (
+            [publication(3, [b"x"], endpoints=(1,), logged=False, topic="\ud800", time_ms=MADE_MS)],
+            UnicodeEncodeError,
+        ),
+    ],
+    ids=["an id twice", "no text"],
+)
+def test_a_statement_that_fails_leaves_nothing(
+    path: Path, begun: Writing, made: list[FewMessages | None], bad: list[Effect], cause: type[Exception]
+) -> None:
+    """All of its messages fail together, whoever refuses them: it is told, none is in the file, the next is written."""
+    error = begun.commit_now(*bad)
+    assert isinstance(error, WriteFailed)
+    assert isinstance(error.__cause__, cause)
+    begun.write_now(lone(4))
+    assert None not in made[-2:]
     assert query(path, "select id from message order by id") == [(1,), (2,), (4,)]
 
 
 def test_what_a_failed_transaction_owes_is_not_passed_over(
-    path: Path, made: list[FewMessages | None]
+    path: Path, begun: Writing, made: list[FewMessages | None]
 ) -> None:
     """It is written first with the next message, which is then no single statement."""
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        assert commit_now(w, lone(1)) is None
-        assert commit_now(w, lone(2)) is None
-        given_before = len(made)
-        w.writer._owed = [CountedUpTo(2)]
-        assert commit_now(w, lone(3)) is None
-        assert len(made) == given_before
-        assert query(path, "select counted_id from log") == [(2,)]
-        assert commit_now(w, lone(4)) is None
-        assert made[-1] is not None
+    given_before = len(made)
+    begun.writer._owed = [SaveArchived(2)]
+    begun.write_now(lone(3))
+    assert len(made) == given_before
+    assert query(path, "select archived_id from log") == [(2,)]
+    begun.write_now(lone(4))
+    assert made[-1] is not None
 
 
 # --- What was published since the log's row was written -------------------------------------------------------------
@@ -423,43 +358,37 @@ def test_a_message_alone_is_two_pages(path: Path) -> None:
 
 def test_a_writer_writes_the_row_now_and_then(path: Path) -> None:
     """However long messages come and nothing else: what a start has to look at stays short."""
-    model = empty_model()
     size = MOST_UNSAVED // 4
     with writing(path) as w:
         for first in range(1, 20 * size, size):
-            published = publication(first, [b"x"] * size, time_ms=MADE_MS + first)
-            assert w.commit(*applied(model, [published])).error is None
-            assert model.last_id - saved_id(path) < MOST_UNSAVED
+            w.write(publication(first, [b"x"] * size, time_ms=MADE_MS + first))
+            assert w.model.last_id - saved_id(path) < MOST_UNSAVED
         assert saved_id(path) > 0
-    assert state_of(path) == model.state()
-    assert check(path) == []
+    check_file(path, w.model)
 
 
 def test_a_transaction_that_fails_counts_for_nothing(path: Path) -> None:
     """What was published before it and after it is counted in all the same, once."""
-    model = empty_model()
     with writing(path) as w:
-        w.commit(*applied(model, [publication(1, [b"x"] * 5, time_ms=MADE_MS)]))
+        w.write(publication(1, [b"x"] * 5, time_ms=MADE_MS))
         taken = [publication(6, [b"large" * 9], time_ms=MADE_MS + 5), publication(1, [b"x"], time_ms=MADE_MS)]
         assert w.commit(*taken).error is not None
-        w.commit(*applied(model, [publication(6, [b"x"] * 5, time_ms=MADE_MS + 1)]))
-        w.commit(*applied(model, [trimming(model, 3)]))
+        w.write(publication(6, [b"x"] * 5, time_ms=MADE_MS + 1))
+        w.write(trimming(w.model, 3))
         assert saved_id(path) == 10
     assert query(path, "select last_time, largest_bytes from log") == [(MADE_MS + 1, 1)]
-    assert state_of(path) == model.state()
-    assert check(path) == []
+    check_file(path, w.model)
 
 
 def test_a_writer_goes_on_from_the_tail_that_it_finds(path: Path) -> None:
     """A start leaves the row as it is; with the next reason to write it, all that came before is in it."""
     model = empty_model()
     for first in (1, 6):
-        with writing(path) as w:
-            w.commit(*applied(model, [publication(first, [b"x"] * 5, time_ms=MADE_MS + first)]))
+        with writing(path, model=model) as w:
+            w.write(publication(first, [b"x"] * 5, time_ms=MADE_MS + first))
         assert saved_id(path) == 0
-    with writing(path) as w:
-        w.commit(*applied(model, QUEUE))
+    with writing(path, model=model) as w:
+        w.write(*QUEUE)
     with closing(connect_reader(path)) as connection:
         assert read_tail(connection) == EMPTY
-    assert state_of(path) == model.state()
-    assert check(path) == []
+    check_file(path, model)

@@ -27,7 +27,7 @@ from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import applied, deletion, publication, purge, queue, settled
-from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, copied_files, query, state_of, writing_to
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
 
 # --- Group commit ---------------------------------------------------------------------------------------------------
@@ -39,18 +39,19 @@ def message(number: int, *, topic: str = "a", size: int = 10) -> Publication:
     return publication(number, [bytes(size)], topic=topic, time_ms=MADE_MS)
 
 
+def spool(count: int, *, endpoint: int = 1, first: int = 1, logged: bool = True) -> Publication:
+    """Messages that lie on a queue."""
+    return publication(first, [b"x"] * count, endpoints=(endpoint,), logged=logged, time_ms=MADE_MS)
+
+
 def ids(path: Path) -> list[int]:
     """Of all messages that another connection sees now."""
     return sorted(state_of(path).messages)
 
 
-@contextmanager
-def held_after_one(w: Writing, number: int) -> Iterator[None]:
-    """The writer is stopped after it has committed a message; what is submitted meanwhile waits together."""
-    w.hold.clear()
-    w.commit(message(number))
-    yield
-    w.hold.set()
+def count_of(path: Path, table: str) -> int:
+    ((count,),) = query(path, f"select count(*) from {table}")
+    return int(count)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -83,40 +84,33 @@ def test_batches_are_told_of_in_the_order_they_were_submitted(path: Path) -> Non
         def submit() -> None:
             for _ in range(50):
                 with lock:
-                    number = len(submitted) + 1
-                    submitted.append(w.submit(message(number)))
+                    submitted.append(w.submit(message(len(submitted) + 1)))
 
         threads = [threading.Thread(target=submit) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(w.batches) == 200
-    assert all(told is given for told, given in zip(w.batches, submitted, strict=True))
+    assert list(map(id, w.batches)) == list(map(id, submitted))
+    assert len(submitted) == 200
 
 
-def test_what_waits_together_is_committed_together(path: Path) -> None:
-    """Batches that come while a commit is under way become one transaction, told of at once."""
+@pytest.mark.parametrize(
+    ("size", "together"), [(10, [10]), (GROUP_BYTES // 4, [4, 4, 2])], ids=["small", "large"]
+)
+def test_what_waits_together_is_committed_together(path: Path, size: int, together: list[int]) -> None:
+    """
+    Batches that come while a commit is under way become one transaction, told of at once; but once it holds
+    GROUP_BYTES, what else waits is left to the next: no commit takes for ever.
+    """
     with writing(path) as w:
-        with held_after_one(w, 1):
-            waiting = [w.submit(message(number)) for number in range(2, 30)]
-        told = w.wait(waiting[-1])
-        assert all(a is b for a, b in zip(told.batches, waiting, strict=True))
-        assert told.error is None
-    assert ids(path) == list(range(1, 30))
-
-
-def test_a_transaction_is_bounded_in_bytes(path: Path) -> None:
-    """Once it holds GROUP_BYTES, what else waits is left to the next: no commit takes for ever."""
-    quarter = GROUP_BYTES // 4
-    with writing(path) as w:
-        with held_after_one(w, 1):
-            waiting = [w.submit(message(number, size=quarter)) for number in range(2, 12)]
+        with w.held():
+            waiting = [w.submit(message(number, size=size)) for number in range(1, 11)]
         w.wait(waiting[-1])
-    assert [len(told.batches) for told in w.told] == [1, 4, 4, 2]
-
-
-# --- closing --------------------------------------------------------------------------------------------------------
+    assert [len(told.batches) for told in w.told[1:]] == together
+    assert all(told.error is None for told in w.told)
+    assert list(map(id, w.batches[1:])) == list(map(id, waiting))
+    assert ids(path) == list(range(1, 11))
 
 
 def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
@@ -125,80 +119,67 @@ def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
         with writing(path) as w:
             w.commit(message(1))
             assert reader.execute("select count(*) from message").fetchall() == [(1,)]
-        assert Path(f"{path}-wal").stat().st_size == 0
-        copy = tmp_path / "copy.db"
-        shutil.copy(path, copy)
-        assert ids(copy) == [1]
+        assert wal_bytes(path) == 0
+        shutil.copy(path, tmp_path / "copy.db")
+        assert ids(tmp_path / "copy.db") == [1]
 
 
 # --- on the caller's thread -----------------------------------------------------------------------------------------
-
-
-def test_what_was_settled_is_committed_on_the_spot(path: Path) -> None:
-    """A move of a cursor is as small as a message, and goes along with one."""
-    made = publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)
-    model = empty_model()
-    applied(model, [*QUEUE, made])
-    done = settled(model, 1, [1, 2, 3])
+def test_a_small_batch_is_committed_on_the_spot(path: Path) -> None:
+    """commit_now comes back with it in the file, and tells nobody else: a message, and what was settled with it."""
     with writing(path) as w:
-        w.commit(*QUEUE, made)
-        batch = Batch([*done, message(10)], 10)
-        assert batch.is_small
-        wait_until(lambda: w.writer.commit_now(batch) == (True, None))
-        applied(model, [*done, message(10)])
-        assert state_of(path) == model.state()
+        w.write(*QUEUE, spool(9))
+        told = len(w.told)
+        small = [*settled(w.model, 1, [1, 2, 3]), message(10)]
+        assert Batch(small, 10).is_small
+        w.write_now(*small)
+        assert state_of(path) == w.model.state()
+        assert len(w.told) == told
 
 
-def test_moves_that_write_many_rows_are_not_committed_on_the_spot() -> None:
-    """Neither many moves, nor one of many ranges, which was not settled in order: each is a row."""
-    move = MoveCursor(1, WHOLE, 2, {}, None, 0, 0, (1, 2))
-    assert Batch([move] * SMALL_MOVES, 0).is_small
-    assert not Batch([move] * (SMALL_MOVES + 1), 0).is_small
-    scattered = MoveCursor(1, WHOLE, None, {i: i for i in range(1, 100, 2)}, None, 0, 0, range(1, 100, 2))
-    assert not Batch([scattered], 0).is_small
+def _moved(done: range, *, in_order: bool = True) -> MoveCursor:
+    ranges = {} if in_order else {i: i for i in done}
+    return MoveCursor(1, WHOLE, done[-1] if in_order else None, ranges, None, 0, 0, done)
 
 
-def test_a_consumer_that_settles_many_does_not_hold_up_the_loop() -> None:
-    """Nobody waits for that commit: it is the thread's, unless a message goes along."""
-    few, many = (
-        MoveCursor(1, WHOLE, last, {}, None, 0, 0, range(1, last + 1))
-        for last in (MANY_SETTLED, MANY_SETTLED + 1)
-    )
-    assert Batch([few], 0).is_small
-    assert not Batch([many], 0).is_small
-    assert Batch([many, message(1)], 10).is_small
+@pytest.mark.parametrize(
+    ("effects", "is_small"),
+    [
+        ([_moved(range(1, 3))] * SMALL_MOVES, True),
+        ([_moved(range(1, 3))] * (SMALL_MOVES + 1), False),
+        ([_moved(range(1, 100, 2), in_order=False)], False),
+        ([_moved(range(1, MANY_SETTLED + 1))], True),
+        ([_moved(range(1, MANY_SETTLED + 2))], False),
+        ([_moved(range(1, MANY_SETTLED + 2)), message(1)], True),
+    ],
+    ids=["few moves", "many moves", "many ranges", "few settled", "many settled", "a message goes along"],
+)
+def test_what_the_loop_does_not_wait_for(effects: list[Any], is_small: bool) -> None:
+    """Each move, and each range, is a row; nobody waits for a commit of much that was settled, if nobody published."""
+    assert Batch(effects, 10).is_small is is_small
 
 
 def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path: Path) -> None:
     """Each is a row that is changed and deleted: many are the thread's, a few are not."""
-    count = LET_GO_NOW + 2
-    made = publication(1, [b"x"] * count, endpoints=(1,), logged=False, time_ms=MADE_MS)
-    model = empty_model()
-    applied(model, [*QUEUE, made])
     with writing(path) as w:
-        w.commit(*QUEUE, made)
-        few = settled(model, 1, [1])
-        wait_until(lambda: w.writer.commit_now(Batch(few, 0)) == (True, None))
-        applied(model, few)
-        assert w.writer.commit_now(Batch(settled(model, 1, range(2, count + 1)), 0)) == (False, None)
-    assert ids(path) == list(range(2, count + 1))
+        w.write(*QUEUE, spool(LET_GO_NOW + 2, logged=False))
+        w.write_now(*settled(w.model, 1, [1]))
+        many = settled(w.model, 1, range(2, LET_GO_NOW + 3))
+        assert w.writer.commit_now(Batch(many, 0)) == (False, None)
+    assert ids(path) == list(range(2, LET_GO_NOW + 3))
 
 
-def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work(path: Path) -> None:
-    """The caller is told to submit instead, and nothing was written: order is kept."""
+def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work_or_where_commits_take_long(
+    path: Path,
+) -> None:
+    """The caller is told to submit instead, and nothing was written: order is kept; the loop has others to serve."""
     with writing(path) as w:
-        with held_after_one(w, 1):
+        with w.held():
             assert w.writer.commit_now(Batch([message(2)], 10)) == (False, None)
         w.commit(message(3))
-    assert ids(path) == [1, 3]
-
-
-def test_nothing_is_committed_on_the_spot_where_commits_take_long(path: Path) -> None:
-    """On a slow disk the loop has others to serve."""
-    with writing(path) as w:
         w.writer._slow_share = 1.0
-        assert w.writer.commit_now(Batch([message(1)], 10)) == (False, None)
-    assert ids(path) == []
+        assert w.writer.commit_now(Batch([message(4)], 10)) == (False, None)
+    assert ids(path) == [3]
 
 
 def test_one_slow_commit_among_quick_ones_changes_nothing(
@@ -227,20 +208,9 @@ def test_one_slow_commit_among_quick_ones_changes_nothing(
     assert ids(path) == list(range(1, number + 1))
 
 
-def test_an_error_on_the_spot_is_returned(path: Path) -> None:
-    """It is the caller's to tell; nothing is in the file, and the next commit works."""
-    with writing(path) as w, poisoned(path):
-        tried, error = w.writer.commit_now(Batch([message(1, topic="poison")], 10))
-        assert tried
-        assert isinstance(error, WriteFailed)
-        assert isinstance(error.__cause__, apsw.ConstraintError)
-        assert w.writer.commit_now(Batch([message(2)], 10)) == (True, None)
-    assert ids(path) == [2]
-
-
 # --- errors ---------------------------------------------------------------------------------------------------------
 @contextmanager
-def poisoned(path: Path, how: str = "abort") -> Iterator[None]:
+def poisoned(path: Path, how: str) -> Iterator[None]:
     """A message with the topic `poison` makes its statement fail."""
     with closing(writing_to(path)) as connection:
         connection.execute(
@@ -253,58 +223,42 @@ def poisoned(path: Path, how: str = "abort") -> Iterator[None]:
 @pytest.mark.parametrize("how", ["abort", "rollback", "fail"])
 @pytest.mark.parametrize("bad", [2, 4, 7])
 def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: int) -> None:
-    """Those that waited with it are written, each is told of once and in order; those before and after are there."""
+    """
+    Those that waited with it are written, each is told of once and in order; those before and after are there. On the
+    spot the error is the caller's to tell.
+    """
     with writing(path) as w, poisoned(path, how):
-        w.commit(*QUEUE)
-        with held_after_one(w, 1):
+        w.commit(*QUEUE, message(1))
+        with w.held():
             together = [w.submit(message(n, topic="poison" if n == bad else "a")) for n in range(2, 8)]
         w.wait(together[-1])
         failed = [told for told in w.told if told.error is not None]
-        assert [[id(batch) for batch in told.batches] for told in failed] == [[id(together[bad - 2])]]
-        assert isinstance(failed[0].error, WriteFailed)
-        assert isinstance(failed[0].error.__cause__, apsw.ConstraintError)
-        assert [id(batch) for batch in w.batches[2:]] == [id(batch) for batch in together]
+        assert [list(map(id, told.batches)) for told in failed] == [[id(together[bad - 2])]]
+        assert list(map(id, w.batches[2:])) == list(map(id, together))
         assert ids(path) == [n for n in range(1, 8) if n != bad]
+        for error in (failed[0].error, w.commit_now(message(8, topic="poison"))):
+            assert isinstance(error, WriteFailed)
+            assert isinstance(error.__cause__, apsw.ConstraintError)
+        assert w.commit_now(message(8)) is None
         assert w.commit(message(9)).error is None
-    assert ids(path) == [n for n in (*range(1, 8), 9) if n != bad]
+    assert ids(path) == [n for n in range(1, 10) if n != bad]
     assert check(path) == []
-
-
-def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: threading.Event) -> None:
-    """Nobody was at fault: the disk is not asked again for each of them."""
-    with writing(path) as w:
-        w.commit(*QUEUE)
-        with held_after_one(w, 1):
-            broken_disk.set()
-            together = [w.submit(message(number)) for number in (2, 3, 4)]
-        told = w.wait(together[-1])
-        broken_disk.clear()
-        assert [id(batch) for batch in told.batches] == [id(batch) for batch in together]
-        assert str(told.error) == "disk I/O error"
-    assert ids(path) == [1]
 
 
 def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
     """SQLITE_FULL is told; once there is room, writing goes on, and the counters show nothing of what failed."""
-    model = empty_model()
     with writing(path) as w:
-        for effect in (*QUEUE, message(1)):
-            assert w.commit(effect).error is None
-            model.apply(effect)
+        w.write(*QUEUE, message(1))
         pages = w.writer._connection.execute("pragma page_count").get
         w.writer._connection.execute(f"pragma max_page_count = {pages + 5}")
         told = w.commit(publication(2, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
         assert isinstance(told.error, WriteFailed)
         assert isinstance(told.error.__cause__, apsw.FullError)
         assert "full" in str(told.error)
-        small = publication(3, [b"fits"], endpoints=(1,), time_ms=MADE_MS)
-        assert w.commit(small).error is None
-        model.apply(small)
+        w.write(publication(3, [b"fits"], endpoints=(1,), time_ms=MADE_MS))
         w.writer._connection.execute("pragma max_page_count = 1000000")
-        large = publication(4, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS)
-        assert w.commit(large).error is None
-        model.apply(large)
-    assert state_of(path) == model.state()
+        w.write(publication(4, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
+    assert state_of(path) == w.model.state()
 
 
 @pytest.fixture
@@ -325,20 +279,24 @@ def broken_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return broken
 
 
-def test_a_commit_that_fails_leaves_nothing(path: Path, broken_disk: threading.Event) -> None:
-    """The error may come as late as at the commit itself; no statement of the transaction stays."""
+def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: threading.Event) -> None:
+    """
+    Nobody was at fault: the disk is not asked again for each of them. It may come as late as at the commit itself; no
+    statement of the transaction stays.
+    """
     with writing(path) as w:
-        w.commit(*QUEUE, message(1))
-        model = empty_model()
-        applied(model, [*QUEUE, message(1)])
-        before = state_of(path)
-        broken_disk.set()
-        assert str(w.commit(*purge(model, 1), message(2)).error) == "disk I/O error"
-        assert state_of(path) == before
+        w.write(*QUEUE, message(1))
+        with w.held():
+            broken_disk.set()
+            together = [w.submit(*purge(w.model, 1), message(2)), *[w.submit(message(n)) for n in (3, 4)]]
+        told = w.wait(together[-1])
+        assert list(map(id, told.batches)) == list(map(id, together))
+        assert str(told.error) == "disk I/O error"
+        assert state_of(path) == w.model.state()
         assert list(w.writer._garbage) == []
         broken_disk.clear()
-        assert w.commit(message(3)).error is None
-    assert ids(path) == [1, 3]
+        assert w.commit(message(5)).error is None
+    assert ids(path) == [1, 5]
 
 
 @pytest.mark.parametrize("by_closing", [False, True])
@@ -346,65 +304,42 @@ def test_what_the_broker_goes_by_is_made_up_for(
     path: Path, broken_disk: threading.Event, by_closing: bool
 ) -> None:
     """Settlements and definitions that failed are in the next transaction, before it, or in a last one at the end."""
-    made = publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)
-    model = empty_model()
-    applied(model, [*QUEUE, made])
-    done = settled(model, 1, [1, 2, 3])
-    applied(model, done)
-    emptied = purge(model, 1)
-    applied(model, emptied)
     with writing(path) as w:
-        w.commit(*QUEUE, made)
+        w.write(*QUEUE, spool(9, logged=False))
         broken_disk.set()
+        done = applied(w.model, settled(w.model, 1, [1, 2, 3]))
         w.commit(*done, publication(10, [b"not stored"], endpoints=(1,), time_ms=MADE_MS))
-        w.commit(*emptied)
+        w.commit(*applied(w.model, purge(w.model, 1)))
         broken_disk.clear()
         if not by_closing:
-            logged = publication(11, [b"y"], endpoints=(1,), time_ms=MADE_MS)
-            assert w.commit(logged).error is None
-            model.apply(logged)
-            assert state_of(path) == model.state()
-    assert state_of(path) == model.state()
+            w.write(spool(1, first=11))
+            assert state_of(path) == w.model.state()
+    assert state_of(path) == w.model.state()
 
 
 @pytest.mark.parametrize("is_at_fault", [False, True])
 def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> None:
     """Of one batch: a move is never at fault, nor a definition that can be written; what cannot comes to nothing."""
-    model = empty_model()
-    applied(model, [*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)])
-    done = settled(model, 1, [1, 2])
     made = [SaveEndpoint(2, 1, "\ud800", "queue", "{}", None)] if is_at_fault else queue(2, "r")
     with writing(path) as w:
-        w.commit(*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS))
+        w.write(*QUEUE, spool(9))
+        done = settled(w.model, 1, [1, 2])
         bad = publication(11, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS)
         assert w.commit(*done, *made, bad).error is not None
-        assert w.commit(message(12)).error is None
-    applied(model, [message(12), *done, *([] if is_at_fault else made)])
-    assert state_of(path) == model.state()
+        applied(w.model, [*done, *([] if is_at_fault else made)])
+        w.write(message(12))
+    assert state_of(path) == w.model.state()
 
 
 # --- what is left behind ----------------------------------------------------------------------------------------------
-def spool(w: Writing, count: int, *, endpoint: int = 1, first: int = 1, logged: bool = True) -> Publication:
-    made = publication(first, [b"x"] * count, endpoints=(endpoint,), logged=logged, time_ms=MADE_MS)
-    w.commit(made)
-    return made
-
-
-def count_of(path: Path, table: str) -> int:
-    ((count,),) = query(path, f"select count(*) from {table}")
-    return int(count)
-
-
 @pytest.mark.parametrize("logged", [True, False])
 def test_garbage_is_collected(path: Path, logged: bool) -> None:
     """What a dropped cursor held goes, in pieces, with the messages that it alone held; others stay."""
     count = 2 * PIECE_ROWS + 5
-    model = empty_model()
     with writing(path) as w:
-        w.commit(*QUEUE, *queue(2, "r"))
-        made = [spool(w, count, logged=logged), spool(w, 10, endpoint=2, first=count + 1, logged=logged)]
-        applied(model, [*QUEUE, *queue(2, "r"), *made])
-        w.commit(*purge(model, 1))
+        w.write(*QUEUE, *queue(2, "r"))
+        w.write(spool(count, logged=logged), spool(10, endpoint=2, first=count + 1, logged=logged))
+        w.write(*purge(w.model, 1))
         wait_until(lambda: not w.writer._garbage)
     assert count_of(path, "garbage") == 0
     assert count_of(path, "message") == (count + 10 if logged else 10)
@@ -414,12 +349,10 @@ def test_garbage_is_collected(path: Path, logged: bool) -> None:
 
 def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
     """What a stop left over is gone on with: it is handed over at start."""
-    model = empty_model()
     with writing(path) as w:
-        w.commit(*QUEUE)
-        applied(model, [*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)])
+        w.write(*QUEUE, spool(3 * PIECE_ROWS, logged=False))
         w.hold.clear()
-        w.commit(*deletion(model, 1))
+        w.commit(*deletion(w.model, 1))
         w.writer.submit(None)  # type: ignore[arg-type]  # the end, before any piece is collected
     assert count_of(path, "message") == 3 * PIECE_ROWS
     with writing(path) as w:
@@ -430,12 +363,10 @@ def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
 
 def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
     """An error while collecting harms nobody: messages are committed, and once it is over the rest is collected."""
-    model = empty_model()
     with writing(path) as w, closing(writing_to(path)) as other:
-        w.commit(*QUEUE)
-        applied(model, [*QUEUE, spool(w, 10, logged=False)])
+        w.write(*QUEUE, spool(10, logged=False))
         other.execute("create trigger stuck before delete on garbage begin select raise(abort, 'stuck'); end")
-        w.commit(*purge(model, 1))
+        w.commit(*purge(w.model, 1))
         assert w.commit(message(11)).error is None
         assert count_of(path, "garbage") == 1
         other.execute("drop trigger stuck")
@@ -446,11 +377,9 @@ def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
 
 def test_garbage_is_collected_under_load(path: Path) -> None:
     """While publishers keep the writer busy all the time, emptied endpoints are collected all the same."""
-    model = empty_model()
     with writing(path) as w:
-        w.commit(*QUEUE)
-        applied(model, [*QUEUE, spool(w, 3 * PIECE_ROWS, logged=False)])
-        w.commit(*purge(model, 1))
+        w.write(*QUEUE, spool(3 * PIECE_ROWS, logged=False))
+        w.commit(*purge(w.model, 1))
         number = 3 * PIECE_ROWS
         while w.writer._garbage:
             for _ in range(50):
@@ -460,11 +389,10 @@ def test_garbage_is_collected_under_load(path: Path) -> None:
     assert ids(path) == list(range(3 * PIECE_ROWS + 1, number + 1))
 
 
-def on_route(number: int, first: int, *, logged: bool = False) -> Publication:
-    """A message of a subscription that lives for a moment."""
-    held = None if logged else 1
-    rows = [(first, MADE_MS, "a", 0, number, held, b"x")]
-    return Publication(rows, "a", [RouteDefinition(number, (1,), None)], logged, [1], None)
+def on_route(number: int, first: int) -> Publication:
+    """A message of a subscription that lives for a moment, which the log does not hold."""
+    rows = [(first, MADE_MS, "a", 0, number, 1, b"x")]
+    return Publication(rows, "a", [RouteDefinition(number, (1,), None)], False, [1], None)
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
@@ -499,8 +427,7 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
         w.commit(*QUEUE)
         wait_until(lambda: not w.writer._routes.is_due)
         w.writer._slow_share = 0.0
-        batch = Batch([on_route(1, 1)], 1)
-        wait_until(lambda: w.writer.commit_now(batch)[0])
+        assert w.commit_now(on_route(1, 1)) is None
         assert count_of(path, "route") == 1
         w.commit(MoveCursor(1, WHOLE, 1, {}, 1, 0, 0, [1]))
         wait_until(lambda: count_of(path, "route") == 0)
@@ -566,18 +493,11 @@ def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
     """A deep queue that was emptied is collected with nobody publishing: the WAL begins anew meanwhile."""
     pieces = 100
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES) as w:
-        model = empty_model()
-        contents = [b"x"] * PIECE_ROWS * pieces
-        for effect in [
-            *queue(1, "q"),
-            publication(1, contents, endpoints=(1,), logged=False, time_ms=MADE_MS),
-        ]:
-            w.commit(effect)
-            model.apply(effect)
+        w.write(*QUEUE, spool(PIECE_ROWS * pieces, logged=False))
         with closing(writing_to(path)) as other:
             while other.execute("pragma wal_checkpoint(truncate)").fetchall()[0][0]:
                 pass
-        w.commit(*purge(model, 1))
+        w.commit(*purge(w.model, 1))
         largest = 0
         while w.writer._garbage:
             largest = max(largest, wal_bytes(path))
@@ -649,13 +569,6 @@ def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointe
         assert not checkpointer.is_ready
 
 
-def copied(path: Path, to: Path) -> Path:
-    """The files as a kill would leave them now."""
-    shutil.copy(path, to)
-    shutil.copy(f"{path}-wal", f"{to}-wal")
-    return to
-
-
 def test_small_commits_find_the_wal_longer_than_what_is_in_it(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -665,14 +578,10 @@ def test_small_commits_find_the_wal_longer_than_what_is_in_it(
     commits = 200
     with writing(path) as w:
         for number in range(1, commits + 1):
-            batch = Batch([publication(number, [b"x" * 300], time_ms=MADE_MS)], 300)
-            # The thread may be at work.
-            while (done := w.writer.commit_now(batch)) == (False, None):
-                pass
-            assert done == (True, None)
+            assert w.commit_now(message(number, size=300)) is None
             sizes.add(wal_bytes(path))
             if number % 40 == 0:
-                killed = copied(path, tmp_path / f"killed-{number}.db")
+                killed = copied_files(path, tmp_path / f"killed-{number}.db")
                 assert list(state_of(killed).messages) == list(range(1, number + 1))
                 assert check(killed) == []
         assert wal_bytes(path) > 2 * len(AHEAD)
@@ -688,7 +597,7 @@ def test_a_kill_while_the_wal_gets_longer_leaves_what_was_there(
             writer.execute("begin immediate")
             fill(writer, KILOBYTE)
             checkpointer.lengthen_wal()
-            killed = copied(path, tmp_path / f"killed-{count_before}.db")
+            killed = copied_files(path, tmp_path / f"killed-{count_before}.db")
             writer.execute("commit")
             assert wal_bytes(killed) >= len(AHEAD)
             with closing(writing_to(killed)) as connection:

@@ -23,7 +23,7 @@ from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import open_file
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
-from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, execute, generation_of, next_id, query, state_of, writing_to
 from tests.store.writing import writing
 
 CONTENT = b"x" * 12_000
@@ -38,11 +38,6 @@ def filled(path: Path) -> Path:
         commit(connection, [*queue(1, "q"), SavePoint(Point("p", 1, MADE_MS, MADE_MS))])
         commit(connection, [publication(1, [CONTENT] * COUNT, endpoints=(1,), time_ms=MADE_MS)])
     return path
-
-
-def generation_of(path: Path) -> int:
-    ((generation,),) = query(path, "select generation from log")
-    return int(generation)
 
 
 def test_a_backup_is_what_there_was_when_it_was_begun(filled: Path, tmp_path: Path) -> None:
@@ -204,27 +199,20 @@ def test_a_backup_put_in_place_by_hand_is_another_log_each_time(
     ("state", "sentence"),
     [(MarkState.UNFINISHED, "an unfinished copy of there"), (MarkState.MOVED, "was copied to there")],
 )
-def test_what_is_no_store_is_not_opened(path: Path, state: MarkState, sentence: str) -> None:
-    """A copy that is not whole, and a store that goes on elsewhere; nothing of it is changed."""
+def test_what_is_no_store_is_neither_opened_nor_backed_up(
+    path: Path, tmp_path: Path, state: MarkState, sentence: str
+) -> None:
+    """
+    A copy that is not whole, and a store that goes on elsewhere; nothing of it is changed. Whoever backs it up every
+    night shall know that it goes on elsewhere.
+    """
     with closing(writing_to(path)) as connection:
         write_mark(SqliteShortTables(connection), CopyMark(state, "there"))
     before = generation_of(path)
     for _ in range(2):
         with pytest.raises(StoreError, match=sentence):
             open_file(path, MADE_MS, synchronous="OFF")
-    assert generation_of(path) == before
-
-
-@pytest.mark.parametrize(
-    ("state", "sentence"),
-    [(MarkState.UNFINISHED, "an unfinished copy of there"), (MarkState.MOVED, "was copied to there")],
-)
-def test_what_is_no_store_is_not_backed_up(
-    path: Path, tmp_path: Path, state: MarkState, sentence: str
-) -> None:
-    """Whoever does so every night shall know that it goes on elsewhere."""
-    with closing(writing_to(path)) as connection:
-        write_mark(SqliteShortTables(connection), CopyMark(state, "there"))
     with pytest.raises(StoreError, match=rf"{sentence}.*Back that one up"):
         back_up(path, tmp_path / "b")
     assert list(tmp_path.glob("b*")) == []
+    assert generation_of(path) == before

@@ -18,7 +18,7 @@ from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader
 from tests.store.effects import publication, queue
 from tests.store.ended import ended_at, steps_of
-from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, execute, generation_of, next_id, state_of, writing_to
 
 COUNT = 10
 
@@ -49,11 +49,6 @@ def backup(path: Path, tmp_path: Path) -> Path:
         commit(connection, [publication(1, [b"first"] * COUNT, endpoints=(1,), time_ms=MADE_MS)])
     back_up(path, tmp_path / "backup")
     return tmp_path / "backup"
-
-
-def generation_of(path: Path) -> int:
-    ((generation,),) = query(path, "select generation from log")
-    return int(generation)
 
 
 def test_it_is_another_log_from_the_backups_end_on(backup: Path, folder: Path) -> None:
