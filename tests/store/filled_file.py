@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gateway.core.effects import Effect, SavePoint, SaveReplayRecord, SaveSubscription
+from gateway.core.effects import SavePoint, SaveReplayRecord, SaveSubscription
 from gateway.core.model import COPY, Point, ReplayRecord
 from store.sqlite.check import check
-from tests.store.effects import BY_PRIORITY, applied, publication, queue, settled, trimming, trimming_topics
-from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, query, writing_to
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming, trimming_topics
+from tests.store.vpn_file import MADE_MS, execute, query, written
 
 
 def filled_file(path: Path) -> None:
@@ -18,27 +17,25 @@ def filled_file(path: Path) -> None:
     Fill an empty file: queues, one by priority; messages logged, held and trimmed, of several spans, with gaps; a topic
     with U+0000; what a rule of retention took out; a point, a replay on record, an index.
     """
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-
-        def write(*effects: Effect) -> None:
-            commit(connection, effects)
-            applied(model, effects)
-
-        write(*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
-        write(
-            publication(
-                1, [b"12345" * 200] * 40, topic="a\0/\1", endpoints=(1, 2), time_ms=MADE_MS, ranked=True
-            )
-        )
-        write(publication(41, [b"12"] * 40, endpoints=(1,), logged=False, time_ms=MADE_MS + 5))
-        write(publication(5_000, [b"12"] * 40, endpoints=(1, 2), time_ms=MADE_MS + 6, ranked=True))
-        write(*settled(model, 1, [2, 4, 6], is_joined=False))
-        write(trimming(model, 30))
-        write(SavePoint(Point("p", 40, MADE_MS, MADE_MS)))
-        write(SaveReplayRecord(ReplayRecord(1, "r\u00e9", COPY, "ops", target="#queue/q", position=7)))
-        write(trimming_topics(model, r'[["\u00e9/>"], ["\u0000"]]', [5_001, 5_003]))
-        write(publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True))
+    written(
+        path,
+        [
+            [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>")],
+            [
+                publication(
+                    1, [b"12345" * 200] * 40, topic="a\0/\1", endpoints=(1, 2), time_ms=MADE_MS, ranked=True
+                )
+            ],
+            [publication(41, [b"12"] * 40, endpoints=(1,), logged=False, time_ms=MADE_MS + 5)],
+            [publication(5_000, [b"12"] * 40, endpoints=(1, 2), time_ms=MADE_MS + 6, ranked=True)],
+            lambda model: settled(model, 1, [2, 4, 6], is_joined=False),
+            lambda model: [trimming(model, 30)],
+            [SavePoint(Point("p", 40, MADE_MS, MADE_MS))],
+            [SaveReplayRecord(ReplayRecord(1, "r\u00e9", COPY, "ops", target="#queue/q", position=7))],
+            lambda model: [trimming_topics(model, r'[["\u00e9/>"], ["\u0000"]]', [5_001, 5_003])],
+            [publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True)],
+        ],
+    )
     execute(
         path,
         "insert into indexed values (3, 'p', 1, null)",

@@ -6,8 +6,7 @@ What a dropped cursor left counts as worked off: nobody can see it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any
 
 from gateway.core.effects import SaveEndpoint
 from gateway.core.model import (
@@ -22,61 +21,37 @@ from gateway.core.model import (
     RouteDefinition,
     Row,
 )
+from store.copies import SMALL, LogRow
+from store.tables import ShortTables
 from tests.support.naive_store import State, StoredPart
 
 
-class LogRow(NamedTuple):
-    """The log's, with what was published since it was written."""
+def state_of(tables: ShortTables, log: LogRow) -> State:
+    """
+    All that can be seen of a store, with what dropped cursors left taken away.
 
-    first_id: int
-    floor_ms: int
-    last_id: int
-    last_time_ms: int
-    logged_bytes: int
-    largest_bytes: int
-    next_number: int
-    archived_id: int
-    counted_id: int
+    Args:
+        log: The log's row, with what was published since it was written.
+    """
 
+    def rows(table: str) -> list[Any]:
+        return tables.ask(f"select {SMALL[table]} from {table} order by {SMALL[table]}")
 
-class Tables(NamedTuple):
-    """All rows of each."""
-
-    log: LogRow
-    messages: Iterable[Row]
-    routes: Iterable[RouteDefinition]
-    garbage: Iterable[tuple[int, int, int]]
-    """(cursor, endpoint, up to)."""
-    cursors: Iterable[tuple[int, int, int, int, int, int]]
-    """(number, part, floor, counted id, messages, bytes)."""
-    ranges: Iterable[tuple[int, int, int, int]]
-    """(cursor, part, first, last), by all of them."""
-    references: Iterable[tuple[int, int]]
-    delayed: Iterable[tuple[int, int, int, int]]
-    """(cursor, due, message, bytes)."""
-    attempts: Iterable[tuple[int, int, int]]
-    endpoints: Iterable[tuple[int, int, str, str, str, str | None]]
-    subscriptions: Iterable[tuple[int, str]]
-    points: Iterable[tuple[str, int, int, int]]
-    records: Iterable[tuple[int, str, str, str]]
-    """(number, name, state, JSON) of replays."""
-    retention: Iterable[tuple[str, int, int]]
-    """(rule, below, whole_time)."""
-
-
-def state_from(tables: Tables) -> State:
-    """All that can be seen of it, with what dropped cursors left taken away."""
-    garbage = {cursor: (endpoint, up_to) for cursor, endpoint, up_to in tables.garbage}
-    routes = {route.number: route for route in tables.routes}
+    garbage = {cursor: (endpoint, up_to) for cursor, endpoint, up_to in rows("garbage")}
+    routes = {route.number: route for route in tables.routes()}
     ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, part, first, last in tables.ranges:
+    for number, part, first, last in rows("cursor_range"):
         ranges.setdefault((number, part), []).append((first, last))
     cursors = {
         (number, part): StoredPart(floor, tuple(ranges.get((number, part), ())), *counted)
-        for number, part, floor, *counted in tables.cursors
+        for number, part, floor, *counted in rows("cursor")
     }
-    references, delayed = set(tables.references), set(tables.delayed)
-    messages: dict[int, Row] = {row[ID]: row for row in tables.messages}
+    references, delayed = set(rows("reference")), set(rows("delayed"))
+    stored: list[Row] = tables.ask(
+        f"select id, time, topic, bare, route, held, content from {tables.messages} order by id"
+    )
+    messages = {row[ID]: row for row in stored}
+    assert len(messages) == len(stored)
     for i, row in messages.items():
         if row[HELD] is not None:
             dropped = sum(
@@ -96,14 +71,22 @@ def state_from(tables: Tables) -> State:
         references={(cursor, message) for cursor, message in references if cursor not in garbage},
         delayed={found for found in delayed if found[0] not in garbage},
         attempts={
-            (cursor, message): count for cursor, message, count in tables.attempts if cursor not in garbage
+            (cursor, message): count for cursor, message, count in rows("attempt") if cursor not in garbage
         },
-        endpoints={row[0]: SaveEndpoint(*row) for row in tables.endpoints},
-        subscriptions=set(tables.subscriptions),
-        points={row[0]: Point(*row) for row in tables.points},
-        records={row[0]: _record(*row) for row in tables.records},
-        retention={rule: (below, whole_ms) for rule, below, whole_ms in tables.retention},
-        **tables.log._asdict(),
+        endpoints={row[0]: SaveEndpoint(*row) for row in rows("endpoint")},
+        subscriptions=set(rows("subscription")),
+        points={row[0]: Point(*row) for row in rows("point")},
+        records={row[0]: _record(*row) for row in rows("replay_record")},
+        retention={rule: (below, whole_ms) for rule, below, whole_ms in rows("retention")},
+        first_id=log.first_id,
+        floor_ms=log.floor_time,
+        last_id=log.last_id,
+        last_time_ms=log.last_time,
+        logged_bytes=log.size_bytes,
+        largest_bytes=log.largest_bytes,
+        next_number=log.next_number,
+        archived_id=log.archived_id,
+        counted_id=log.counted_id,
     )
 
 

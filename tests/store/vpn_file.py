@@ -5,30 +5,28 @@ What a dropped cursor left counts as worked off: nobody can see it any more.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 
 from gateway.core.effects import Effect
-from gateway.core.model import RouteDefinition
 from store.cursors import dropped_cursors
 from store.ports import StoreOptions
 from store.property_index import IndexedSpan
 from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, connect_writer, open_file
-from store.sqlite.log_row import read_tail
+from store.sqlite.log_row import read_log, read_tail
 from store.sqlite.packed import MESSAGE
 from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
 from store.transaction import Before
 from tests.store.effects import applied
-from tests.store.state import LogRow, Tables, state_from
+from tests.store.state import state_of as state_of_tables
 from tests.support.naive_store import NaiveStore, State
 
 COLUMNS = ", ".join(MESSAGE)
@@ -52,49 +50,9 @@ def state_of(path: Path) -> State:
     """All that can be seen of a file, with what dropped cursors left taken away."""
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
-        return _state(connection)
-
-
-def _state(connection: apsw.Connection) -> State:
-    def rows(query: str) -> list[Any]:
-        return connection.execute(query).fetchall()
-
-    ((first, floor, last, time, size, largest, number, archived, counted),) = rows(
-        "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number, archived_id, "
-        "counted_id from log"
-    )
-    tail = read_tail(connection)
-    return state_from(
-        Tables(
-            LogRow(
-                first,
-                floor,
-                max(last, tail.last_id),
-                max(time, tail.last_time),
-                size + tail.logged_bytes,
-                max(largest, tail.largest_bytes),
-                number,
-                archived,
-                counted,
-            ),
-            rows(f"select {COLUMNS} from message"),
-            [
-                RouteDefinition(number, tuple(json.loads(endpoints)), priority)
-                for number, endpoints, priority in rows("select number, endpoints, priority from route")
-            ],
-            rows("select * from garbage"),
-            rows("select number, part, floor, counted_id, messages, size_bytes from cursor"),
-            rows("select * from cursor_range order by number, part, first"),
-            rows("select cursor, message from reference"),
-            rows("select cursor, due, message, size_bytes from delayed"),
-            rows("select * from attempt"),
-            rows("select number, cursor, name, kind, settings, replay from endpoint"),
-            rows("select endpoint, pattern from subscription"),
-            rows("select name, position, time, made from point"),
-            rows("select number, name, state, record from replay_record"),
-            rows("select rule, below, whole_time from retention"),
-        )
-    )
+        log = read_log(connection)
+        assert log is not None
+        return state_of_tables(SqliteShortTables(connection), log)
 
 
 def check_file(path: Path, model: NaiveStore) -> None:
@@ -129,12 +87,16 @@ def commit(
     connection.execute("commit")
 
 
-def written(path: Path, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-    """The batches, committed; and what the file holds then."""
+Step: TypeAlias = Sequence[Effect] | Callable[[NaiveStore], Sequence[Effect]]
+"""A transaction, or what makes it of what is there by then."""
+
+
+def written(path: Path, steps: Iterable[Step]) -> NaiveStore:
+    """The steps, committed; and what the file holds then."""
     model = empty_model()
     with closing(writing_to(path)) as connection:
-        for effects in batches:
-            commit(connection, applied(model, effects))
+        for step in steps:
+            commit(connection, applied(model, step(model) if callable(step) else step))
     return model
 
 

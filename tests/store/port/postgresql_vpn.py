@@ -28,7 +28,7 @@ from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
 from store.transaction import Before
 from tests.store.port.vpns import model_of
-from tests.store.postgresql.schema_state import state_of
+from tests.store.postgresql.vpn import state_of
 from tests.store.vpn_file import MADE_MS, bounds
 from tests.support.naive_store import NaiveStore, State
 from tests.support.postgresql import Server, eventually

@@ -2,124 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from contextlib import ExitStack, closing
-from itertools import count
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from gateway.core.effects import Effect
-from store import copies
 from store.checksum import HEAD, HEAD_MODULUS, head_of
-from store.copies import Copy, Copying, MarkState, renew
+from store.copies import MarkState, renew
 from store.errors import StoreError, StoreHeld
 from store.ports import StoreOptions
-from store.postgresql.copies import PostgresTables
 from store.postgresql.database import Database
 from store.postgresql.store import PostgresStores
-from store.sqlite.check import check
 from store.sqlite.copies import SqliteTables
 from tests.store.effects import publication
-from tests.store.ended import ended_at, steps_of
+from tests.store.ended import ended_at
 from tests.store.filled_file import filled_file, rows_of
-from tests.store.histories import histories
+from tests.store.places import Place, copied, released
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
-from tests.support.postgresql import Server, eventually
+from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.postgresql
-
-SLOW = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=8,
-    deadline=None,
-)
-
-T = TypeVar("T")
-
-_numbers = count(1)
-
-
-class Place:
-    """A Message VPN's schema that no test had before."""
-
-    def __init__(self, server: Server) -> None:
-        self.database = Database(server.url())
-        self.vpn = f"copied-{next(_numbers)}"
-
-    def opened(self, *, is_target: bool = False) -> PostgresTables:
-        return PostgresTables(self.database, self.vpn, is_target=is_target)
-
-
-def released(run: Callable[[], T]) -> T:
-    """Run it once the session of whoever had the store has ended, which the server sees a moment later."""
-    found: list[T] = []
-
-    def is_done() -> bool:
-        try:
-            found.append(run())
-        except StoreHeld:
-            return False
-        return True
-
-    eventually(is_done, "the end of the session before")
-    return found[0]
-
-
-def opened(place: Path | Place, *, is_target: bool = False) -> SqliteTables | PostgresTables:
-    if isinstance(place, Path):
-        return SqliteTables(place, is_target=is_target)
-    return released(lambda: place.opened(is_target=is_target))
-
-
-def copied(source: Path | Place, target: Path | Place, **options: Any) -> Copy:
-    with ExitStack() as stack:
-        ours = stack.enter_context(closing(opened(source)))
-        theirs = stack.enter_context(closing(opened(target, is_target=True)))
-        return Copying(ours, theirs, **options).run()
 
 
 @pytest.fixture
 def place(postgresql: Server) -> Callable[[], Place]:
     return lambda: Place(postgresql)
-
-
-@SLOW
-@given(history=histories())
-def test_there_and_back_it_is_the_same_store(
-    fresh: Callable[[], Path], place: Callable[[], Place], history: list[list[Effect]]
-) -> None:
-    """Whatever happened to it: every row of every table, and the copies keep every promise on the way."""
-    path, back, there = fresh(), fresh(), place()
-    back.unlink()
-    with closing(writing_to(path)) as connection:
-        for effects in history:
-            commit(connection, effects)
-    before = state_of(path)
-    first = copied(path, there)
-    assert first.has_closed
-    second = copied(there, back)
-    assert (second.messages, second.log) == (first.messages, first.log)
-    assert state_of(back) == before
-    assert {**rows_of(back), "log": []} == {**rows_of(path), "log": []}
-    assert check(back) == []
-    assert next_id(back) == before.last_id + 1
-
-
-def test_gaps_holes_and_every_character(
-    path: Path, tmp_path: Path, place: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ids that leap over partitions, topics with U+0000, what endpoints alone hold, an index."""
-    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
-    filled_file(path)
-    there = place()
-    copied(path, there)
-    copied(there, tmp_path / "back.db")
-    assert {**rows_of(tmp_path / "back.db"), "log": []} == {**rows_of(path), "log": []}
-    assert state_of(tmp_path / "back.db") == state_of(path)
 
 
 def test_checksums_that_two_writers_write_otherwise(
@@ -135,69 +43,6 @@ def test_checksums_that_two_writers_write_otherwise(
     assert copied(path, there).messages == 200
     assert copied(there, tmp_path / "back.db").messages == 200
     assert state_of(tmp_path / "back.db") == state_of(path)
-
-
-@pytest.mark.parametrize("to_postgresql", [True, False])
-def test_ended_at_any_step_it_goes_on(
-    path: Path,
-    tmp_path: Path,
-    place: Callable[[], Place],
-    fresh: Callable[[], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    to_postgresql: bool,
-) -> None:
-    """Nothing is lost or there twice, and at no moment are there two stores that would open, nor after it none."""
-    monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
-    filled_file(path)
-
-    def fresh_source() -> Path | Place:
-        source = fresh()
-        shutil.copy(path, source)
-        if to_postgresql:
-            return source
-        there = place()
-        copied(source, there)
-        return there
-
-    def fresh_target() -> Path | Place:
-        if to_postgresql:
-            return place()
-        target = fresh()
-        target.unlink()
-        return target
-
-    source, target = fresh_source(), fresh_target()
-    names = steps_of(lambda step: copied(source, target, step=step))
-    assert names.count("messages") > 4
-    # Every kind of step, and of messages the first, and one in the middle.
-    for at in sorted({names.index(kind) for kind in names} | {names.index("messages") + 2}):
-        source, target = fresh_source(), fresh_target()
-        numbers = count()
-        assert ended_at(
-            "here",
-            lambda step, at=at, numbers=numbers, source=source, target=target: copied(
-                source, target, step=lambda name: step("here" if next(numbers) == at else name)
-            ),
-        )
-
-        def marks(source: Path | Place = source, target: Path | Place = target) -> list[MarkState | None]:
-            with closing(opened(source)) as ours, closing(opened(target, is_target=True)) as theirs:
-                return [mark and mark.state for mark in (ours.mark(), theirs.mark())]
-
-        assert marks() in (
-            [None, MarkState.UNFINISHED],
-            [MarkState.MOVED, MarkState.UNFINISHED],
-            [MarkState.MOVED, None],
-        )
-        again = copied(source, target)
-        assert again.copied.messages < again.messages or names[at] == "marked"
-        back = target
-        if isinstance(target, Place):
-            back = fresh()
-            back.unlink()
-            copied(target, back)
-        assert isinstance(back, Path)
-        assert state_of(back) == state_of(path)
 
 
 def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:

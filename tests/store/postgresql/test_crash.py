@@ -13,8 +13,7 @@ from store.postgresql.check import check
 from store.postgresql.database import Database
 from tests.store.effects import applied, publication, queue
 from tests.store.histories import histories
-from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.postgresql import Server, server
 

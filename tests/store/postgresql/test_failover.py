@@ -10,8 +10,7 @@ from store.ports import Durability
 from store.postgresql.database import Database
 from store.postgresql.store import PostgresStores
 from tests.store.effects import publication
-from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.vpn import OPTIONS, Gateway
+from tests.store.postgresql.vpn import OPTIONS, Gateway, state_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, server
 

@@ -19,9 +19,8 @@ from store.ports import Batch
 from store.postgresql.check import check
 from store.postgresql.database import Connection, Database
 from tests.store.effects import applied, publication, queue, settled, trimming
-from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import check_state
-from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_store import NaiveStore
 from tests.support.tcp_proxy import Fate, Proxy, Way

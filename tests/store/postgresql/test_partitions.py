@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from store.postgresql.database import Connection
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
 from tests.store.effects import trimming
-from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import check_state
-from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.support.postgresql import eventually
 
 BITS = 5

@@ -16,8 +16,7 @@ from store.postgresql import takeover
 from store.postgresql.database import Connection
 from store.postgresql.partitions import attached_spans
 from tests.store.effects import publication
-from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn
+from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, eventually
 from tests.support.tcp_proxy import Fate, Proxy

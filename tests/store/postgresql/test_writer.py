@@ -7,8 +7,7 @@ from dataclasses import fields
 from store.errors import WriteFailed
 from store.postgresql.database import Connection
 from tests.store.effects import applied, publication, purge, queue, settled, trimming
-from tests.store.postgresql.schema_state import state_of
-from tests.store.postgresql.vpn import Gateway
+from tests.store.postgresql.vpn import Gateway, state_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.naive_store import NaiveStore
 from tests.support.postgresql import eventually

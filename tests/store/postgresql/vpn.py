@@ -2,80 +2,51 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from gateway.core.effects import Effect, Publication
+from gateway.core.effects import Effect
+from store.copies import LogRow
 from store.errors import StoreError, WriteFailed
 from store.ports import Batch, StoreOptions
+from store.postgresql.cursors import PostgresShortTables
+from store.postgresql.database import Connection
 from store.postgresql.store import PostgresStore, PostgresStores
-from tests.store.effects import applied, publication
-from tests.store.vpn_file import MADE_MS, empty_model
+from store.postgresql.writer import PostgresWriter
+from tests.store.effects import publication
+from tests.store.state import state_of as state_of_tables
+from tests.store.told import Told
+from tests.store.vpn_file import MADE_MS
+from tests.support.naive_store import State
 from tests.support.postgresql import Server, eventually
 from tests.support.tcp_proxy import Proxy
-
-PATIENCE_SECONDS = 60.0
-"""What never takes long is waited for so long, before the test is given up."""
 
 OPTIONS = StoreOptions(page_rows=100, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 20)
 
 
-class Told(NamedTuple):
-    batches: list[Batch]
-    error: WriteFailed | None
+def state_of(connection: Connection) -> State:
+    """All that can be seen of the schema in the connection's search path."""
+    tables = PostgresShortTables(connection)
+    (log,) = tables.ask(f"select {', '.join(LogRow._fields)} from log")
+    return state_of_tables(tables, LogRow(*log))
 
 
-class Gateway:
+class Gateway(Told):
     """One gateway's store, opened, and what its writer told."""
 
+    writer: PostgresWriter
+
     def __init__(self, store: PostgresStore) -> None:
+        super().__init__()
         self.store = store
-        self.told: list[Told] = []
-        self.model = empty_model()
-        """What was written, and told of without an error."""
-        self._changed = threading.Condition()
-        self.writer = store.start_writer(self._on_commit)
-
-    def _on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
-        with self._changed:
-            self.told.append(Told(batches, error))
-            self._changed.notify_all()
-
-    def submit(self, *effects: Effect) -> Batch:
-        batch = Batch(effects, sum(e.size_bytes for e in effects if isinstance(e, Publication)))
-        self.writer.submit(batch)
-        return batch
+        self.writer = store.start_writer(self.on_commit)
 
     def wait(self, batch: Batch) -> WriteFailed | None:
         """What became of a batch."""
-        return self._wait_for(lambda told: any(b is batch for b in told.batches)).error
-
-    def wait_for_error(self) -> WriteFailed:
-        """The first error that was told of, whatever it was about."""
-        error = self._wait_for(lambda told: told.error is not None).error
-        assert error is not None
-        return error
-
-    def _wait_for(self, is_it: Callable[[Told], bool]) -> Told:
-        def found() -> Iterator[Told]:
-            return filter(is_it, self.told)
-
-        with self._changed:
-            assert self._changed.wait_for(lambda: any(True for _ in found()), PATIENCE_SECONDS)
-        return next(found())
-
-    def write(self, *effects: Effect) -> None:
-        """One batch, which is durable then; the naive store has it as well."""
-        assert self.commit(*applied(self.model, effects)) is None
+        return self.transaction_of(batch).error
 
     def publish(self, first: int, content: bytes = b"x", count: int = 1, *, on: tuple[int, ...] = ()) -> None:
         """Messages, which are durable then."""
         self.write(publication(first, [content] * count, endpoints=on, time_ms=MADE_MS))
-
-    def commit(self, *effects: Effect) -> WriteFailed | None:
-        """One batch, and what became of it."""
-        return self.wait(self.submit(*effects))
 
     def beat(self) -> None:
         """Wait for the next commit of an idle writer."""

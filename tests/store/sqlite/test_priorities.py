@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -15,9 +14,9 @@ from gateway.core.model import ROUTE, WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.store import recover
-from tests.store.effects import BY_PRIORITY, applied, publication, queue, settled, trimming
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, empty_model, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, query, state_of, written
 from tests.support.naive_store import NaiveStore
 
 CONTENTS = [
@@ -30,21 +29,18 @@ EXPECTED = {i + 1: min(i % 12, 9) for i in range(36)} | {37: 4}
 
 def filled(path: Path) -> NaiveStore:
     """A plain queue and one that delivers by priority, with messages of both and of one, some of them settled."""
-    model = empty_model()
     bares = [9] * 36 + [0]
-    with closing(writing_to(path)) as connection:
-
-        def write(effects: Sequence[Effect]) -> None:
-            commit(connection, effects)
-            applied(model, effects)
-
-        write([*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)])
-        write([publication(1, CONTENTS, endpoints=(1,), time_ms=MADE_MS, bares=bares)])
-        write([publication(38, CONTENTS, endpoints=(1, 2), time_ms=MADE_MS, bares=bares, ranked=True)])
-        write(settled(model, 1, [1, 2, 3, 10, 11, 30, 40, 41]))
-        write(settled(model, 2, [38, 39, 50, 60, 74]))
-        write([trimming(model, 20)])
-    return model
+    return written(
+        path,
+        [
+            [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)],
+            [publication(1, CONTENTS, endpoints=(1,), time_ms=MADE_MS, bares=bares)],
+            [publication(38, CONTENTS, endpoints=(1, 2), time_ms=MADE_MS, bares=bares, ranked=True)],
+            lambda model: settled(model, 1, [1, 2, 3, 10, 11, 30, 40, 41]),
+            lambda model: settled(model, 2, [38, 39, 50, 60, 74]),
+            lambda model: [trimming(model, 20)],
+        ],
+    )
 
 
 def lying(path: Path, number: int) -> dict[int, int]:
@@ -113,11 +109,8 @@ def test_whatever_lies_there_stays_there(
     fresh: Callable[[], Path], history: list[list[Effect]], changes: list[bool]
 ) -> None:
     """After any history, and changes of all queues there and back: the same messages lie on them, counted alike."""
-    path, model = fresh(), empty_model()
-    with closing(writing_to(path)) as connection:
-        for effects in history:
-            commit(connection, effects)
-            applied(model, effects)
+    path = fresh()
+    model = written(path, history)
     routed = {number: [row[0] for row in model.routed(number)] for number in model.endpoints}
     depths = {number: depth(path, number) for number in model.endpoints}
     for by_priority in changes:

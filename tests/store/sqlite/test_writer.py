@@ -27,8 +27,9 @@ from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import applied, deletion, publication, purge, queue, settled
+from tests.store.told import PATIENCE_SECONDS
 from tests.store.vpn_file import MADE_MS, copied_files, query, state_of, writing_to
-from tests.store.writing import PATIENCE_SECONDS, Writing, writing
+from tests.store.writing import Writing, writing
 
 # --- Group commit ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ def test_what_waits_together_is_committed_together(path: Path, size: int, togeth
     with writing(path) as w:
         with w.held():
             waiting = [w.submit(message(number, size=size)) for number in range(1, 11)]
-        w.wait(waiting[-1])
+        w.transaction_of(waiting[-1])
     assert [len(told.batches) for told in w.told[1:]] == together
     assert all(told.error is None for told in w.told)
     assert list(map(id, w.batches[1:])) == list(map(id, waiting))
@@ -231,7 +232,7 @@ def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: i
         w.commit(*QUEUE, message(1))
         with w.held():
             together = [w.submit(message(n, topic="poison" if n == bad else "a")) for n in range(2, 8)]
-        w.wait(together[-1])
+        w.transaction_of(together[-1])
         failed = [told for told in w.told if told.error is not None]
         assert [list(map(id, told.batches)) for told in failed] == [[id(together[bad - 2])]]
         assert list(map(id, w.batches[2:])) == list(map(id, together))
@@ -240,7 +241,7 @@ def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: i
             assert isinstance(error, WriteFailed)
             assert isinstance(error.__cause__, apsw.ConstraintError)
         assert w.commit_now(message(8)) is None
-        assert w.commit(message(9)).error is None
+        assert w.commit(message(9)) is None
     assert ids(path) == [n for n in range(1, 10) if n != bad]
     assert check(path) == []
 
@@ -251,10 +252,10 @@ def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
         w.write(*QUEUE, message(1))
         pages = w.writer._connection.execute("pragma page_count").get
         w.writer._connection.execute(f"pragma max_page_count = {pages + 5}")
-        told = w.commit(publication(2, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
-        assert isinstance(told.error, WriteFailed)
-        assert isinstance(told.error.__cause__, apsw.FullError)
-        assert "full" in str(told.error)
+        error = w.commit(publication(2, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
+        assert isinstance(error, WriteFailed)
+        assert isinstance(error.__cause__, apsw.FullError)
+        assert "full" in str(error)
         w.write(publication(3, [b"fits"], endpoints=(1,), time_ms=MADE_MS))
         w.writer._connection.execute("pragma max_page_count = 1000000")
         w.write(publication(4, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
@@ -289,13 +290,13 @@ def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: t
         with w.held():
             broken_disk.set()
             together = [w.submit(*purge(w.model, 1), message(2)), *[w.submit(message(n)) for n in (3, 4)]]
-        told = w.wait(together[-1])
+        told = w.transaction_of(together[-1])
         assert list(map(id, told.batches)) == list(map(id, together))
         assert str(told.error) == "disk I/O error"
         assert state_of(path) == w.model.state()
         assert list(w.writer._garbage) == []
         broken_disk.clear()
-        assert w.commit(message(5)).error is None
+        assert w.commit(message(5)) is None
     assert ids(path) == [1, 5]
 
 
@@ -325,7 +326,7 @@ def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> N
         w.write(*QUEUE, spool(9))
         done = settled(w.model, 1, [1, 2])
         bad = publication(11, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS)
-        assert w.commit(*done, *made, bad).error is not None
+        assert w.commit(*done, *made, bad) is not None
         applied(w.model, [*done, *([] if is_at_fault else made)])
         w.write(message(12))
     assert state_of(path) == w.model.state()
@@ -367,7 +368,7 @@ def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
         w.write(*QUEUE, spool(10, logged=False))
         other.execute("create trigger stuck before delete on garbage begin select raise(abort, 'stuck'); end")
         w.commit(*purge(w.model, 1))
-        assert w.commit(message(11)).error is None
+        assert w.commit(message(11)) is None
         assert count_of(path, "garbage") == 1
         other.execute("drop trigger stuck")
         wait_until(lambda: not w.writer._garbage)
@@ -385,7 +386,7 @@ def test_garbage_is_collected_under_load(path: Path) -> None:
             for _ in range(50):
                 number += 1
                 last = w.submit(message(number))
-            w.wait(last)
+            w.transaction_of(last)
     assert ids(path) == list(range(3 * PIECE_ROWS + 1, number + 1))
 
 
@@ -411,9 +412,9 @@ def test_many_short_lived_routes_leave_nothing_behind(
         while count_of(path, "route") > 1:
             if is_loaded:
                 last = [w.submit(message(number := number + 1)) for _ in range(100)]
-                w.wait(last[-1])
+                w.transaction_of(last[-1])
         assert query(path, "select number from route") == [(300,)]
-        assert w.commit(on_route(7, number + 1)).error is None
+        assert w.commit(on_route(7, number + 1)) is None
         assert query(path, "select number from route") == [(7,), (300,)]
     assert check(path) == []
 
@@ -449,8 +450,7 @@ def steadily(w: Writing, path: Path, numbers: Iterator[int], total_bytes: int) -
     """Commit so much, a message at a time; the largest the WAL ever was."""
     largest = 0
     for _ in range(total_bytes // MESSAGE_BYTES):
-        told = w.commit(publication(next(numbers), [bytes(MESSAGE_BYTES)], time_ms=MADE_MS))
-        assert told.error is None
+        assert w.commit(publication(next(numbers), [bytes(MESSAGE_BYTES)], time_ms=MADE_MS)) is None
         largest = max(largest, wal_bytes(path))
     return largest
 

@@ -1,0 +1,75 @@
+"""What a writer under test told, transaction by transaction, and waiting for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.core.effects import Effect, Publication
+from store.errors import WriteFailed
+from store.ports import Batch, Writer
+from tests.store.effects import applied
+from tests.store.vpn_file import empty_model
+
+PATIENCE_SECONDS = 60.0
+"""What never takes long is waited for so long, before the test is given up."""
+
+
+def batch_of(*effects: Effect) -> Batch:
+    return Batch(effects, sum(effect.size_bytes for effect in effects if isinstance(effect, Publication)))
+
+
+class Transaction(NamedTuple):
+    batches: list[Batch]
+    error: WriteFailed | None
+
+
+class Told:
+    """Submits effects, and remembers what their writer told."""
+
+    writer: Writer
+
+    def __init__(self) -> None:
+        self.told: list[Transaction] = []
+        self.model = empty_model()
+        """What was written, and told of without an error."""
+        self._changed = threading.Condition()
+
+    def on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
+        with self._changed:
+            self.told.append(Transaction(batches, error))
+            self._changed.notify_all()
+
+    def submit(self, *effects: Effect) -> Batch:
+        batch = batch_of(*effects)
+        self.writer.submit(batch)
+        return batch
+
+    def transaction_of(self, batch: Batch) -> Transaction:
+        """The transaction that held this batch."""
+        return self._wait_for(lambda told: any(b is batch for b in told.batches))
+
+    def wait_for_error(self) -> WriteFailed:
+        """The first error that was told of, whatever it was about."""
+        error = self._wait_for(lambda told: told.error is not None).error
+        assert error is not None
+        return error
+
+    def _wait_for(self, is_it: Callable[[Transaction], bool]) -> Transaction:
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(map(is_it, self.told)), PATIENCE_SECONDS)
+        return next(filter(is_it, self.told))
+
+    def commit(self, *effects: Effect) -> WriteFailed | None:
+        """One batch, and what became of it."""
+        return self.transaction_of(self.submit(*effects)).error
+
+    def write(self, *effects: Effect) -> None:
+        """One batch, which is durable then; the naive store has it as well."""
+        assert self.commit(*applied(self.model, effects)) is None
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All that was told of, in the order it was told."""
+        return [batch for told in self.told for batch in told.batches]
