@@ -176,15 +176,19 @@ class StoreTables(ABC):
 
     def last_below(self, stop: int) -> int:
         """The highest id of a message below one; 0 where there is none."""
-        return self._id("id < ? order by id desc", stop) or 0
+        return max(self._ids("id < ? order by id desc", stop), default=0)
 
     def next_from(self, first: int) -> int | None:
         """The lowest id of a message from one on."""
-        return self._id("id >= ? order by id", first)
+        return min(self._ids("id >= ? order by id", first), default=None)
 
-    def _id(self, which: str, bound: int) -> int | None:
-        rows = self._short.ask(f"select id from {self._short.messages} where {which} limit 1", bound)
-        return rows[0][0] if rows else None
+    def _ids(self, which: str, bound: int) -> list[int]:
+        """The first of each table."""
+        found: list[int] = []
+        for table, is_there in self._short.message_tables.items():
+            rows = self._short.ask(f"select id from {table} where {is_there} and {which} limit 1", bound)
+            found += [message_id for (message_id,) in rows]
+        return found
 
     def remove(self, first: int, stop: int) -> None:
         """All messages of a span."""

@@ -81,8 +81,8 @@ class PooledReader(ABC):
 
     logged: ClassVar[str]
     """Condition for a row of ``message`` that the log holds."""
-    messages_from: ClassVar[str]
-    """What there is of messages, for a FROM."""
+    joined: ClassVar[str]
+    """See ``ShortTables``."""
     has_needle: ClassVar[str]
     """Condition for a content in which some bytes (``?``) are."""
 
@@ -184,7 +184,7 @@ class PooledReader(ABC):
             (int, int, int, int, int, bytes),
             f"select due, id, size_bytes, length(content), bare, substr(content, 1, {HEADER_BYTES}) "
             f"from (select * from delayed where {which}) as waiting "
-            f"join {self.messages_from} on id = waiting.message order by due, id",
+            f"{self.joined.format('id = waiting.message')} order by due, id",
             values,
         )
         return [

@@ -8,7 +8,7 @@ Statements are in the SQL that all engines speak. What they do not have in commo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from gateway.core.model import RouteDefinition
@@ -36,9 +36,11 @@ class ShortTables(ABC):
     greatest: ClassVar[str]
     """The function that gives the greater of two values."""
     messages: ClassVar[str]
-    """What there is for a reader, as one table ``message`` for a FROM."""
-    message_tables: ClassVar[tuple[str, ...]]
-    """The tables in which that is."""
+    """What there is for a reader, as one table ``message`` for a FROM; by ids, of which all are looked at."""
+    joined: ClassVar[str]
+    """The same as a JOIN, of what a condition (``{0}``) finds by an index: ``id``, ``bare`` and ``content``."""
+    message_tables: ClassVar[Mapping[str, str]]
+    """The tables in which that is, with a condition for what is there."""
     leads_to: ClassVar[str]
     """Condition for a route that has an endpoint (``?``)."""
     held_table: ClassVar[str]
@@ -96,9 +98,9 @@ class ShortTables(ABC):
     def queued(self, endpoint: int) -> Iterator[QueuedMessage]:
         """What is there of what was put on an endpoint, whether it is done with it or not, by id."""
         rows = self.each(
-            "select message.id, route.number, route.priority, length(content), bare, substr(content, 1, bare) "
-            f"from (select number, priority from route where {self.leads_to}) as route join {self.messages} "
-            "on message.route = route.number and message.route <> 0 order by message.id",
+            "select id, number, priority, length(content), bare, substr(content, 1, bare) "
+            f"from (select number, priority from route where {self.leads_to}) as on_it "
+            f"{self.joined.format('route = on_it.number and route <> 0')} order by id",
             endpoint,
         )
         return (QueuedMessage(*row) for row in rows)
@@ -118,7 +120,7 @@ class ShortTables(ABC):
         """
         return self.ask(
             "select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0) "
-            f"from reference join {self.messages} on id = reference.message left join attempt "
+            f"from reference {self.joined.format('id = reference.message')} left join attempt "
             "on attempt.cursor = reference.cursor and attempt.message = reference.message order by 1, 2"
         )
 

@@ -5,6 +5,7 @@ Cursors in a Message VPN's schema (``store.cursors``): their moves as statements
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from store.checksum import HEAD, HEAD_MODULUS
@@ -46,11 +47,11 @@ LET_GO: Final = """
     where held_message.id = done.message
 """
 
-MESSAGES: Final = (
-    f"select {LOGGED} from message where id >= coalesce((select first_id from log), 0) "
-    f"union all select {HELD} from held_message"
-)
-"""What there is for a reader: rows of ``message`` below ``first_id`` are not there."""
+IN_LOG: Final = "id >= coalesce((select first_id from log), 0)"
+"""Holds for rows of ``message`` that are there."""
+
+MESSAGES: Final = f"select {LOGGED} from message where {IN_LOG} union all select {HELD} from held_message"
+"""What there is for a reader."""
 
 DROP_RELEASED: Final = "delete from held_message where id = any(%s::bigint[]) and held <= 0"
 
@@ -126,7 +127,11 @@ class PostgresShortTables(ShortTables):
     last_id = "select last_id from log"
     greatest = "greatest"
     messages = f"({MESSAGES}) as message"
-    message_tables = ("message", "held_message")
+    joined = (
+        f"join lateral (select id, bare, content from message where {{0}} and {IN_LOG} "
+        "union all select id, bare, content from held_message where {0}) as message on true"
+    )
+    message_tables = MappingProxyType({"message": IN_LOG, "held_message": "true"})
     leads_to = "? = any(endpoints)"
     held_table = "held_message"
     held_ids = "select id from held_message where true"

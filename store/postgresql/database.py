@@ -23,7 +23,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from itertools import groupby
 from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -482,39 +483,22 @@ def carry_out(connection: Connection, steps: Sequence[Step]) -> psycopg.Cursor[A
     Raises:
         psycopg.Error: One failed; those behind it were not carried out.
     """
-    at, end = 0, len(steps)
     last: psycopg.Cursor[Any] | None = None
-    while at < end:
-        step = steps[at]
-        if isinstance(step, Statement):
-            if at + 1 < end and isinstance(steps[at + 1], Statement):
-                at, last = _send(connection, steps, at)
-                continue
-            last = connection.execute(
-                step.sql.encode(), step.values, prepare=None if step.is_repeated else False
-            )
-            at += 1
-            continue
-        last = None
-        if isinstance(step, Copy):
-            with connection.cursor() as cursor, cursor.copy(step.sql.encode()) as copy:
-                copy.write(step.data)
-        else:
-            step(connection)
-        at += 1
+    for is_statement, group in groupby(steps, lambda step: isinstance(step, Statement)):
+        together = list(group)
+        with connection.pipeline() if is_statement and len(together) > 1 else nullcontext():
+            for step in together:
+                last = _carry_out_one(connection, step)
     return last
 
 
-def _send(connection: Connection, steps: Sequence[Step], at: int) -> tuple[int, psycopg.Cursor[Any] | None]:
-    """A pipeline of the statements that follow each other from ``at`` on; where they end, and the last one's."""
-    last: psycopg.Cursor[Any] | None = None
-    with connection.pipeline():
-        while at < len(steps):
-            step = steps[at]
-            if not isinstance(step, Statement):
-                break
-            last = connection.execute(
-                step.sql.encode(), step.values, prepare=None if step.is_repeated else False
-            )
-            at += 1
-    return at, last
+def _carry_out_one(connection: Connection, step: Step) -> psycopg.Cursor[Any] | None:
+    if isinstance(step, Statement):
+        prepare = None if step.is_repeated else False
+        return connection.execute(step.sql.encode(), step.values, prepare=prepare)
+    if isinstance(step, Copy):
+        with connection.cursor() as cursor, cursor.copy(step.sql.encode()) as copy:
+            copy.write(step.data)
+    else:
+        step(connection)
+    return None

@@ -24,7 +24,7 @@ from gateway.core.model import ID, Row
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
 from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.postgresql import packed
-from store.postgresql.cursors import MESSAGES
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value, numbered, read_text
 from store.postgresql.packed import Packed, number
 from store.property_index import IndexedSpan
@@ -91,7 +91,7 @@ class PostgresReader(PooledReader):
     """Pages from the schema of one Message VPN."""
 
     logged = "id >= (select first_id from log)"
-    messages_from = f"({MESSAGES}) as message"
+    joined = PostgresShortTables.joined
     has_needle = "position(? in content) > 0"
 
     def __init__(

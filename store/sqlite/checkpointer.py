@@ -78,16 +78,10 @@ class Checkpointer:
 
     def scrub_now(self, writer: apsw.Connection) -> None:
         """The same at once, before anything is written; behind, where somebody reads."""
-        writer.set_busy_timeout(0)
-        try:
-            ((busy, _, _),) = writer.execute("pragma wal_checkpoint(truncate)")
-        except apsw.Error:
-            busy = 1
-        writer.set_busy_timeout(BUSY_MS)
-        if busy:
-            self.scrub()
-        else:
+        if _begun_anew(writer, "truncate", 0):
             note_cut_off(writer)
+        else:
+            self.scrub()
 
     def wake(self) -> None:
         """A reader stood in the way, perhaps, and is gone: go on."""
@@ -97,18 +91,12 @@ class Checkpointer:
     def restart_wal(self, writer: apsw.Connection) -> None:
         """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
         if self._ready:
-            self._ready = False
             scrubs = self._scrubs
-            writer.set_busy_timeout(SCRUB_MS if scrubs else 0)
-            try:
-                ((busy, _, _),) = writer.execute(
-                    f"pragma wal_checkpoint({'truncate' if scrubs else 'restart'})"
-                )
-            except apsw.Error:
-                busy = 1
-            writer.set_busy_timeout(BUSY_MS)
-            self._ready = bool(busy)
-            if scrubs and not busy:
+            is_done = (
+                _begun_anew(writer, "truncate", SCRUB_MS) if scrubs else _begun_anew(writer, "restart", 0)
+            )
+            self._ready = not is_done
+            if scrubs and is_done:
                 note_cut_off(writer)
                 self._scrubs = False
                 self.scrubbed.set()
@@ -161,3 +149,14 @@ class Checkpointer:
         is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
         self._ready = is_little or done >= self._end_before > 0
         self._end_before = end
+
+
+def _begun_anew(writer: apsw.Connection, how: str, wait_ms: int) -> bool:
+    """Have the WAL begin anew, or be cut to nothing; whether that was done. Who reads is waited for so long."""
+    writer.set_busy_timeout(wait_ms)
+    try:
+        ((busy, _, _),) = writer.execute(f"pragma wal_checkpoint({how})")
+    except apsw.Error:
+        busy = 1
+    writer.set_busy_timeout(BUSY_MS)
+    return not busy

@@ -38,6 +38,7 @@ from store.copies import (
     LogRow,
     MarkState,
     OpenFile,
+    Step,
     StoredMessage,
     StoreTables,
     made_beside,
@@ -67,15 +68,8 @@ UNLIMITED: Final = float("inf")
 Progress: TypeAlias = Callable[[int, int], None]
 """Takes bytes that are copied, and bytes in all."""
 
-Step: TypeAlias = Callable[[str], None]
-"""Told of what was done, for whoever wants to see it end there."""
 
-
-def no_progress(done: int, total: int) -> None:
-    """Nobody is told."""
-
-
-def no_step(name: str) -> None:
+def told_to_nobody(*_: object) -> None:
     """Nobody is told."""
 
 
@@ -85,8 +79,8 @@ def copy_pages(
     held: OpenFile,
     *,
     bytes_per_second: float = UNLIMITED,
-    progress: Progress = no_progress,
-    step: Step = no_step,
+    progress: Progress = told_to_nobody,
+    step: Step = told_to_nobody,
 ) -> None:
     """
     Copy a file, which may be in use, over an empty one: one whole file in the end, with no write-ahead log beside.
@@ -167,8 +161,8 @@ def back_up(
     *,
     replace: bool = False,
     bytes_per_second: float = UNLIMITED,
-    progress: Progress = no_progress,
-    step: Step = no_step,
+    progress: Progress = told_to_nobody,
+    step: Step = told_to_nobody,
 ) -> BackedUp:
     """
     Copy a Message VPN's file, which may be in use, to one that is whole and sound. Blocks.
@@ -237,8 +231,8 @@ def restore(
     *,
     replace: bool = False,
     skip_ids: int | None = None,
-    progress: Progress = no_progress,
-    step: Step = no_step,
+    progress: Progress = told_to_nobody,
+    step: Step = told_to_nobody,
 ) -> Restored:
     """
     Have a copy be a Message VPN's file, in a data folder that the caller holds (``store.data_folder``). Blocks.

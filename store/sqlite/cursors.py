@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import apsw
@@ -117,7 +118,8 @@ class SqliteShortTables(ShortTables):
     last_id = LAST_ID
     greatest = "max"
     messages = "message"
-    message_tables = ("message",)
+    joined = "join message on {0}"
+    message_tables = MappingProxyType({"message": "true"})
     leads_to = "exists (select 1 from json_each(endpoints) where value = ?)"
     held_table = "message"
     held_ids = "select id from message indexed by message_held where held is not null"

@@ -23,6 +23,7 @@ from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.property_index import IndexedSpan
 from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
     CHECKED,
@@ -52,7 +53,7 @@ class SqliteReader(PooledReader):
     """Pages from one file."""
 
     logged = "held is null"
-    messages_from = "message"
+    joined = SqliteShortTables.joined
     has_needle = "instr(content, ?) > 0"
 
     def __init__(

@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Callable
 
-from store.sqlite.copies import Step
+from store.copies import Step
 
 KILLED = 9
 FAILED = 1

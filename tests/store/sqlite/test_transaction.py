@@ -29,9 +29,10 @@ from store.sqlite.database import connect_reader
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail, read_tail
 from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.statements import LARGEST_INSERT, chunks
+from store.sqlite.store import recover
 from store.sqlite.transaction import FEW, FewMessages, Transaction, few_messages
 from store.transaction import Before
-from tests.store.effects import applied, publication, purge, queue, route, settled, trimming
+from tests.store.effects import applied, deletion, publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import (
     MADE_MS,
@@ -364,6 +365,28 @@ def test_a_writer_writes_the_row_now_and_then(path: Path) -> None:
             w.write(publication(first, [b"x"] * size, time_ms=MADE_MS + first))
             assert w.model.last_id - saved_id(path) < MOST_UNSAVED
         assert saved_id(path) > 0
+    check_file(path, w.model)
+
+
+@pytest.mark.parametrize("ending", ["settled", "purged", "deleted", "trimmed"])
+def test_an_id_whose_message_is_gone_is_not_given_out_again(path: Path, ending: str) -> None:
+    """The newest messages are deleted before anything else had the log's row written: their ids stay given out."""
+    is_logged = ending == "trimmed"
+    with writing(path) as w:
+        w.write(*QUEUE, *OTHER)
+        w.write(publication(1, [b"x"] * 9, endpoints=(1,), logged=is_logged, time_ms=MADE_MS + 7))
+        if ending in ("purged", "deleted"):
+            w.write(*(purge if ending == "purged" else deletion)(w.model, 1))
+        else:
+            assert saved_id(path) == 0
+            w.write(*settled(w.model, 1, range(1, 10)))
+        if is_logged:
+            assert saved_id(path) == 0
+            w.write(trimming(w.model, 10))
+    collect_garbage(path)
+    assert query(path, "select count(*) from message") == [(0,)]
+    found = recover(path).log
+    assert (found.next_id, found.last_time_ms) == (10, MADE_MS + 7)
     check_file(path, w.model)
 
 
