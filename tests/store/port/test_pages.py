@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import Effect
-from gateway.core.model import CONTENT, HELD, ID, ROUTE, TOPIC, UNROUTED, Row
+from amqp_ext.message.fields import priorities_of
+from gateway.core.effects import DelayedMessage, Effect
+from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
@@ -43,6 +44,16 @@ def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] =
         position = page.position
     assert position == end
     return pages
+
+
+def delayed_of(model: NaiveStore, cursor: int) -> list[DelayedMessage]:
+    """What waits by a cursor for its time, in that order."""
+    found = []
+    for i, (due_ms, counted) in model.cursors[cursor].delayed.items():
+        row = model.messages[i]
+        (priority,) = priorities_of([row[CONTENT]], [row[BARE]])
+        found.append(DelayedMessage(due_ms, i, counted, len(row[CONTENT]), priority))
+    return sorted(found)
 
 
 def logged(model: NaiveStore) -> list[Row]:
@@ -125,7 +136,7 @@ def test_pages_joined_are_the_messages_of_their_routes(
 def test_a_page_is_that_of_the_naive_store(
     new_vpn: NewVpn, history: list[list[Effect]], limit: int | None
 ) -> None:
-    """Rows and position of a page of routes, of the log, and of attempts: as a store of dictionaries gives them."""
+    """Rows and position of a page of routes and of the log, attempts, delays: as a store of dictionaries gives them."""
     vpn = new_vpn()
     model = vpn.write(history)
     reader, naive = vpn.open_reader(rows=20), NaivePages(model, 20)
@@ -141,6 +152,13 @@ def test_a_page_is_that_of_the_naive_store(
     assert agree(reader.log_page(first, end, ()), naive.log_page(first, end, ()), 20)
     for cursor in model.cursors:
         assert reader.attempts(cursor, 3, end // 2) == naive.attempts(cursor, 3, end // 2)
+        expected_delays = delayed_of(model, cursor)
+        assert reader.delayed_page(cursor) == expected_delays[:256]
+        for k, delay in enumerate(expected_delays[:3]):
+            assert reader.delayed_message(cursor, delay.id) == delay
+            after = (delay.due_ms, delay.id)
+            assert reader.delayed_page(cursor, after, 2) == expected_delays[k + 1 : k + 3]
+        assert reader.delayed_message(cursor, end) is None
 
 
 def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:

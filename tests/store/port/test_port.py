@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect, Publication, SavePoint, SaveReplayRecord, SaveSubscription
 from gateway.core.model import ROUTE, Point
-from store.errors import LogTrimmed, WriteFailed
+from store.errors import WriteFailed
 from store.ports import UNDONE_BY_FAILURE, Batch, Recovered, Store, StoreOptions, Stores
 from store.recovery import RecoveredStore
 from tests.store.effects import applied, publication, purge, queue, settled, trimming
@@ -147,20 +147,6 @@ def test_a_purged_and_trimmed_store_goes_on(
         store.close()
         check_state(adapter.state(tmp_path, VPN), model)
     assert sorted(model.messages) == [*range(20, 31), *range(40, 61)]
-
-
-def test_reading_from_before_the_log_is_refused(opened: Callable[[], Store]) -> None:
-    """Whoever reads on where the log has been trimmed is told so."""
-    model = empty_model()
-    made = applied(model, [publication(1, [b"x"] * 9, time_ms=MADE_MS)])
-    write(opened(), [made, applied(model, [trimming(model, 5)])])
-    store = opened()
-    try:
-        with pytest.raises(LogTrimmed):
-            store.reader.log_page(4, 10, ())
-        assert [row[0] for row in store.reader.log_page(5, 10, ()).rows] == [5, 6, 7, 8, 9]
-    finally:
-        store.close()
 
 
 def test_it_says_what_it_is(opened: Callable[[], Store]) -> None:

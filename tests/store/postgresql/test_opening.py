@@ -11,8 +11,8 @@ import pytest
 from store.errors import StoreError, StoreTooNew
 from store.postgresql import takeover
 from store.postgresql.database import NAME_BYTES, Connection, Database, lock_key, schema_name
-from store.postgresql.store import PostgresStore, PostgresStores
-from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
+from store.postgresql.store import PostgresStores
+from tests.store.postgresql.vpn import OPTIONS, PostgresVpn, wait_for_standby
 from tests.store.vpn_file import MADE_MS
 from tests.support.ports import free_port
 from tests.support.postgresql import Server, eventually, server
@@ -103,20 +103,16 @@ def test_a_standby_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch
     with server() as primary:
         stores = PostgresStores(primary.url(primary.new_database()))
         stores.open("v", MADE_MS, OPTIONS).close()
-        primary.execute("alter system set synchronous_standby_names = 'nobody'")
-        primary.execute("select pg_reload_conf()")
-        eventually(lambda: primary.execute("show synchronous_standby_names") == [("nobody",)], "the setting")
+        wait_for_standby(primary, "nobody")
         for _ in range(2):
             with pytest.raises(StoreError, match="synchronous standby, and none answers"):
                 stores.open("v", MADE_MS, OPTIONS)
-        primary.execute("alter system reset synchronous_standby_names")
-        primary.execute("select pg_reload_conf()")
+        wait_for_standby(primary, "")
 
-        def opened() -> PostgresStore | None:
+        def is_opened() -> bool:
             with suppress(StoreError):
-                return stores.open("v", MADE_MS, OPTIONS)
-            return None
+                stores.open("v", MADE_MS, OPTIONS).close()
+                return True
+            return False
 
-        found: list[PostgresStore] = []
-        eventually(lambda: (store := opened()) is not None and not found.append(store), "the takeover")
-        found[0].close()
+        eventually(is_opened, "the takeover")

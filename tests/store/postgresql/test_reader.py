@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 import psycopg
 import pytest
@@ -28,6 +29,8 @@ from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, eventually, server
 
 pytestmark = pytest.mark.postgresql
+
+T = TypeVar("T")
 
 
 # --- What a reader of PostgreSQL does beside what every engine's does -----------------------------------------------
@@ -248,7 +251,11 @@ class Pair:
         self.reader = reader
 
     def publish(self, first: int, count: int, content: bytes = b"told") -> None:
-        assert self.gateway.commit(publication(first, [content] * count, time_ms=MADE_MS)) is None
+        self.gateway.publish(first, content, count)
+
+    def ask(self, read: Callable[[StandbyReader], T]) -> T:
+        """As whoever reads does: on a thread of the pool."""
+        return self.reader.submit(lambda: read(self.reader)).result(60)
 
     def follows(self, last_id: int) -> None:
         """Wait until the standby knows that ids up to this one stay."""
@@ -261,11 +268,8 @@ class Pair:
         return int(found)
 
     def read(self, end: int) -> list[int]:
-        """Ids of the log below ``end``, as a log reader gets them: on a thread of the pool."""
-        waiting: Future[list[int]] = self.reader.submit(
-            lambda: [row[ID] for row in self.reader.log_page(1, end, ()).rows]
-        )
-        return waiting.result(60)
+        """Ids of the log below ``end``, as a log reader gets them."""
+        return [row[ID] for row in self.ask(lambda reader: reader.log_page(1, end, ())).rows]
 
     def reads_of_standby(self) -> list[object]:
         """Those who have asked it for a page."""
@@ -290,16 +294,13 @@ def test_history_comes_from_the_standby(pair: Pair) -> None:
     assert pair.read(11) == list(range(1, 11))
     assert pair.reads_of_standby()
     assert pair.primary.execute(pages) == []
-    assert pair.reader.submit(lambda: pair.reader.tally(1, 11, ())).result(60) == [("a", 10, 40)]
-    newest = pair.reader.submit(lambda: pair.reader.topics_below(11, 9, ())).result(60)
+    assert pair.ask(lambda reader: reader.tally(1, 11, ())) == [("a", 10, 40)]
+    newest = pair.ask(lambda reader: reader.topics_below(11, 9, ()))
     assert newest == ([(10, "a"), (9, "a")], 9)
     assert pair.primary.execute(pages) == []
-    reads = [
-        pair.reader.submit(lambda: pair.reader.first_since(0)),
-        pair.reader.submit(lambda: pair.reader.last_matching(None)),
-        pair.reader.submit(lambda: pair.reader.time_of(10)),
-    ]
-    assert [read.result(60) for read in reads] == [1, 10, MADE_MS]
+    assert pair.ask(lambda reader: reader.first_since(0)) == 1
+    assert pair.ask(lambda reader: reader.last_matching(None)) == 10
+    assert pair.ask(lambda reader: reader.time_of(10)) == MADE_MS
     assert pair.primary.execute(pages) == [(1,)]
 
 
@@ -310,9 +311,9 @@ def test_nothing_is_passed_over_where_replay_is_paused(pair: Pair) -> None:
     assert pair.read(16) == list(range(1, 16))
     assert pair.read(11) == list(range(1, 11)), "what it has is still read there"
     assert pair.reads_of_standby()
-    counted = pair.reader.submit(lambda: pair.reader.tally(1, 16, ())).result(60)
+    counted = pair.ask(lambda reader: reader.tally(1, 16, ()))
     assert counted == [("a", 15, 60)]
-    newest = pair.reader.submit(lambda: pair.reader.topics_below(16, 15, ())).result(60)
+    newest = pair.ask(lambda reader: reader.topics_below(16, 15, ()))
     assert newest.found == [(15, "a")]
     pair.standby.execute("select pg_wal_replay_resume()")
     pair.follows(15)
@@ -363,7 +364,7 @@ def test_what_a_standby_has_damaged_comes_from_the_primary(
     assert turned
     pair.standby.start()
     assert pair.reader.standby_damage is None
-    page = pair.reader.submit(lambda: pair.reader.log_page(11, 12, ())).result(60)
+    page = pair.ask(lambda reader: reader.log_page(11, 12, ()))
     assert [row[CONTENT] for row in page.rows] == [b"the needle"]
     assert pair.reader.damage is None
     assert "message 11" in (pair.reader.standby_damage or "")
@@ -389,5 +390,5 @@ def test_what_a_failover_took_back_is_not_read(pair: Pair) -> None:
             pair.database,
         )
     pair.publish(11, 5)
-    page = pair.reader.submit(lambda: pair.reader.log_page(11, 16, ())).result(60)
+    page = pair.ask(lambda reader: reader.log_page(11, 16, ()))
     assert [(row[ID], row[CONTENT]) for row in page.rows] == [(number, b"told") for number in range(11, 16)]

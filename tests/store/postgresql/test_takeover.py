@@ -16,7 +16,7 @@ from store.postgresql import takeover
 from store.postgresql.database import Connection
 from store.postgresql.partitions import attached_spans
 from tests.store.effects import publication
-from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of
+from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of, wait_for_standby
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, eventually
 from tests.support.tcp_proxy import Fate, Proxy
@@ -150,13 +150,7 @@ def test_a_barrier_sees_another_epoch(vpn: PostgresVpn, asked: Connection) -> No
 def waited_for(postgresql: Server) -> Iterator[Server]:
     """The server, of which every commit waits for a standby that never comes, while the test has it so."""
     yield postgresql
-    _wait_for_standby(postgresql, "")
-
-
-def _wait_for_standby(server: Server, name: str) -> None:
-    server.execute(f"alter system set synchronous_standby_names = '{name}'")
-    server.execute("select pg_reload_conf()")
-    eventually(lambda: server.execute("show synchronous_standby_names") == [(name,)], "the setting")
+    wait_for_standby(postgresql, "")
 
 
 def test_a_wait_that_somebody_ended_is_no_commit(
@@ -170,7 +164,7 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     gateway = vpn.gateway()
     # All partitions that are needed are there.
     eventually(lambda: len(attached_spans(asked)) == 2, "the first partitions")
-    _wait_for_standby(waited_for, "nobody")
+    wait_for_standby(waited_for, "nobody")
     batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
     waits = (
         b"select pid, query_start::text from pg_stat_activity "
@@ -189,7 +183,7 @@ def test_a_wait_that_somebody_ended_is_no_commit(
         assert asked.execute(b"select pg_cancel_backend(%s::integer)", (pid,)).fetchall() == [(True,)]
     eventually(partial(waits_for_the, 4), "the last wait")
     assert gateway.told == []
-    _wait_for_standby(waited_for, "")
+    wait_for_standby(waited_for, "")
     assert gateway.wait(batch) is None
     assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
     assert list(state_of(asked).messages) == [1, 2]

@@ -30,6 +30,13 @@ def state_of(connection: Connection) -> State:
     return state_of_tables(tables, LogRow(*log))
 
 
+def wait_for_standby(server: Server, name: str) -> None:
+    """Have every commit wait for a standby of this name from now on; for none, where it is empty."""
+    server.execute(f"alter system set synchronous_standby_names = '{name}'")
+    server.execute("select pg_reload_conf()")
+    eventually(lambda: server.execute("show synchronous_standby_names") == [(name,)], "the setting")
+
+
 class Gateway(Told):
     """One gateway's store, opened, and what its writer told."""
 

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, settings
 
-from gateway.core.effects import Effect
 from store.errors import ReadFailed
 from store.sqlite.reader import SqliteReader
 from store.sqlite.schema import PAGE_BYTES
-from tests.store.effects import applied, publication, queue, route
-from tests.store.vpn_file import MADE_MS, bounds, commit, empty_model, writing_to
-from tests.support.naive_store import NaiveStore
+from tests.store.effects import publication, queue, route
+from tests.store.vpn_file import MADE_MS, bounds, writing_to, written
 
 LARGE = 1 << 20
 """More than any content here: with it, a reader looks at lengths before it reads contents."""
-
-
-def written(path: Path, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-    """The batches, committed; and what the file holds then."""
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-        for effects in batches:
-            commit(connection, effects)
-            applied(model, effects)
-    return model
 
 
 @pytest.fixture
@@ -37,13 +24,9 @@ def open_reader() -> Iterator[Callable[..., SqliteReader]]:
     """Makes readers that end with the test."""
     readers: list[SqliteReader] = []
 
-    def make(
-        path: Path, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int | None = None
-    ) -> SqliteReader:
-        largest = largest_bytes if largest_bytes is not None else 64
-        reader = SqliteReader(path, bounds(rows, page_bytes), largest)
-        readers.append(reader)
-        return reader
+    def make(path: Path, *, rows: int = 1_000, largest_bytes: int = 64) -> SqliteReader:
+        readers.append(SqliteReader(path, bounds(rows), largest_bytes))
+        return readers[-1]
 
     yield make
     for reader in readers:
@@ -52,11 +35,6 @@ def open_reader() -> Iterator[Callable[..., SqliteReader]]:
 
 QUEUE_ROUTE = route(1).number
 """Of what lies on the queue of the tests alone."""
-
-
-SLOW_FIXTURES = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30
-)
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -85,12 +63,6 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
         reader._connection.exec_trace = lambda cursor, sql, values, seen=seen: seen.append(sql) is None
         assert len(reader.log_page(1, 21, ()).rows) == 20
         assert len(seen) == statements
-
-
-# --- topics ---------------------------------------------------------------------------------------------------------
-
-
-# --- probes ---------------------------------------------------------------------------------------------------------
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
