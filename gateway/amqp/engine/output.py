@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cproton_ffi import lib
 from proton import Link, Transport
@@ -36,19 +36,7 @@ from gateway.amqp.engine.native import (
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, Row
 from gateway.ledger import DELIVERY_BYTES, Account, Kind
-
-
-class DeliveryGate(Protocol):
-    """Whether messages may go out (``gateway.vpn.role.Lease``)."""
-
-    def holds(self) -> bool:
-        """They may, now."""
-
-    def wait(self, resume: Callable[[], None]) -> None:
-        """They may not: ``resume`` is called when they may again."""
-
-    def forget(self, resume: Callable[[], None]) -> None:
-        """Nobody waits with this any more."""
+from gateway.vpn.role import Lease
 
 
 class Output:
@@ -74,7 +62,8 @@ class Output:
         self._is_writable = True
         self._close_error: CloseError | None = None
         self._all_written: Callable[[], None] | None = None
-        self._gate: DeliveryGate | None = None
+        self._gate: Lease | None = None
+        """Of the Message VPN: messages go out while it holds."""
         self._has_messages = False
         """The engine was given messages since all that it had was written."""
         self._held = b""
@@ -136,8 +125,8 @@ class Output:
         )
         return self._left_bytes < before
 
-    def watch(self, gate: DeliveryGate) -> None:
-        """Messages go out while this says that they may, and not otherwise."""
+    def watch(self, gate: Lease) -> None:
+        """Messages go out while this holds, and not otherwise."""
         self._gate = gate
 
     def _is_held_back(self) -> bool:

@@ -77,7 +77,6 @@ class Publisher(BaseLink):
         self._registry = client.owner.registry
         self._origin = client.origin
         limits = client.limits
-        self._max_message_bytes = limits.max_message_bytes
         self._max_annotations_bytes = limits.max_annotations_bytes
         self._known_topics = client.relay_topics
         """Topics that messages' ``to`` were found to mean for the user, and to be permitted."""
@@ -278,7 +277,7 @@ class Publisher(BaseLink):
             self.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
-        limit = self._max_message_bytes
+        limit = self._client.limits.max_message_bytes
         refused = Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",

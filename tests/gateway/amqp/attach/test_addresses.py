@@ -197,11 +197,7 @@ def test_a_client_that_is_gone_before_its_attach_is_answered(
 @pytest.mark.parametrize(
     ("annotation", "where"),
     [
-        (Byte(0), "queue"),
-        (Byte(1), "topic"),
-        (Byte(2), "queue"),
-        (Byte(3), "topic"),
-        (Byte(4), "queue"),
+        *((Byte(number), ("queue", "topic")[number % 2]) for number in range(5)),
         ("topic", "queue"),
         (None, "queue"),
     ],

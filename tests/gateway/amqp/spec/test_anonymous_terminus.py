@@ -12,7 +12,7 @@ import pytest
 from amqp_ext.codec import Array, Described, Symbol, ULong, encode
 from gateway.config import Vpn
 from tests.gateway.amqp.conftest import Start
-from tests.gateway.amqp.spec.conftest import REJECTED, TRANSACTIONAL, Opened, in_transaction
+from tests.gateway.amqp.spec.conftest import REJECTED, TRANSACTIONAL, Opened, ScriptedPeer, in_transaction
 from tests.support.frames import ACCEPTED, DETACH, DISPOSITION, error_of
 from tests.support.messages import data
 
@@ -24,6 +24,17 @@ NOWHERE = "queue://not there/"
 def to(address: str) -> bytes:
     """A message whose properties have this address."""
     return encode(Described(ULong(0x73), [None, None, address])) + data(b"x")
+
+
+def sent_nowhere(
+    peer: ScriptedPeer, *, source: Any = None, settled: bool = False
+) -> tuple[ScriptedPeer, bytes]:
+    """A peer that has sent a message nowhere in a transaction; its id."""
+    peer.attach_coordinator(COORDINATOR)
+    txn_id = peer.declare(COORDINATOR, 0)
+    peer.attach(RELAY, source=source, target=[None])
+    peer.transfer(RELAY, 1, to(NOWHERE), state=in_transaction(txn_id), settled=settled)
+    return peer, txn_id
 
 
 def tag_in(error: Any) -> bytes:
@@ -62,11 +73,7 @@ def test_where_no_rejection_can_be_said_the_link_is_detached(opened: Opened, set
 
 def test_in_a_transaction_the_rejection_is_the_provisional_outcome(opened: Opened) -> None:
     """With the tag, too."""
-    peer = opened()
-    peer.attach_coordinator(COORDINATOR)
-    txn_id = peer.declare(COORDINATOR, 0)
-    peer.attach(RELAY, target=[None])
-    peer.transfer(RELAY, 1, to(NOWHERE), state=in_transaction(txn_id))
+    peer, _ = sent_nowhere(opened())
     state = peer.skip_to(DISPOSITION).field(4)
     assert (state.descriptor, state.value[1].descriptor) == (TRANSACTIONAL, REJECTED)
     assert tag_in(state.value[1].value[0]) == (1).to_bytes(4, "big")
@@ -74,22 +81,14 @@ def test_in_a_transaction_the_rejection_is_the_provisional_outcome(opened: Opene
 
 def test_in_a_transaction_without_a_rejection_the_link_is_detached(opened: Opened) -> None:
     """And the transaction is not committed."""
-    peer = opened()
-    peer.attach_coordinator(COORDINATOR)
-    txn_id = peer.declare(COORDINATOR, 0)
-    peer.attach(RELAY, source=ACCEPTED_ONLY, target=[None])
-    peer.transfer(RELAY, 1, to(NOWHERE), state=in_transaction(txn_id))
+    peer, txn_id = sent_nowhere(opened(), source=ACCEPTED_ONLY)
     assert tag_in(peer.skip_to(DETACH).field(2)) == (1).to_bytes(4, "big")
     assert peer.discharge(COORDINATOR, 2, txn_id) == "amqp:transaction:rollback"
 
 
 def test_a_settled_message_in_a_transaction_fails_that_and_nothing_else(opened: Opened) -> None:
     """The discharge tells it; the link stays."""
-    peer = opened()
-    peer.attach_coordinator(COORDINATOR)
-    txn_id = peer.declare(COORDINATOR, 0)
-    peer.attach(RELAY, target=[None])
-    peer.transfer(RELAY, 1, to(NOWHERE), state=in_transaction(txn_id), settled=True)
+    peer, txn_id = sent_nowhere(opened(), settled=True)
     assert peer.discharge(COORDINATOR, 2, txn_id) == "amqp:transaction:rollback"
     peer.transfer(RELAY, 3, to("queue://q"))
     assert peer.told() == ACCEPTED
