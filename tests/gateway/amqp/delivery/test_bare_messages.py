@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong
+from tests.amqp_ext.test_codec import ENCODINGS, VALUES
 from tests.gateway.amqp.conftest import Connect
 from tests.support.client import Client, Received
 from tests.support.messages import (
@@ -28,44 +28,6 @@ from tests.support.messages import (
 )
 from tests.support.running import RunningGateway
 
-EVERY_TYPE: list[Any] = [
-    None,
-    True,
-    False,
-    UByte(255),
-    codec.UShort(65_535),
-    UInt(0),
-    UInt(2**32 - 1),
-    ULong(0),
-    ULong(2**64 - 1),
-    codec.Byte(-128),
-    codec.Short(-(2**15)),
-    codec.Int(-(2**31)),
-    -(2**63),
-    2**63 - 1,
-    codec.Float(1.5),
-    -0.0,
-    float("inf"),
-    codec.Decimal32(b"\x22\x50\x00\x01"),
-    codec.Decimal64(bytes(range(8))),
-    codec.Decimal128(bytes(range(16))),
-    codec.Char("\U0001f600"),
-    Timestamp(-1),
-    uuid.UUID(int=2**127 + 1),
-    b"",
-    b"\x00\xff" * 200,
-    "",
-    "käse" * 100,
-    Symbol("a.symbol"),
-    [],
-    [1, "two", [3]],
-    {},
-    {"a": {Symbol("b"): [None]}},
-    codec.Array([UInt(1), UInt(2)]),
-    Described(Symbol("example:described"), {"x": 1}),
-    Described(ULong(0x1234_5678), Described(Symbol("nested"), [1])),
-]
-
 FULL_PROPERTIES = [
     uuid.UUID(int=7),
     b"user",
@@ -82,18 +44,6 @@ FULL_PROPERTIES = [
     "reply group",
 ]
 
-# The same values in encodings that nobody would choose: they must not be tidied up.
-LONG_WAYS = (
-    b"\x00\x80"
-    + struct.pack(">Q", VALUE)
-    + b"\xd0"
-    + struct.pack(">II", 4 + 9 + 5, 2)
-    + b"\x80"
-    + bytes(8)
-    + b"\x70"
-    + bytes(4)
-)
-
 BARE: dict[str, bytes] = {
     "data": data("x"),
     "empty data": data(b""),
@@ -103,7 +53,6 @@ BARE: dict[str, bytes] = {
     "several sequences": section(SEQUENCE, [1]) + section(SEQUENCE, []) + section(SEQUENCE, [[2], {"k": 3}]),
     "a null value": section(VALUE, None),
     "no body, as proton sends an empty message": section(PROPERTIES, ["id"]),
-    "values in long encodings": LONG_WAYS,
     "all sections": section(PROPERTIES, FULL_PROPERTIES)
     + section(APPLICATION_PROPERTIES, {"a": 1, "b": "two", "c": None, "d": Timestamp(5)})
     + data("x")
@@ -119,7 +68,8 @@ BARE: dict[str, bytes] = {
     "long descriptors": b"\x00\x80" + struct.pack(">Q", DATA) + b"\xa0\x01x",
     "symbolic descriptors": b"\x00\xa3\x10amqp:data:binary\xa0\x01x",
     "100 KB": section(APPLICATION_PROPERTIES, {"k": "v"}) + data(bytes(range(256)) * 400),
-    **{f"value {number}: {value!r:.40}": section(VALUE, value) for number, value in enumerate(EVERY_TYPE)},
+    # Also in encodings that nobody would choose: they must not be tidied up.
+    **{f"value {wire}": b"\x00\x53\x77" + bytes.fromhex(wire) for wire, _ in ENCODINGS},
 }
 
 FRONTS: dict[str, bytes] = {
@@ -202,24 +152,6 @@ def test_every_kind_of_front_by_every_way(gateway: RunningGateway, connect: Conn
             assert by_name["nothing"].header is None
 
 
-VALUES = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-(2**63), 2**63 - 1),
-        st.integers(0, 2**64 - 1).map(ULong),
-        st.floats(allow_nan=False),
-        st.text(max_size=20),
-        st.binary(max_size=300),
-        st.text("abc:", max_size=5).map(Symbol),
-    ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(st.text(max_size=5), inner, max_size=4),
-        st.builds(Described, st.text("abc:", min_size=1, max_size=5).map(Symbol), inner),
-    ),
-    max_leaves=8,
-)
 BODIES = st.one_of(
     st.lists(st.binary(max_size=300).map(data), min_size=1, max_size=4).map(b"".join),
     st.lists(st.lists(VALUES, max_size=3).map(lambda v: section(SEQUENCE, v)), min_size=1, max_size=3).map(
@@ -256,7 +188,7 @@ def test_any_message(client: Client, messages: list[tuple[bytes, bytes, bytes]])
     for link in (receiver, log):
         for (_, own, bare), message in zip(messages, link.take(len(messages)), strict=True):
             assert message.bare == bare
-            theirs = codec.decode(own)[0].value if own else {}
-            assert {key: message.annotations[key] for key in theirs} == theirs
+            for key, value in (codec.decode(own)[0].value if own else {}).items():
+                assert codec.encode(message.annotations[key]) == codec.encode(value)
     for link in (receiver, log, sender):
         link.close()
