@@ -59,9 +59,8 @@ def test_a_replay_survives_being_killed(process: list[GatewayProcess]) -> None:
         client.cut()
         client = client_of(kill_and_start(process))
         receiver = client.receiver("orders")
-    rest: list[Received] = []
     receiver.flow(1)
-    rest += receiver.take_and_accept(1)
+    rest = receiver.take_and_accept(1)
     first = int(rest[0].text)
     receiver.collect(rest, 4_000 - first)
     assert texts(rest) == [str(i) for i in range(first, 4_000)]
