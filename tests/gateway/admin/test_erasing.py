@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
 from store.postgresql.database import schema_name
-from tests.gateway.admin.conftest import LOG, Administer, Api, Serve, Start, stop_and_check
+from tests.gateway.admin.conftest import LOG, Api, Serve, stop_and_check
+from tests.gateway.admin.jobs.test_copy import copy, ended
 from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received
 from tests.support.messages import data, section
 from tests.support.postgresql import Server
 from tests.support.running import RunningGateway
-from tests.support.waiting import wait_until
 
 ERASE = f"{LOG}/redactMsg"
 SECRET = "a-secret-of-one-person-"
@@ -70,10 +71,7 @@ def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -
         assert [is_marker(one, "asked to") for one in found] == [False, True, False, True, False]
     kept = ("x-opt-enqueued-time", "x-opt-topic", "x-opt-replay-id")
     for old, new in zip(before, logged, strict=True):
-        annotations = [
-            {str(key): value for key, value in decoded(one).annotations.items()} for one in (old, new)
-        ]
-        assert [annotations[0][key] for key in kept] == [annotations[1][key] for key in kept]
+        assert [old.annotations[key] for key in kept] == [new.annotations[key] for key in kept]
     api.act("/queues/q/startReplay", {})
     replaying = client.receiver("q")
     replaying.flow(5)
@@ -137,53 +135,54 @@ def test_what_queues_count_stays_exact(serve: Serve, has_priorities: bool) -> No
         stop_and_check(api, client)
 
 
+def everybody(client: Client, count: int) -> Callable[[], list[list[int]]]:
+    """
+    A reader of the log, a browser and a consumer, who have some of the messages; what looks at which of the others are
+    markers, for each: their next messages are in memory already, waiting for credit.
+    """
+    links = [client.receiver("log://a?replay-start=beginning"), client.receiver("q", set_up=browsing)]
+    links.append(client.receiver("q"))
+    for receiver in links:
+        receiver.flow(5)
+        assert not any(is_marker(one) for one in receiver.take(5))
+
+    def markers() -> list[list[int]]:
+        for receiver in links:
+            receiver.flow(count - 5)
+        return [[one.id for one in receiver.take(count - 5) if is_marker(one, "r")] for receiver in links]
+
+    return markers
+
+
 def test_an_erased_message_that_a_reader_waits_for(api: Api, client: Client) -> None:
     """Links whose next messages are in memory already, waiting for credit or their pace, are given the marker."""
     queue_of(api)
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(50)])
-    reader = client.receiver("log://a?replay-start=beginning")
-    browser = client.receiver("q", set_up=browsing)
-    consumer = client.receiver("q")
-    for receiver in (reader, browser, consumer):
-        receiver.flow(5)
-        assert not any(is_marker(one) for one in receiver.take(5))
-    erase(api, msgId=[6, 7, 30])
-    for receiver in (reader, browser, consumer):
-        receiver.flow(45)
-        assert [one.id for one in receiver.take(45) if is_marker(one)] == [6, 7, 30]
+    markers = everybody(client, 50)
+    erase(api, msgId=[6, 7, 30], reason="r")
+    assert markers() == [[6, 7, 30]] * 3
 
 
 @pytest.mark.postgresql
-def test_on_postgresql_everybody_is_given_markers(
-    start: Start, administer: Administer, postgresql: Server
-) -> None:
+def test_on_postgresql_everybody_is_given_markers(serve: Serve, postgresql: Server) -> None:
     """Whoever waits, has some ahead, comes later or looks by an index; after a restart, too; and counts are exact."""
     database = postgresql.new_database()
     url = postgresql.url(database)
     log = ReplayLog(index=("who",))
-    gateway = start(Vpn(store=VpnStore(url=url, lease_seconds=2), replay_log=log))
-    api = administer(gateway)
+    api = serve(Vpn(store=VpnStore(url=url, lease_seconds=2), replay_log=log))
+    gateway = api.gateway
     queue_of(api)
     with Client(gateway.url) as client:
+        secret = SECRET + "x" * 400
         client.sender("topic://a").send_all(
-            [
-                Message(body=SECRET + "x" * 400, properties={"who": f"person {i % 10}"}).encode()
-                for i in range(50)
-            ]
+            [Message(body=secret, properties={"who": f"person {i % 10}"}).encode() for i in range(50)]
         )
         size = api.queue("q")["msgSpoolUsage"]
-        reader = client.receiver("log://a?replay-start=beginning")
-        browser = client.receiver("q", set_up=browsing)
-        consumer = client.receiver("q")
-        for receiver in (reader, browser, consumer):
-            receiver.flow(5)
-            assert not any(is_marker(one) for one in receiver.take(5))
-        wanted = {"selector": "who = 'person 6'", "reason": "asked to"}
-        assert erase(api, **wanted, preview=True)["msgIds"] == [7, 17, 27, 37, 47]
+        markers = everybody(client, 50)
+        wanted, erased = {"selector": "who = 'person 6'", "reason": "r"}, [7, 17, 27, 37, 47]
+        assert erase(api, **wanted, preview=True)["msgIds"] == erased
         assert erase(api, **wanted, expectedMsgCount=5)["scrubbed"] is True
-        for receiver in (reader, browser, consumer):
-            receiver.flow(45)
-            assert [one.id for one in receiver.take(45) if is_marker(one, "asked to")] == [7, 17, 27, 37, 47]
+        assert markers() == [erased] * 3
         assert api.queue("q")["msgSpoolUsage"] < size
         assert erase(api, **wanted, preview=True)["msgCount"] == 0
         client.cut()
@@ -191,7 +190,7 @@ def test_on_postgresql_everybody_is_given_markers(
     with Client(gateway.url) as client:
         for address in ("log://a?replay-start=beginning", "q"):
             found = client.receiver(address, credit=50).take(50)
-            assert [one.id for one in found if is_marker(one, "asked to")] == [7, 17, 27, 37, 47]
+            assert [one.id for one in found if is_marker(one, "r")] == erased
         client.cut()
     gateway.stop()
     assert check_url(url, "default") == []
@@ -206,30 +205,20 @@ def test_copies_of_dead_messages_are_erased_with_them(serve: Serve) -> None:
     api = serve(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
     with Client(api.gateway.url) as client:
         client.sender("q").send_all([data(f"{SECRET}{i}") for i in range(3)])
-        receiver = client.receiver("q")
-        receiver.flow(3)
+        receiver = client.receiver("q", credit=3)
         receiver.update(receiver.take(3), 0x25)
-        dead = client.receiver("dead")
-        dead.flow(3)
+        dead = client.receiver("dead", credit=3)
         copies = dead.take(3)
         preview = erase(api, msgId=[2], preview=True)
-        assert preview["msgIds"] == [2, copies[1].id]
-        assert preview["deadMsgIds"] == [copies[1].id]
+        assert (preview["msgIds"], preview["deadMsgIds"]) == ([2, copies[1].id], [copies[1].id])
         assert erase(api, msgId=[2])["msgIds"] == [2, copies[1].id]
         dead.close()
         assert [is_marker(one) for one in client.receiver("dead").drain()] == [False, True, False]
 
 
-def copied(gateway: RunningGateway, api: Api, target: str, subscriptions: list[str]) -> str:
-    """A copy of the log so far, once it is over; its name."""
-    body = {"target": target, "subscriptions": subscriptions}
-    name = str(api.act(f"{LOG}/startCopy", body)["replayName"])
-
-    def has_ended() -> bool:
-        return gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name).is_ended)
-
-    wait_until(has_ended, f"{name} ends")
-    return name
+def copied(api: Api, target: str, subscriptions: list[str]) -> None:
+    """A copy of the log so far, once it is over."""
+    ended(api, copy(api, target=target, subscriptions=subscriptions))
 
 
 def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serve: Serve) -> None:
@@ -248,8 +237,8 @@ def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serv
             ]
         )
         assert erase(api, msgId=[2], preview=True)["copyMsgIds"] == []
-        copied(api.gateway, api, "topic://c", ["a"])
-        copied(api.gateway, api, "queue://q", ["c"])
+        copied(api, "topic://c", ["a"])
+        copied(api, "queue://q", ["c"])
         receiver = client.receiver("q")
         receiver.flow(3)
         found = receiver.take(3)
@@ -288,7 +277,7 @@ def test_copies_of_a_replay_that_is_off_the_record_are_found(serve: Serve) -> No
         receiver.flow(1)
         assert [one.id for one in receiver.take(1)] == [3]
         for _ in range(2):
-            copied(api.gateway, api, "topic://c", ["#queue/q"])
+            copied(api, "topic://c", ["#queue/q"])
         found = erase(api, msgId=[1], preview=True)
         assert (found["deadMsgIds"], found["copyMsgIds"]) == ([2], [3, 4, 5, 6, 7])
 

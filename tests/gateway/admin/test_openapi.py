@@ -51,10 +51,7 @@ CHECKS: Any = [
 ]
 
 
-def test_a_thousand_requests_of_schemathesis_find_no_mistake(
-    api: Api,
-    client: Client,
-) -> None:
+def test_a_thousand_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> None:
     """
     None is answered with 5xx, or with what the document does not say; the gateway is healthy after them and its store
     sound.

@@ -203,16 +203,11 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(api: Api, monkeypatch: pyt
         assert is_closed(sock)
 
 
-def test_a_body_comes_in_time_or_not_at_all(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An administrator's, too: 408."""
-    monkeypatch.setattr(middleware, "BODY_S", 0.5)
-    with connect(api.http) as sock:
-        sock.sendall(head(more=ROOT) + b'{"queue')
-        assert sock.recv(65_536).startswith(b"HTTP/1.1 408 ")
-
-
-def test_all_bodies_together_have_a_bound(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held of requests that are not whole yet is counted over all of them, and given free with each."""
+def test_bodies_have_bounds(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    What is held of requests that are not whole yet is counted over all of them, and given free with each; each comes in
+    time or not at all, an administrator's, too.
+    """
     monkeypatch.setattr(middleware, "MOST_HELD_BYTES", 1_000)
     with connect(api.http) as sock:
         sock.sendall(head(more=ROOT) + b" " * 900)
@@ -225,6 +220,10 @@ def test_all_bodies_together_have_a_bound(api: Api, monkeypatch: pytest.MonkeyPa
         lambda: api.ask("POST", "config", "/queues", {"queueName": "p" * 150}).status_code == 200,
         "there is room again",
     )
+    monkeypatch.setattr(middleware, "BODY_S", 0.5)
+    with connect(api.http) as sock:
+        sock.sendall(head(more=ROOT) + b'{"queue')
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_second_head_is_waited_for_no_longer_than_the_first(

@@ -118,7 +118,11 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
 
 def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:
     """Of a disk somewhere else nothing is said but that; its numbers for Prometheus are none."""
-    gateway.call(_elsewhere)
+
+    def elsewhere(running: Gateway) -> None:
+        running.vpns["default"].reader.disk = lambda: DiskUse(12, 0, None)  # type: ignore[method-assign]
+
+    gateway.call(elsewhere)
     found = api.seen(PLAN)
     assert (found["diskFreeBytes"], found["diskFullTimeMs"], found["storeBytes"]) == (None, None, 12)
     text = api.http.get("/metrics").text
@@ -133,10 +137,6 @@ def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> 
     ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
     assert "What the disk has left is not known" not in ran.stdout  # there is no rate yet
     assert "Nothing was logged as long as is known" in ran.stdout
-
-
-def _elsewhere(running: Gateway) -> None:
-    running.vpns["default"].reader.disk = lambda: DiskUse(12, 0, None)  # type: ignore[method-assign]
 
 
 def test_many_who_ask_at_once_have_one_look(api: Api, gateway: RunningGateway) -> None:

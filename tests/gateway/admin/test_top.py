@@ -58,9 +58,8 @@ def test_rates_are_what_clients_did_between_two_looks(api: Api, client: Client) 
     second = looks.look()
     assert second.rates["publishedMsgsPerSecond"] == 5
     assert second.rates["settledMsgsPerSecond"] == 0.5
-    assert [(one["queueName"], one["spooledMsgCount"], one["msgsPerSecond"]) for one in second.queues] == [
-        ("deep", 14, 5.0)
-    ]
+    (deep,) = second.queues
+    assert (deep["queueName"], deep["spooledMsgCount"], deep["msgsPerSecond"]) == ("deep", 14, 5.0)
     assert second.log["lastMsgId"] == 15
 
 
@@ -78,7 +77,9 @@ def test_what_is_replayed_is_shown_while_it_goes_on(api: Api, client: Client) ->
     client.wait(lambda: looks.look().replays == [], "it has ended")
 
 
-def test_queues_are_not_listed_again_and_again_where_that_takes_long(api: Api, client: Client) -> None:
+def test_queues_are_not_listed_again_and_again_where_that_takes_long(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A list that took a second is asked for again after twenty: between, what was known is shown."""
     seconds = [100.0]
     looks = watch(str(api.http.base_url), seconds)
@@ -87,16 +88,14 @@ def test_queues_are_not_listed_again_and_again_where_that_takes_long(api: Api, c
 
     def slow(self: CliApi, method: str, tree: str, *names: str, **more: Any) -> Any:
         asked.append(names[0] if names else "")
-        if names == ("queues",):
-            seconds[0] += 1
+        seconds[0] += names == ("queues",)
         return ask(self, method, tree, *names, **more)
 
     client.sender("q").send_all([data(1)])
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CliApi, "ask", slow)
-        for _ in range(10):
-            seconds[0] += 1
-            assert [one["queueName"] for one in looks.look().queues] == ["q"]
+    monkeypatch.setattr(CliApi, "ask", slow)
+    for _ in range(10):
+        seconds[0] += 1
+        assert [one["queueName"] for one in looks.look().queues] == ["q"]
     assert asked.count("queues") == 1
     assert len(asked) <= 5 * 10
 

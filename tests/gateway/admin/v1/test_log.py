@@ -94,10 +94,7 @@ def test_history_has_the_name_of_the_replay_that_reads_it(api: Api, client: Clie
     assert "name is a text" in refused(api, name=" ")["description"]
 
 
-def test_history_is_what_a_reader_with_amqp_gets(
-    api: Api,
-    client: Client,
-) -> None:
+def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client) -> None:
     """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
     client.sender("topic://a/1").send_all(
         [data("one"), section(APPLICATION_PROPERTIES, {"n": 2}) + data(b"\xff")]

@@ -26,10 +26,7 @@ def publish(
     return answer.json()
 
 
-def test_lines_go_in_and_come_out_by_amqp(
-    api: Api,
-    client: Client,
-) -> None:
+def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client) -> None:
     """To a queue that is made by it, with what each line says; and what the log shows can be published again."""
     lines = [
         '{"body":"one","properties":{"n":1},"messageId":"m"}',
