@@ -10,6 +10,7 @@ whoever has the content still, in memory, counts it as the marker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from amqp_ext.message.annotations import erased
@@ -43,15 +44,15 @@ def with_markers(rows: Iterable[Row], markers: Mapping[int, Row]) -> list[Row]:
     return [row if (marker := markers.get(row[ID])) is None else with_content(row, marker) for row in rows]
 
 
+@dataclass(eq=False)
 class Erasing:
-    def __init__(self, log: LogState, endpoints: Mapping[str, Endpoint], routes: Iterable[Route]) -> None:
-        self._log = log
-        self._endpoints = endpoints
-        self._routes = routes
-        self.markers: dict[int, Row] = {}
-        """By the ids of messages; empty where no erasure is under way."""
-        self.erasures = 0
-        """Begun so far."""
+    _log: LogState
+    _endpoints: Mapping[str, Endpoint]
+    _routes: Iterable[Route]
+    markers: dict[int, Row] = field(default_factory=dict)
+    """By the ids of messages; empty where no erasure is under way."""
+    erasures: int = 0
+    """Begun so far."""
 
     def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Messages as they count: see ``markers``."""

@@ -127,20 +127,16 @@ class ArchivedRun:
     """The last id that the archive has before the gap in front of the run; 0 when there is none."""
 
 
+@dataclass(slots=True, eq=False)
 class History:
-    """
-    Which ids lie in the log, and which in its archive alone.
+    """Which ids lie in the log, and which in its archive alone."""
 
-    Args:
-        log: As the store has it.
-    """
-
-    def __init__(self, log: LogState) -> None:
-        self.log = log
-        self.has_archive = False
-        """The log has an archive that is read; it may be empty."""
-        self.archived: ArchivedRun | None = None
-        """As it was looked at last; None when it never was, or cannot be read."""
+    log: LogState
+    """As the store has it."""
+    has_archive: bool = False
+    """The log has an archive that is read; it may be empty."""
+    archived: ArchivedRun | None = None
+    """As it was looked at last; None when it never was, or cannot be read."""
 
     @property
     def is_joined(self) -> bool:

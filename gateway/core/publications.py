@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -51,35 +52,24 @@ class Put(NamedTuple):
     """Those where it waits for its time."""
 
 
+@dataclass(eq=False)
 class Publications:
     """Messages of one Message VPN on their way from a publisher to the log and to endpoints."""
 
-    def __init__(
-        self,
-        log: LogState,
-        policy: LogPolicy,
-        retention: Retention,
-        router: Router,
-        counts: BacklogCounts,
-        trimming: Trimming,
-    ) -> None:
-        """
-        Args:
-            counts: Is told where messages came.
-            trimming: Says why the log has no room.
-        """
-        self._log = log
-        self._policy = policy
-        self._retention = retention
-        self._router = router
-        self._counts = counts
-        self._trimming = trimming
-        self.unlogged_on_way: dict[Publication, None] = {}
-        """What the log does not take, and is not committed yet."""
-        self.delayed_on: dict[Endpoint, None] = {}
-        """Endpoints on which messages wait for their time since whoever releases them looked last."""
-        self._emptied: dict[Endpoint, None] = {}
-        """Endpoints that were emptied as a whole while publications were on their way to them."""
+    _log: LogState
+    _policy: LogPolicy
+    _retention: Retention
+    _router: Router
+    _counts: BacklogCounts
+    """Is told where messages came."""
+    _trimming: Trimming
+    """Says why the log has no room."""
+    unlogged_on_way: dict[Publication, None] = field(default_factory=dict)
+    """What the log does not take, and is not committed yet."""
+    delayed_on: dict[Endpoint, None] = field(default_factory=dict)
+    """Endpoints on which messages wait for their time since whoever releases them looked last."""
+    _emptied: dict[Endpoint, None] = field(default_factory=dict)
+    """Endpoints that were emptied as a whole while publications were on their way to them."""
 
     def publish(
         self,

@@ -9,6 +9,7 @@ that the transaction has withdrawn from its flow is worked out here, whichever w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from gateway.core.effects import Effect, SettleInTransaction
 from gateway.core.endpoint.endpoint import Flow
@@ -49,13 +50,13 @@ class PendingSettlement:
         return self.endpoint.cursor_number == self.cursor_number
 
 
+@dataclass(eq=False)
 class Settlements:
     """Commands come from the broker's callers; each returns what must be durable, or what follows from it."""
 
-    def __init__(self, log: LogState) -> None:
-        self._log = log
-        self._pending: dict[PendingSettlement, None] = {}
-        """Those in transactions of which nobody knows yet what came of them."""
+    _log: LogState
+    _pending: dict[PendingSettlement, None] = field(default_factory=dict)
+    """Those in transactions of which nobody knows yet what came of them."""
 
     def oldest_pending(self, otherwise: int) -> int:
         """The oldest message that a transaction is about to settle, if it is older than ``otherwise``."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
@@ -53,32 +54,26 @@ class LogFull(Refused):
         """An empty log would not have room for it either: those behind it may fit."""
 
 
+@dataclass(eq=False)
 class Trimming:
-    def __init__(
-        self,
-        policy: LogPolicy,
-        history: History,
-        retention: Retention,
-        endpoints: Mapping[str, Endpoint],
-        routes: Iterable[Route],
-        settlements: Settlements,
-    ) -> None:
-        self._log = history.log
-        self._policy = policy
-        self._history = history
-        self._retention = retention
-        self._endpoints = endpoints
-        self._routes = routes
-        self._settlements = settlements
-        self.below = 0
-        """Ids below this are trimmed, or are about to be: no replay may put them back."""
-        self.topic_pieces: deque[range] = deque(maxlen=MOST_TOPIC_PIECES)
-        """Between which ids the newest pieces lie that rules take out of the log, or are about to."""
-        self.topic_pieces_made = 0
-        self._next_id = 0
-        """Of the log, when the newest piece was made."""
-        self._came = 0
-        """Ids that came while the last piece was committed."""
+    _policy: LogPolicy
+    _history: History
+    _retention: Retention
+    _endpoints: Mapping[str, Endpoint]
+    _routes: Iterable[Route]
+    _settlements: Settlements
+    below: int = 0
+    """Ids below this are trimmed, or are about to be: no replay may put them back."""
+    topic_pieces: deque[range] = field(default_factory=lambda: deque(maxlen=MOST_TOPIC_PIECES))
+    """Between which ids the newest pieces lie that rules take out of the log, or are about to."""
+    topic_pieces_made: int = 0
+    _next_id: int = 0
+    """Of the log, when the newest piece was made."""
+    _came: int = 0
+    """Ids that came while the last piece was committed."""
+
+    def __post_init__(self) -> None:
+        self._log = self._history.log
 
     @property
     def _first_id(self) -> int:

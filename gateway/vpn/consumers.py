@@ -10,7 +10,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -176,22 +176,16 @@ class Consumers(VpnPart):
         flow.endpoint.select(flow, flow.exclude(ids))
 
 
+@dataclass(eq=False)
 class StreamFeed:
     """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        resolved: Resolved,
-        begin: Callable[[Resolved], LogFeed],
-        closed: Callable[[Flow], None],
-    ) -> None:
-        self.flow = flow
-        self._resolved = resolved
-        self._tell_closed = closed
-        self._begin = begin
-        self._reading: LogFeed | None = None
-        self._is_closed = False
+    flow: Flow
+    _resolved: Resolved
+    _begin: Callable[[Resolved], LogFeed]
+    _tell_closed: Callable[[Flow], None]
+    _reading: LogFeed | None = None
+    _is_closed: bool = False
 
     @property
     def is_reading(self) -> bool:

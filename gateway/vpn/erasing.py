@@ -356,10 +356,10 @@ class _Jobs:
     elsewhere: list[ReplayRecord] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
 class CopySearch:
-    def __init__(self, broker: Broker, messages: StoredMessages) -> None:
-        self._broker = broker
-        self._messages = messages
+    _broker: Broker
+    _messages: StoredMessages
 
     async def of(self, ids: Collection[int], since: int = 0) -> Copies:
         """

@@ -7,7 +7,7 @@ How far one is, is written once a second at most, along with what else is commit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.core.effects import Effect, SaveReplayRecord
@@ -24,16 +24,16 @@ REPLACED: Final = "a new replay took its place"
 DELETED: Final = "its endpoint was deleted"
 
 
+@dataclass(eq=False)
 class EndpointRecords:
-    def __init__(self, records: ReplayRecords, committer: Committer, now_ms: Callable[[], int]) -> None:
-        self._records = records
-        self._committer = committer
-        self._now_ms = now_ms
-        self._under_way: dict[str, Endpoint] = {}
-        """By the names of records."""
-        self._unsaved: dict[str, None] = {}
-        """Names of records that were not committed as they are."""
-        self._saved_ms = 0
+    _records: ReplayRecords
+    _committer: Committer
+    _now_ms: Callable[[], int]
+    _under_way: dict[str, Endpoint] = field(default_factory=dict)
+    """By the names of records."""
+    _unsaved: dict[str, None] = field(default_factory=dict)
+    """Names of records that were not committed as they are."""
+    _saved_ms: int = 0
 
     def begin(self, endpoint: Endpoint, request: ReplayRequest) -> list[Effect]:
         """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from amqp_ext.message.fields import delivery_times
@@ -729,23 +730,18 @@ class _ReplayCursor(LogCursor):
         ]
 
 
+@dataclass(slots=True, eq=False)
 class ContentAhead:
-    """
-    Nothing is counted as messages are handed out: what was kept is added up, and looked at anew where that is too much.
+    """Nothing is counted as messages are handed out: what was kept is added up, and looked at anew where that is too
+    much."""
 
-    Args:
-        most_bytes: Of which there may be so much now.
-    """
-
-    __slots__ = ("_kept", "_looked_at", "_most_bytes", "_size_bytes")
-
-    def __init__(self, kept: KeptRows, most_bytes: Callable[[], int]) -> None:
-        self._kept = kept
-        self._most_bytes = most_bytes
-        self._size_bytes = 0
-        """At most so much is kept."""
-        self._looked_at = 0
-        """Messages that were kept at the last look, which found too much; 0: it did not."""
+    _kept: KeptRows
+    _most_bytes: Callable[[], int]
+    """Of which there may be so much now."""
+    _size_bytes: int = 0
+    """At most so much is kept."""
+    _looked_at: int = 0
+    """Messages that were kept at the last look, which found too much; 0: it did not."""
 
     def added(self, messages: int, size_bytes: int) -> None:
         """So many are kept, too, with so much content."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import (
@@ -62,55 +62,35 @@ class RoutedMessages:
         """One of its endpoints has woken up or fallen asleep."""
 
 
+@dataclass(slots=True, eq=False)
 class PutMessages:
-    """
-    A part of an endpoint's ``Backlog``.
+    """A part of an endpoint's ``Backlog``."""
 
-    Args:
-        cursor_number: The endpoint's cursor, by which the store knows references.
-        part: Of that cursor, the first; effects that are about references alone name it.
-    """
-
-    __slots__ = (
-        "_archived_done",
-        "_cursor_number",
-        "_orphans",
-        "_part",
-        "_replayed_done",
-        "archived",
-        "coming",
-        "messages",
-        "references",
-        "replay_cursor_number",
-        "replayed",
-        "size_bytes",
-        "waiting",
-    )
-
-    def __init__(self, cursor_number: int, part: int) -> None:
-        self._cursor_number = cursor_number
-        self._part = part
-        self.messages = 0
-        """How many there are."""
-        self.size_bytes = 0
-        """Their content."""
-        self.replayed: Cursor | None = None
-        """The cursor of the replay that puts messages here; its open ones are those that lie here."""
-        self.replay_cursor_number = 0
-        self.archived: set[int] = set()
-        """What the replay has put that the log's archive alone has: the store holds nothing of it."""
-        self.references: set[int] = set()
-        self.waiting: deque[int] = deque()
-        """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
-        routes before them is."""
-        self._orphans: set[int] = set()
-        """References that a failed replay has left, which a transaction is about to settle."""
-        self.coming: set[int] = set()
-        """References to these are being committed."""
-        self._replayed_done: list[int] = []
-        """Settled by the replay's cursor, and not told yet."""
-        self._archived_done = 0
-        """The same of those that the archive alone has."""
+    _cursor_number: int
+    """The endpoint's cursor, by which the store knows references."""
+    _part: int
+    """Of that cursor, the first; effects that are about references alone name it."""
+    messages: int = 0
+    """How many there are."""
+    size_bytes: int = 0
+    """Their content."""
+    replayed: Cursor | None = None
+    """The cursor of the replay that puts messages here; its open ones are those that lie here."""
+    replay_cursor_number: int = 0
+    archived: set[int] = field(default_factory=set)
+    """What the replay has put that the log's archive alone has: the store holds nothing of it."""
+    references: set[int] = field(default_factory=set)
+    waiting: deque[int] = field(default_factory=deque)
+    """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
+    routes before them is."""
+    _orphans: set[int] = field(default_factory=set)
+    """References that a failed replay has left, which a transaction is about to settle."""
+    coming: set[int] = field(default_factory=set)
+    """References to these are being committed."""
+    _replayed_done: list[int] = field(default_factory=list)
+    """Settled by the replay's cursor, and not told yet."""
+    _archived_done: int = 0
+    """The same of those that the archive alone has."""
 
     def reset(self, cursor_number: int) -> None:
         """They are dropped with everything on the endpoint, which has another cursor."""
@@ -401,29 +381,29 @@ class DelayedMessages:
             self.next_ms = None
 
 
+@dataclass(eq=False)
 class Backlog:
-    def __init__(self, number: int, cursor_number: int, parts: dict[int, Cursor]) -> None:
-        """
-        Args:
-            number: The endpoint's.
-            parts: Its cursor: one for ``WHOLE``, or one for each priority.
-        """
-        self.number = number
-        self.cursor_number = cursor_number
-        """What the store knows the cursor by; another one once everything was dropped."""
-        self.parts = parts
-        self.put = PutMessages(cursor_number, next(iter(parts)))
-        """What did not come by routes."""
-        self.delayed = DelayedMessages()
-        self.routes: dict[RoutedMessages, None] = {}
-        """Routes that lead here."""
-        self.is_awake = False
-        """It counts each message of its routes itself: somebody consumes, or there is a quota."""
-        self.emptied_up_to = 0
-        """Everything up to this id was dropped as a whole."""
-        self._dropped_on_way = 0
-        self._reserved_messages = 0
-        self._reserved_bytes = 0
+    number: int
+    """The endpoint's."""
+    cursor_number: int
+    """What the store knows the cursor by; another one once everything was dropped."""
+    parts: dict[int, Cursor]
+    """The endpoint's cursor: one for ``WHOLE``, or one for each priority."""
+    put: PutMessages = field(init=False)
+    """What did not come by routes."""
+    delayed: DelayedMessages = field(default_factory=DelayedMessages)
+    routes: dict[RoutedMessages, None] = field(default_factory=dict)
+    """Routes that lead here."""
+    is_awake: bool = False
+    """It counts each message of its routes itself: somebody consumes, or there is a quota."""
+    emptied_up_to: int = 0
+    """Everything up to this id was dropped as a whole."""
+    _dropped_on_way: int = 0
+    _reserved_messages: int = 0
+    _reserved_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.put = PutMessages(self.cursor_number, next(iter(self.parts)))
 
     # --- how much it is ---------------------------------------------------------------------------------------------
 

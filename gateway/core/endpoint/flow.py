@@ -6,6 +6,7 @@ whose turn it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -109,6 +110,7 @@ E = TypeVar("E")
 """What it is bound to: an endpoint."""
 
 
+@dataclass(slots=True, eq=False)
 class BoundFlow(Generic[E]):
     """
     A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now.
@@ -116,44 +118,26 @@ class BoundFlow(Generic[E]):
     One with a selector takes messages out of the middle: it has ``candidates``, ready ids it has not looked at yet.
     """
 
-    __slots__ = (
-        "candidates",
-        "demand",
-        "endpoint",
-        "epoch",
-        "excluded",
-        "link",
-        "matches",
-        "passes_over",
-        "priority",
-        "selector",
-        "unsettled",
-    )
+    endpoint: E
+    link: Any
+    epoch: int | None = None
+    """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
+    matches: Callable[[Row], bool] | None = None
+    """``selector``, without what its consumer must not see again."""
+    priority: int = 0
+    """It is given messages before those of a lower one, while it can take any."""
+    selector: Callable[[Row], bool] | None = field(init=False)
+    """What its consumer asked for."""
+    passes_over: bool = False
+    """What its selector does not match is not its endpoint's: the cursor passes that over."""
+    excluded: set[int] = field(default_factory=set)
+    candidates: Candidates | None = None
+    demand: int = 0
+    unsettled: Unsettled = field(default_factory=Unsettled)
+    """Of what was handed out and not settled."""
 
-    def __init__(
-        self,
-        endpoint: E,
-        link: Any,
-        epoch: int | None = None,
-        matches: Callable[[Row], bool] | None = None,
-        priority: int = 0,
-    ) -> None:
-        self.priority = priority
-        """It is given messages before those of a lower one, while it can take any."""
-        self.selector = matches
-        """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
-        self.matches = matches
-        self.passes_over = False
-        """What its selector does not match is not its endpoint's: the cursor passes that over."""
-        self.excluded: set[int] = set()
-        self.candidates: Candidates | None = None
-        self.endpoint = endpoint
-        self.link = link
-        self.epoch = epoch
-        """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
-        self.demand = 0
-        self.unsettled = Unsettled()
-        """Of what was handed out and not settled."""
+    def __post_init__(self) -> None:
+        self.selector = self.matches
 
     def exclude(self, ids: Iterable[int]) -> Callable[[Row], bool]:
         """

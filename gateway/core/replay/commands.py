@@ -8,7 +8,7 @@ Each returns the effects that must be durable before anybody is told. What a rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from amqp_ext.message.fields import priorities_of
@@ -23,31 +23,20 @@ from gateway.core.replay.states import Replay, ReplayEvent
 from gateway.core.router import Router
 
 
+@dataclass(eq=False)
 class ReplayCommands:
     """
     Commands to the replay of an endpoint. In order: ``check``, ``start``, and once that is durable ``cleared``; ``put``
     as the log is read; ``hand_over`` at its end, and ``finish_reading``. ``force`` and ``fail`` end it before.
     """
 
-    def __init__(
-        self,
-        log: LogState,
-        policy: LogPolicy,
-        endpoints: Mapping[str, Endpoint],
-        router: Router,
-        publications: Publications,
-        take_number: Callable[[], int],
-    ) -> None:
-        """
-        Args:
-            take_number: Gives out the number of a cursor.
-        """
-        self._log = log
-        self._policy = policy
-        self._endpoints = endpoints
-        self._router = router
-        self._publications = publications
-        self._take_number = take_number
+    _log: LogState
+    _policy: LogPolicy
+    _endpoints: Mapping[str, Endpoint]
+    _router: Router
+    _publications: Publications
+    _take_number: Callable[[], int]
+    """Gives out the number of a cursor."""
 
     def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
         """
