@@ -2,5 +2,5 @@
 
 ``python -m tests.bench`` (or ``./run bench``) prints the table. Read ``rows.py`` first, one ``Row`` a line of the
 table, then ``measured``. The load generator (``generator``) is a process of its own that speaks AMQP 1.0 frames
-directly; the first rows of a full run prove against a null peer that it is not what is being measured.
+directly.
 """

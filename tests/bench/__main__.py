@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from tests.support.postgresql import NoServer
 
 from .measured.sizes import FULL, QUICK, Figures, Sizes
 from .neighbours import Neighbours
-from .report import OTHERS, disturbances, document, judge, table
+from .report import OTHERS, disturbances, judge, table
 from .rows import ONCE, Measurement, Row, beside_before, chosen
 
 
@@ -27,16 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "rows", nargs="*", metavar="ROW", help="names of rows, or how they begin; all without"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument(
         "--quick", action="store_true", help="one small round: does it work, not how fast is it"
     )
-    parser.add_argument("--count", type=int, help="messages per bulk measurement")
     parser.add_argument("--rounds", type=int, help="rounds; the figures are medians over them")
     parser.add_argument(
         "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
     )
-    parser.add_argument("--deep", type=int, help="messages on the deepest queue")
     parser.add_argument("--minutes", type=float, help="minutes of mixed load (5)")
     parser.add_argument(
         "--before",
@@ -52,9 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = QUICK if options.quick else FULL
     sizes = replace(
         sizes,
-        bulk=options.count or sizes.bulk,
         rounds=options.rounds or sizes.rounds,
-        deep=options.deep or sizes.deep,
         minutes=options.minutes or sizes.minutes,
         before=options.before and options.before.resolve(),
     )
@@ -62,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = tuple(map(beside_before, rows))
     rounds, failures = measure(rows, sizes, options.keep_in)
     lines = [judge(row, rounds) for row in rows if any(row.name in figures for figures in rounds)]
-    print(json.dumps(document(lines, rounds), indent=2) if options.json else table(lines))
+    print(table(lines))
     if disturbed := disturbances(rounds):
         _say(
             f"Figures and verdicts are worth less: other processes were at work during {', '.join(disturbed)}."

@@ -7,7 +7,7 @@ figures are medians too.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 
 from tests.bench.measured import rates
@@ -94,11 +94,6 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def document(lines: list[Line], rounds: list[Figures]) -> dict[str, object]:
-    """The same for a program, with every figure of every round."""
-    return {"rows": [asdict(line) for line in lines], "rounds": rounds}
 
 
 def _cells(line: Line) -> tuple[str, ...]:

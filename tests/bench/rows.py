@@ -61,7 +61,6 @@ CONTAINER = "container"
 RATE = "msg/s"
 PROCESSOR = "us/msg"
 MEGABYTES = "MB"
-_GENERATOR = (rates.generator,)
 _QUEUE = (rates.container, rates.sqlite, rates.queue)
 _LATENCY = (rates.latency,)
 _FANS = (rates.fan_out,)
@@ -77,8 +76,6 @@ _SPARK = (spark.spark,)
 _POSTGRESQL = (postgresql.postgresql,)
 
 ROWS = (
-    Row("generator-send", "generator to a null peer", RATE, _GENERATOR, least=400_000),
-    Row("generator-recv", "generator from a null peer", RATE, _GENERATOR, least=400_000),
     Row("publish", "durable publish, one queue", RATE, _QUEUE, "sqlite-write", 0.35, container=5),
     Row("publish-cpu", "processor time of that", PROCESSOR, (rates.queue,)),
     Row("consume", "consume, each accepted", RATE, _QUEUE, "sqlite-read", container=5),

@@ -1,1 +1,1 @@
-"""The load generator: a process of its own that speaks AMQP 1.0 frames directly, and a null peer to try it against."""
+"""The load generator: a process of its own that speaks AMQP 1.0 frames directly."""

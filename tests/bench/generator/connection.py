@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt
+from amqp_ext.codec import Described, Symbol, UInt
 from tests.support.frames import (
     ACCEPTED,
     AMQP_HEADER,
@@ -127,22 +127,6 @@ class Connection:
         host, _, port = server.rpartition(":")
         return cls.connect(host, int(port), container)
 
-    @classmethod
-    def accept(cls, sock: socket.socket, container: str) -> Connection:
-        """Be the listening side of ``connect`` on a socket just accepted."""
-        self = cls(sock)
-        self._expect_header(SASL_HEADER)
-        self.sock.sendall(SASL_HEADER + frame(SASL_MECHANISMS, [Symbol("ANONYMOUS")], kind=SASL_FRAME))
-        self._expect(SASL_INIT)
-        self.sock.sendall(frame(SASL_OUTCOME, [UByte(0)], kind=SASL_FRAME))
-        self._expect_header(AMQP_HEADER)
-        self.sock.sendall(AMQP_HEADER)
-        self._expect(OPEN)
-        self.sock.sendall(open_frame(container=container))
-        self._begun(self._expect(BEGIN))
-        self.sock.sendall(begin_frame(0))
-        return self
-
     def attach(
         self,
         *,
@@ -167,13 +151,6 @@ class Connection:
         if self._expect(ATTACH).field(terminus) is None:
             self._expect(DETACH)  # raises with the reason, which follows an attach with a null terminus
             raise Refused(f"the link to {address} was refused without a reason")
-
-    def accept_attach(self) -> bool:
-        """Wait for the peer's link and answer in kind. True where the peer is the link's receiver."""
-        request = self._expect(ATTACH)
-        receiver = bool(request.field(2))
-        self.sock.sendall(attach_frame(0, receiver=not receiver, address="null", name=request.field(0)))
-        return receiver
 
     def fill(self, flags: int = 0) -> int:
         """Receive once. Moves an unfinished frame to the front of the buffer; returns octets received.

@@ -157,20 +157,6 @@ class Sender:
                 self._listen()
         return Sent(count, time.perf_counter() - started, self._latencies)
 
-    def serve(self) -> None:
-        """Be an endless source: send whatever credit allows until the peer goes away."""
-        sock, fill = self._connection.sock, self._block.fill
-        self._take()
-        try:
-            while True:
-                room = min(self._credit_limit - self._sent, BLOCK)
-                if room > 0:
-                    sock.sendall(fill(self._sent, room, time.monotonic_ns()))
-                    self._sent += room
-                self._listen(socket.MSG_DONTWAIT if room > 0 else 0)
-        except (Refused, ConnectionError):
-            return
-
     def _listen(self, flags: int = 0) -> None:
         """Receive from the peer and take it in. Waits for it unless ``flags`` says otherwise."""
         try:
@@ -259,23 +245,6 @@ class Receiver:
         through = (time.monotonic_ns() - published) / 1e9
         in_order = numbers == list(range(numbers[0], numbers[0] + count))
         return Received(self._received, seconds, through, in_order, latencies)
-
-    def serve(self, credit: int) -> None:
-        """Be an endless sink: accept everything until the peer goes away."""
-        connection = self._connection
-        connection.flow(0, 0, credit)
-        granted = credit
-        try:
-            while True:
-                connection.fill()
-                numbers: list[int] = []
-                self._take(numbers)
-                self._accept(len(numbers))
-                if self._received + credit - granted >= credit // 2:
-                    granted = self._received + credit
-                    connection.flow(self._received, self._received, credit)
-        except (Refused, ConnectionError):
-            return
 
     def _take(self, numbers: list[int]) -> list[int]:
         """Take every whole frame out of the buffer; append message numbers, return publish times."""

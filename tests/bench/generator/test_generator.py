@@ -1,18 +1,15 @@
-"""The load generator against its null peer, and its quick paths against the full decoder."""
+"""The load generator against a gateway, and its quick paths against the full decoder."""
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
+from amqp_ext.codec import Described, UByte, UInt, ULong, encode
 from amqp_ext.message.sections import DATA, HEADER, MESSAGE_ANNOTATIONS
-from tests.bench.generator import null_peer
 from tests.bench.generator.connection import Connection, Refused, acceptance, accepted_range
 from tests.bench.generator.links import (
     BLOCK,
@@ -25,8 +22,6 @@ from tests.bench.generator.links import (
 )
 from tests.support.frames import (
     ACCEPTED,
-    ATTACH,
-    DETACH,
     DISPOSITION,
     TRANSFER,
     Frame,
@@ -35,32 +30,31 @@ from tests.support.frames import (
     parse,
     transfer_frame,
 )
+from tests.support.running import RunningGateway, settings_for
 
 COUNT = 5 * BLOCK + 3
 """Not a multiple of a block, and beyond what one octet of a delivery id can count."""
 
 
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """One whose queues the tests share."""
+    with RunningGateway(settings_for(tmp_path_factory.mktemp("generator"))) as running:
+        yield running
+
+
 @pytest.fixture
-def connection() -> Iterator[Connection]:
-    """A client's connection to a null peer that serves it from another thread."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with listener.accept()[0] as sock:
-                null_peer.serve(Connection.accept(sock, "null"))
-
-        peer = threading.Thread(target=serve)
-        peer.start()
-        client = Connection.connect("127.0.0.1", listener.getsockname()[1], "test")
-        yield client
-        client.close()
-        peer.join()
+def connection(gateway: RunningGateway) -> Iterator[Connection]:
+    """A client's."""
+    client = Connection.to(gateway.address, "test")
+    yield client
+    client.close()
 
 
 @pytest.mark.parametrize("outstanding", [1, 7, 1000])
 def test_every_message_sent_is_accepted_and_timed(connection: Connection, outstanding: int) -> None:
     """A run of publishing ends when all is accepted, with one latency for each message."""
-    connection.attach(sender=True, address="null")
+    connection.attach(sender=True, address="queue://sent")
 
     sent = Sender(connection, 256).send(COUNT, outstanding)
 
@@ -69,11 +63,17 @@ def test_every_message_sent_is_accepted_and_timed(connection: Connection, outsta
 
 
 @pytest.mark.parametrize("credit", [1, 10, 1000])
-def test_messages_received_are_those_sent_in_their_order(connection: Connection, credit: int) -> None:
+def test_messages_received_are_those_sent_in_their_order(
+    gateway: RunningGateway, connection: Connection, credit: int
+) -> None:
     """The numbers in the bodies come through every octet of a block's patches, and credit never dries up."""
-    connection.attach(sender=False, address="null")
+    publisher = Connection.to(gateway.address, "publisher")
+    publisher.attach(sender=True, address="queue://received")
+    Sender(publisher, 256).send(COUNT, 1000)
+    publisher.close()
+    connection.attach(sender=False, address="queue://received")
 
-    received = Receiver(connection, 256).receive(COUNT, credit, timed=True)
+    received = Receiver(connection, 256, durable=True).receive(COUNT, credit, timed=True)
 
     assert received.count == len(received.latencies) == COUNT
     assert received.in_order
@@ -81,35 +81,20 @@ def test_messages_received_are_those_sent_in_their_order(connection: Connection,
 
 def test_outstanding_beyond_the_sockets_buffers_is_refused(connection: Connection) -> None:
     """A limit that could deadlock the blocking socket is an error, not a hang."""
-    connection.attach(sender=True, address="null")
+    connection.attach(sender=True, address="queue://sent")
 
     with pytest.raises(ValueError, match="from 1 to 10000"):
         Sender(connection, 256).send(1, MAX_OUTSTANDING + 1)
 
 
-def test_a_refused_link_says_why() -> None:
-    """A detach after an attach with a null terminus becomes ``Refused`` in the peer's own words."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        error = Described(ULong(0x1D), [Symbol("amqp:not-allowed"), "a log cannot be written to"])
+def test_a_refused_link_says_why(gateway: RunningGateway) -> None:
+    """A detach after an attach with a null terminus becomes ``Refused`` in the gateway's own words."""
+    client = Connection.to(gateway.address, "test")
 
-        def refuse() -> None:
-            with listener.accept()[0] as sock:
-                peer = Connection.accept(sock, "refusing")
-                peer.fill()
-                sock.sendall(frame(ATTACH, ["bench", ULong(0), True, None, None, None, None]))
-                sock.sendall(frame(DETACH, [ULong(0), True, error]))
-                with pytest.raises(Refused, match="closed the socket"):
-                    peer.fill()
+    with pytest.raises(Refused, match=r"amqp:not-allowed: .*log"):
+        client.attach(sender=True, address="log://>")
 
-        peer = threading.Thread(target=refuse)
-        peer.start()
-        client = Connection.connect("127.0.0.1", listener.getsockname()[1], "test")
-
-        with pytest.raises(Refused, match="amqp:not-allowed: a log cannot be written to"):
-            client.attach(sender=True, address="log://>")
-
-        client.sock.close()
-        peer.join()
+    client.sock.close()
 
 
 IDS = st.integers(0, 2**32 - 1)

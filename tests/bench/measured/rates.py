@@ -1,5 +1,5 @@
 """
-How many messages a second, and how long they are on their way: the generator, the limits, queues, fans of them.
+How many messages a second, and how long they are on their way: the limits, queues, fans of them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,6 @@ from tests.bench.filled import numbered, publish_into
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures, Sizes
 from tests.bench.processes import Load, ServerProcess, gateway, recv, send
-
-
-def generator(_folder: Path, sizes: Sizes) -> Figures:
-    """The load generator against a peer that does nothing."""
-    with ServerProcess("tests.bench.generator.null_peer") as peer:
-        return {
-            "generator-send": send(peer.address, "null", 2 * sizes.bulk)["rate"],
-            "generator-recv": recv(peer.address, "null", 2 * sizes.bulk)["rate"],
-        }
 
 
 def sqlite(folder: Path, sizes: Sizes) -> Figures:

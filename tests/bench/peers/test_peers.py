@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import threading
 from datetime import date
@@ -12,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.generator import null_peer
-from tests.bench.generator.connection import Connection
 from tests.bench.peers.__main__ import main
 from tests.bench.peers.broker import BrokerProcess, PeerFailed
 from tests.bench.peers.java_brokers import BrokerJ
@@ -21,6 +18,9 @@ from tests.bench.peers.page import PAGE, conditions, table, write
 from tests.bench.peers.rabbitmq import RabbitMq
 from tests.bench.peers.rewind import Rewind
 from tests.support.ports import free_port
+from tests.support.running import RunningGateway, settings_for
+from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import wait_until
 
 BURN = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(60)"
 PARENT = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {BURN!r}]).wait()"
@@ -69,24 +69,24 @@ def test_a_broker_that_ends_says_why() -> None:
         process.wait("bench")
 
 
-def test_a_broker_is_ready_when_a_publisher_can_attach() -> None:
+def test_a_broker_is_ready_when_a_publisher_can_attach(tmp_path: Path) -> None:
     """An open port is not enough."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    idle = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with RunningGateway(settings_for(tmp_path)) as gateway:
+        host, _, port = gateway.address.partition(":")
+        with Proxy((host, int(port))) as proxy, BrokerProcess(idle, proxy.port) as process:
+            proxy.refuses = True
 
-        def serve() -> None:
-            for _ in range(2):
-                listener.accept()[0].close()
-            with listener.accept()[0] as sock:
-                null_peer.serve(Connection.accept(sock, "null"))
+            def let_in() -> None:
+                wait_until(lambda: proxy.connections >= 2, "two are cut")
+                proxy.refuses = False
 
-        peer = threading.Thread(target=serve)
-        peer.start()
-        with BrokerProcess(
-            [sys.executable, "-c", "import time; time.sleep(60)"], listener.getsockname()[1]
-        ) as process:
+            opening = threading.Thread(target=let_in)
+            opening.start()
             process.wait_for_port()
-            process.wait("bench")
-        peer.join()
+            process.wait("queue://bench")
+            opening.join()
+    assert proxy.connections > 2
 
 
 REWIND, OTHER = Rewind(), BrokerJ()
