@@ -37,7 +37,7 @@ _HEADER = encode(Described(HEADER, [True]))
 
 
 def fill_log(data: Path, last: int) -> None:
-    """Make ``data`` hold ``last`` messages in the log, as described above."""
+    """Make ``data`` hold ``last`` messages in the log, with properties, of a few topics in turn."""
     publish_into(data, _messages(last))
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import sqlite_utils
 from psycopg import Connection, connect
@@ -104,7 +103,7 @@ create index on raw (route, id) where route <> 0
 
 
 class RawTable:
-    """A table in a database of its own, as a context manager; each use goes on with the next ids."""
+    """A table in a database of its own; each use goes on with the next ids."""
 
     def __init__(self, url: str) -> None:
         """``url``: of the database, in which nobody else has a table of this name."""
@@ -112,23 +111,16 @@ class RawTable:
         self._connection.execute(_TABLE)
         self._next = 1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-
     def copy_rate(self, count: int, per_commit: int) -> float:
         """Messages a second by COPY, ``per_commit`` a transaction; that they are encoded is not counted."""
-        pieces = [self._encoded(min(per_commit, count - done)) for done in range(0, count, per_commit)]
+        ids = range(self._next, self._next + count)
+        self._next = ids.stop
+        rows = [(number, TIME, TOPIC, BARE, ROUTE, None, BODY) for number in ids]
+        pieces = [copied(rows[at : at + per_commit], len(BODY)) for at in range(0, count, per_commit)]
+        statement = f"copy raw ({MESSAGE_COLUMNS}) from stdin (format binary)".encode()
         started = time.perf_counter()
         for piece in pieces:
-            with (
-                self._connection.cursor() as cursor,
-                cursor.copy(f"copy raw ({MESSAGE_COLUMNS}) from stdin (format binary)".encode()) as copy,
-            ):
+            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                 copy.write(piece)
         return count / (time.perf_counter() - started)
 
@@ -144,8 +136,6 @@ class RawTable:
             latencies.append(time.perf_counter_ns() - started)
         return latencies
 
-    def _encoded(self, rows: int) -> bytes:
-        first, self._next = self._next, self._next + rows
-        return copied(
-            [(number, TIME, TOPIC, BARE, ROUTE, None, BODY) for number in range(first, self._next)], len(BODY)
-        )
+    def close(self) -> None:
+        """Leave the database."""
+        self._connection.close()

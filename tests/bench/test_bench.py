@@ -16,20 +16,9 @@ import pytest
 from gateway.config import ReplayLog, Vpn
 from gateway.core.model import CONTENT, WHOLE
 from store.sqlite.store import recover
-from tests.bench import neighbours
+from tests.bench import filled, neighbours
 from tests.bench.__main__ import measure
 from tests.bench.crowds import LINKS, subscribe, waiting_readers
-from tests.bench.filled import (
-    BODY_BYTES,
-    LOGGED,
-    QUEUE,
-    TOPICS,
-    fill,
-    fill_log,
-    message_file,
-    numbered,
-    publish_into,
-)
 from tests.bench.measured import company, postgresql, rates, weights
 from tests.bench.measured.sizes import QUICK, Figures
 from tests.bench.neighbours import Neighbours
@@ -181,32 +170,34 @@ SPOOLED, ALL = 1_200, 3_000
 
 def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: Path) -> None:
     """They are numbered without a gap; a gateway takes them up as its own, and has nothing to count at its start."""
-    fill(tmp_path, SPOOLED, ALL)
+    filled.fill(tmp_path, SPOOLED, ALL)
 
-    (queue,) = recover(message_file(tmp_path)).endpoints
+    (queue,) = recover(filled.message_file(tmp_path)).endpoints
     assert (queue.parts[WHOLE].messages, queue.parts[WHOLE].later_messages) == (SPOOLED, 0)
     with RunningGateway(settings_for(tmp_path)) as gateway:
-        assert gateway.depth(QUEUE) == SPOOLED
-        recv(gateway.address, f"queue://{QUEUE}", SPOOLED)
+        assert gateway.depth(filled.QUEUE) == SPOOLED
+        recv(gateway.address, f"queue://{filled.QUEUE}", SPOOLED)
         recv(gateway.address, "log://>", ALL, "--start", "beginning")
-        recv(gateway.address, f"log://{LOGGED}", ALL - SPOOLED, "--start", "beginning")
+        recv(gateway.address, f"log://{filled.LOGGED}", ALL - SPOOLED, "--start", "beginning")
 
 
 def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) -> None:
     """As many of each as of the others, and every one with a body of its size."""
-    fill_log(tmp_path, 450)
+    filled.fill_log(tmp_path, 450)
 
     with RunningGateway(settings_for(tmp_path)) as gateway:
         reader = gateway.call(lambda running: running.vpns["default"].reader)
         rows = reader.log_page(1, 451, ()).rows
-    assert {topic: sum(row[2] == topic for row in rows) for topic in TOPICS} == dict.fromkeys(TOPICS, 150)
-    assert all(len(row[CONTENT]) > BODY_BYTES for row in rows)
+    assert {topic: sum(row[2] == topic for row in rows) for topic in filled.TOPICS} == dict.fromkeys(
+        filled.TOPICS, 150
+    )
+    assert all(len(row[CONTENT]) > filled.BODY_BYTES for row in rows)
 
 
 def test_a_message_that_nobody_takes_is_not_passed_over(tmp_path: Path) -> None:
     """A folder with less than was asked for would make a fast figure."""
     with pytest.raises(LoadFailed, match="nobody wanted"):
-        publish_into(tmp_path, numbered("a", 0, 10), Vpn(replay_log=ReplayLog(enabled=False)))
+        filled.publish_into(tmp_path, filled.numbered("a", 0, 10), Vpn(replay_log=ReplayLog(enabled=False)))
 
 
 COUNT = LINKS + 3

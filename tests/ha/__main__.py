@@ -21,20 +21,10 @@ from tests.ha.cluster import missing
 from tests.support.postgresql import NoServer, programs
 from tests.support.waiting import wait_until
 
-from .faults import (
-    BUSY_SECONDS,
-    GATEWAY_KILLED,
-    GATEWAY_STOPPED,
-    PRIMARY_CRASHED,
-    PRIMARY_LOST,
-    STANDBY_LOST,
-    Fault,
-    lost,
-)
+from . import faults
 from .processes import ROOT, Failed
 from .scene import Scene
 
-IN_TURN: Final = (GATEWAY_KILLED, GATEWAY_STOPPED, PRIMARY_CRASHED, PRIMARY_LOST, STANDBY_LOST)
 PUBLISHED: Final = 300
 FOLDER: Final = ROOT / "build" / "ha"
 """Where the logs of all parts are after a failure."""
@@ -62,7 +52,7 @@ class Steps:
             ("two gateways: one is active, one waits", self.start_gateways),
             ("publishers and consumers", self.publish),
             ("a log reader on the gateway that waits", self.read_on_standby),
-            *((fault.name, partial(self.happen, fault)) for fault in IN_TURN),
+            *((fault.name, partial(self.happen, fault)) for fault in faults.IN_TURN),
             ("kill -9 of etcd", self.kill_etcd),
             ("every accepted message is there, once, in order", self.account),
         ]
@@ -92,7 +82,9 @@ class Steps:
         """Clients, which go on until the end."""
         scene = self._scene
         scene.start_clients()
-        wait_until(lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", BUSY_SECONDS)
+        wait_until(
+            lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", faults.BUSY_SECONDS
+        )
         return f"{len(scene.ledger.accepted):,} messages are accepted; they go on"
 
     def read_on_standby(self) -> str:
@@ -105,10 +97,11 @@ class Steps:
             raise Failed(scene.ledger.faults[0])
         return f"{waiting.name} waits, and gave a reader the log's {count:,} messages from a standby"
 
-    def happen(self, fault: Fault) -> str:
+    def happen(self, fault: faults.Fault) -> str:
         """A part is killed or stopped, and comes back."""
         scene = self._scene
-        said = within(fault.happen(scene, random.Random(2)), fault.most_seconds)
+        chance = random.Random(2)  # by which the standby that is lost is the synchronous one
+        said = within(fault.happen(scene, chance), fault.most_seconds)
         scene.settle()
         primary, standby = scene.cluster.primary().name, scene.cluster.synchronous_standby().name
         return (
@@ -119,10 +112,10 @@ class Steps:
         """Nothing happens: the primary reaches all others."""
         scene = self._scene
         primary = scene.cluster.primary()
-        with lost(scene.cluster.etcd):
-            said = within(scene.accepted_again(), BUSY_SECONDS)
+        with faults.lost(scene.cluster.etcd):
+            said = within(scene.accepted_again(), faults.BUSY_SECONDS)
             time.sleep(10)  # longer than Patroni tries
-            said_then = within(scene.accepted_again(), BUSY_SECONDS)
+            said_then = within(scene.accepted_again(), faults.BUSY_SECONDS)
         scene.settle()
         if scene.cluster.primary() is not primary:
             raise Failed(f"{scene.cluster.primary().name} has become the primary")

@@ -247,6 +247,9 @@ GATEWAY_STOPPED: Final = Fault("active gateway stopped past its lease", 5, 20.0,
 PRIMARY_CRASHED: Final = Fault("primary crashed", 5, 30.0, primary_crashed)
 PRIMARY_LOST: Final = Fault("primary's machine lost", 1, SILENT_SECONDS, primary_lost)
 STANDBY_LOST: Final = Fault("standby's machine lost", 3, BUSY_SECONDS, standby_lost)
+IN_TURN: Final = (GATEWAY_KILLED, GATEWAY_STOPPED, PRIMARY_CRASHED, PRIMARY_LOST, STANDBY_LOST)
+"""What ``./run ha`` does."""
+
 FAULTS: Final = (
     GATEWAY_KILLED,
     GATEWAY_STOPPED,

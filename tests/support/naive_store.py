@@ -14,36 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, assert_never
 
 from amqp_ext.message.fields import priorities_of
-from gateway.core.effects import (
-    AddReferences,
-    CancelDelayed,
-    CountAttempts,
-    CountedUpTo,
-    DeleteEndpoint,
-    DeletePoint,
-    DeleteSubscription,
-    DropCursor,
-    DropReplayRecords,
-    Effect,
-    EraseMessages,
-    MoveCursor,
-    OpenCursor,
-    Publication,
-    ReleaseDelayed,
-    SaveArchived,
-    SaveEndpoint,
-    SavePoint,
-    SaveReplay,
-    SaveReplayRecord,
-    SaveSubscription,
-    StoredCursor,
-    StoredDelays,
-    StoredEndpoint,
-    StoredReference,
-    StoredRoute,
-    TrimLog,
-    TrimTopics,
-)
+from gateway.core import effects
 from gateway.core.log import RetentionMark
 from gateway.core.model import (
     BARE,
@@ -90,7 +61,7 @@ class State:
     """(cursor, when it is due, message, bytes)."""
     attempts: dict[tuple[int, int], int]
     """(cursor, message) -> failed deliveries."""
-    endpoints: dict[int, SaveEndpoint]
+    endpoints: dict[int, effects.SaveEndpoint]
     subscriptions: set[tuple[int, str]]
     points: dict[str, Point]
     records: dict[int, ReplayRecord]
@@ -142,7 +113,7 @@ class NaiveCursor:
 
 @dataclass
 class NaiveEndpoint:
-    definition: SaveEndpoint
+    definition: effects.SaveEndpoint
     subscriptions: dict[str, None] = field(default_factory=dict)
     """Patterns, in the order in which they were made."""
 
@@ -168,59 +139,59 @@ class NaiveStore:
         self.archived_id = 0
         self.counted_id = 0
 
-    def apply(self, effect: Effect) -> None:
+    def apply(self, effect: effects.Effect) -> None:
         match effect:
-            case Publication():
+            case effects.Publication():
                 self._publish(effect)
-            case MoveCursor():
+            case effects.MoveCursor():
                 if effect.cursor in self.cursors:
                     self._move(effect)
-            case OpenCursor():
+            case effects.OpenCursor():
                 self._open(effect)
-            case DropCursor():
+            case effects.DropCursor():
                 self._drop(effect)
-            case CountedUpTo(message_id):
+            case effects.CountedUpTo(message_id):
                 self.counted_id = max(self.counted_id, message_id)
-            case AddReferences():
+            case effects.AddReferences():
                 self._add(effect)
-            case ReleaseDelayed(number, entries):
+            case effects.ReleaseDelayed(number, entries):
                 self._end_delays(number, entries)
                 self.cursors[number].references.update(i for _, i in entries)
-            case CancelDelayed(number, entries):
+            case effects.CancelDelayed(number, entries):
                 self._end_delays(number, entries)
                 for _, i in entries:
                     self._let_go(i)
-            case TrimLog():
+            case effects.TrimLog():
                 self._trim(effect)
-            case EraseMessages():
+            case effects.EraseMessages():
                 self._erase(effect)
-            case SaveReplay(number, replay):
+            case effects.SaveReplay(number, replay):
                 endpoint = self.endpoints[number]
                 endpoint.definition = replace(endpoint.definition, replay=replay)
-            case CountAttempts(number, attempts):
+            case effects.CountAttempts(number, attempts):
                 if number in self.cursors:
                     assert {i for i, _ in attempts} <= self.messages.keys()
                     self.cursors[number].attempts.update(attempts)
-            case SaveEndpoint(number):
+            case effects.SaveEndpoint(number):
                 endpoint = self.endpoints.setdefault(number, NaiveEndpoint(effect))
                 endpoint.definition = effect
                 self.next_number = max(self.next_number, number + 1)
-            case DeleteEndpoint(number):
+            case effects.DeleteEndpoint(number):
                 self._forget(number)
-            case SaveSubscription(number, pattern):
+            case effects.SaveSubscription(number, pattern):
                 self.endpoints[number].subscriptions[pattern] = None
-            case DeleteSubscription(number, pattern):
+            case effects.DeleteSubscription(number, pattern):
                 self._unsubscribe(number, pattern)
-            case SaveArchived(last_id):
+            case effects.SaveArchived(last_id):
                 self.archived_id = max(self.archived_id, last_id)
-            case SavePoint(point):
+            case effects.SavePoint(point):
                 self.points[point.name] = point
                 self.last_id = max(self.last_id, point.position - 1)
-            case DeletePoint(name):
+            case effects.DeletePoint(name):
                 self.points.pop(name, None)
-            case SaveReplayRecord(record):
+            case effects.SaveReplayRecord(record):
                 self.records[record.number] = record
-            case DropReplayRecords(numbers):
+            case effects.DropReplayRecords(numbers):
                 for number in numbers:
                     self.records.pop(number, None)
             case _:
@@ -228,7 +199,7 @@ class NaiveStore:
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def _publish(self, publication: Publication) -> None:
+    def _publish(self, publication: effects.Publication) -> None:
         for definition in publication.routes:
             assert definition.number != UNROUTED
             assert list(definition.endpoints) == sorted(set(definition.endpoints))
@@ -260,11 +231,11 @@ class NaiveStore:
             assert publication.logged_bytes == sum(map(_weight, rows))
             self.size_bytes += publication.logged_bytes
 
-    def _trim(self, effect: TrimLog) -> list[Row]:
+    def _trim(self, effect: effects.TrimLog) -> list[Row]:
         """Take messages out of the log; which, as they were there."""
         assert effect.stop <= self.last_id + 1, "what is committed is trimmed, and nothing else"
-        by_rule = isinstance(effect, TrimTopics)
-        leaving = effect.ids if isinstance(effect, TrimTopics) else range(effect.first, effect.stop)
+        by_rule = isinstance(effect, effects.TrimTopics)
+        leaving = effect.ids if isinstance(effect, effects.TrimTopics) else range(effect.first, effect.stop)
         assert all(effect.first <= i < effect.stop for i in leaving)
         trimmed = [self.messages[i] for i in leaving if self.is_logged(i)]
         ids = {row[ID] for row in trimmed}
@@ -300,7 +271,7 @@ class NaiveStore:
             topics = sorted({row[TOPIC] for row in trimmed})
             sizes = {topic: [_weight(row) for row in trimmed if row[TOPIC] == topic] for topic in topics}
             effect.freed = [(topic, len(found), sum(found)) for topic, found in sizes.items()]
-        if isinstance(effect, TrimTopics):
+        if isinstance(effect, effects.TrimTopics):
             if trimmed:
                 below, whole_ms = self.retention.get(effect.rule, (0, 0))
                 whole_ms = max(whole_ms, *[row[TIME_MS] + 1 for row in trimmed])
@@ -315,7 +286,7 @@ class NaiveStore:
         effect.newest_ms = max((row[TIME_MS] for row in trimmed), default=0)
         return trimmed
 
-    def _erase(self, effect: EraseMessages) -> None:
+    def _erase(self, effect: effects.EraseMessages) -> None:
         """Have other contents in the place of messages'; what endpoints count of these, others say."""
         effect.ids = [row[ID] for row in effect.rows if row[ID] in self.messages]
         effect.freed_bytes = 0
@@ -389,7 +360,7 @@ class NaiveStore:
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
-    def _open(self, effect: OpenCursor) -> None:
+    def _open(self, effect: effects.OpenCursor) -> None:
         assert effect.number not in self.cursors, "a number is given out once"
         self.cursors[effect.number] = NaiveCursor(
             {part: NaivePart(effect.floor, effect.floor) for part in effect.parts}
@@ -397,7 +368,7 @@ class NaiveStore:
         self.next_number = max(self.next_number, effect.number + 1)
         self.last_id = max(self.last_id, effect.floor, effect.given_out)
 
-    def _move(self, effect: MoveCursor) -> None:
+    def _move(self, effect: effects.MoveCursor) -> None:
         cursor = self.cursors[effect.cursor]
         part = cursor.parts[effect.part]
         owner = self._owner(effect.cursor)
@@ -436,7 +407,7 @@ class NaiveStore:
             else:
                 assert i not in self.messages or self.is_logged(i), "a replay's cursor holds nothing"
 
-    def _drop(self, effect: DropCursor) -> None:
+    def _drop(self, effect: effects.DropCursor) -> None:
         cursor = self.cursors.pop(effect.number)
         if effect.endpoint:
             for row in list(self.messages.values()):
@@ -457,7 +428,7 @@ class NaiveStore:
             assert cursor.delayed.pop(i)[0] == due_ms
             assert i not in cursor.references, "it would lie there twice"
 
-    def _add(self, effect: AddReferences) -> None:
+    def _add(self, effect: effects.AddReferences) -> None:
         for i in effect.ids:
             if i not in self.cursors[effect.cursor].references:
                 assert self.is_logged(i), "only logged messages are referred to"
@@ -508,7 +479,7 @@ class NaiveStore:
             ),
             [self._recover(number, endpoint) for number, endpoint in sorted(self.endpoints.items())],
             [
-                StoredRoute(definition, newest.get(number, 0))
+                effects.StoredRoute(definition, newest.get(number, 0))
                 for number, definition in sorted(self.routes.items())
             ],
             {
@@ -522,7 +493,7 @@ class NaiveStore:
             [RetentionMark(rule, *mark) for rule, mark in sorted(self.retention.items())],
         )
 
-    def _recover(self, number: int, endpoint: NaiveEndpoint) -> StoredEndpoint:
+    def _recover(self, number: int, endpoint: NaiveEndpoint) -> effects.StoredEndpoint:
         cursor = self.cursor_of(number)
         routed = list(self.routed(number))
         parts = {}
@@ -536,15 +507,15 @@ class NaiveStore:
             parts[key] = _recovered(part)._replace(later_messages=len(after), later_bytes=sum(after))
         references = [self.messages[i] for i in sorted(cursor.references)]
         priorities = priorities_of([row[CONTENT] for row in references], [row[BARE] for row in references])
-        return StoredEndpoint(
+        return effects.StoredEndpoint(
             endpoint.definition,
             parts,
             [
-                StoredReference(row[ID], len(row[CONTENT]), priority, cursor.attempts.get(row[ID], 0))
+                effects.StoredReference(row[ID], len(row[CONTENT]), priority, cursor.attempts.get(row[ID], 0))
                 for row, priority in zip(references, priorities, strict=True)
             ],
             sorted(endpoint.subscriptions),
-            StoredDelays(
+            effects.StoredDelays(
                 len(cursor.delayed),
                 sum(size for _, size in cursor.delayed.values()),
                 min((due_ms for due_ms, _ in cursor.delayed.values()), default=None),
@@ -606,5 +577,5 @@ def _weight(row: Row) -> int:
     return stored_bytes(row[TOPIC], [len(row[CONTENT])])
 
 
-def _recovered(part: NaivePart) -> StoredCursor:
-    return StoredCursor(part.floor, sorted(part.ranges.items()), part.messages, part.size_bytes)
+def _recovered(part: NaivePart) -> effects.StoredCursor:
+    return effects.StoredCursor(part.floor, sorted(part.ranges.items()), part.messages, part.size_bytes)

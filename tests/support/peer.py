@@ -15,34 +15,7 @@ from typing import Any
 from scramp import ScramClient
 
 from amqp_ext.codec import Symbol
-from tests.support.frames import (
-    ACCEPTED,
-    AMQP_HEADER,
-    ATTACH,
-    BEGIN,
-    CLOSE,
-    DETACH,
-    DISPOSITION,
-    FLOW,
-    OPEN,
-    SASL_CHALLENGE,
-    SASL_FRAME,
-    SASL_HEADER,
-    SASL_INIT,
-    SASL_MECHANISMS,
-    SASL_OUTCOME,
-    SASL_RESPONSE,
-    TRANSFER,
-    Frame,
-    attach_frame,
-    begin_frame,
-    disposition,
-    flow_frame,
-    frame,
-    open_frame,
-    parse,
-    transfer_frame,
-)
+from tests.support import frames as amqp
 from tests.support.messages import body_of, data
 
 TIMEOUT = 15
@@ -60,7 +33,7 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
-        self._kept: list[Frame] = []
+        self._kept: list[amqp.Frame] = []
         self._handles = 0
         self._deliveries = 0
 
@@ -142,21 +115,21 @@ class Peer:
         except Closed:
             return bytes(self._buffer)
 
-    def frame(self) -> Frame | None:
+    def frame(self) -> amqp.Frame | None:
         """The next frame; None for a heartbeat."""
         while len(self._buffer) < 4:
             self._fill()
         whole = self.take(int.from_bytes(self._buffer[:4], "big"))
-        return parse(whole, 0, len(whole))
+        return amqp.parse(whole, 0, len(whole))
 
-    def expect(self, code: int) -> Frame:
+    def expect(self, code: int) -> amqp.Frame:
         """The next frame that is no heartbeat, which is to be this performative."""
         while (received := self.frame()) is None:
             pass
         assert received.code == code, f"expected {code:#04x}, the gateway sent {received}"
         return received
 
-    def skip_to(self, code: int, *, never: int | None = None) -> Frame:
+    def skip_to(self, code: int, *, never: int | None = None) -> amqp.Frame:
         """The next frame of this performative; what comes before it is kept, but must be none of ``never``."""
         for index, kept in enumerate(self._kept):
             if kept.code == code:
@@ -171,21 +144,21 @@ class Peer:
 
     def mechanisms(self) -> list[str]:
         """Begin SASL; what the gateway offers."""
-        self.send(SASL_HEADER)
-        assert self.take(8) == SASL_HEADER
-        return [str(name) for name in self.expect(SASL_MECHANISMS).fields[0]]
+        self.send(amqp.SASL_HEADER)
+        assert self.take(8) == amqp.SASL_HEADER
+        return [str(name) for name in self.expect(amqp.SASL_MECHANISMS).fields[0]]
 
     def sasl(self, mechanism: str, response: bytes | None = None) -> int:
         """One mechanism with an initial response."""
         self.mechanisms()
-        self.send(frame(SASL_INIT, [Symbol(mechanism), response], kind=SASL_FRAME))
+        self.send(amqp.frame(amqp.SASL_INIT, [Symbol(mechanism), response], kind=amqp.SASL_FRAME))
         return self.outcome()
 
     def outcome(self) -> int:
-        code = int(self.expect(SASL_OUTCOME).fields[0])
+        code = int(self.expect(amqp.SASL_OUTCOME).fields[0])
         if code == OK:
-            self.send(AMQP_HEADER)
-            assert self.take(8) == AMQP_HEADER
+            self.send(amqp.AMQP_HEADER)
+            assert self.take(8) == amqp.AMQP_HEADER
         return code
 
     def anonymous(self) -> int:
@@ -199,47 +172,47 @@ class Peer:
         self.mechanisms()
         client = ScramClient([mechanism], user, password)
         first = client.get_client_first().encode()
-        self.send(frame(SASL_INIT, [Symbol(mechanism), first], kind=SASL_FRAME))
-        client.set_server_first(self.expect(SASL_CHALLENGE).fields[0].decode())
-        self.send(frame(SASL_RESPONSE, [client.get_client_final().encode()], kind=SASL_FRAME))
-        outcome = self.expect(SASL_OUTCOME)
+        self.send(amqp.frame(amqp.SASL_INIT, [Symbol(mechanism), first], kind=amqp.SASL_FRAME))
+        client.set_server_first(self.expect(amqp.SASL_CHALLENGE).fields[0].decode())
+        self.send(amqp.frame(amqp.SASL_RESPONSE, [client.get_client_final().encode()], kind=amqp.SASL_FRAME))
+        outcome = self.expect(amqp.SASL_OUTCOME)
         code = int(outcome.fields[0])
         if code == OK:
             client.set_server_final(outcome.fields[1].decode())
-            self.send(AMQP_HEADER)
-            assert self.take(8) == AMQP_HEADER
+            self.send(amqp.AMQP_HEADER)
+            assert self.take(8) == amqp.AMQP_HEADER
         return code
 
     # --- connection, session, links -----------------------------------------------------------------------------
 
-    def open(self, *, hostname: str | None = None, idle_ms: int | None = None) -> Frame:
+    def open(self, *, hostname: str | None = None, idle_ms: int | None = None) -> amqp.Frame:
         """Open; the gateway's open."""
-        self.send(open_frame(hostname=hostname, idle_ms=idle_ms))
-        return self.expect(OPEN)
+        self.send(amqp.open_frame(hostname=hostname, idle_ms=idle_ms))
+        return self.expect(amqp.OPEN)
 
-    def begin(self) -> Frame:
-        self.send(begin_frame())
-        return self.expect(BEGIN)
+    def begin(self) -> amqp.Frame:
+        self.send(amqp.begin_frame())
+        return self.expect(amqp.BEGIN)
 
-    def attach_sender(self, address: str | None, **fields: Any) -> Frame:
+    def attach_sender(self, address: str | None, **fields: Any) -> amqp.Frame:
         """Attach a link to send on and wait for credit; its handle is the count of links so far."""
-        self.send(attach_frame(self._next_handle(), receiver=False, address=address, **fields))
+        self.send(amqp.attach_frame(self._next_handle(), receiver=False, address=address, **fields))
         self._attached(6)
-        return self.expect(FLOW)
+        return self.expect(amqp.FLOW)
 
-    def attach_receiver(self, address: str, *, credit: int = 0, **fields: Any) -> Frame:
+    def attach_receiver(self, address: str, *, credit: int = 0, **fields: Any) -> amqp.Frame:
         """Attach a link to receive on, and grant credit; the gateway's attach."""
         handle = self._next_handle()
-        self.send(attach_frame(handle, receiver=True, address=address, **fields))
+        self.send(amqp.attach_frame(handle, receiver=True, address=address, **fields))
         attached = self._attached(5)
         if credit:
-            self.send(flow_frame(handle, 0, credit))
+            self.send(amqp.flow_frame(handle, 0, credit))
         return attached
 
-    def _attached(self, terminus: int) -> Frame:
-        attached = self.skip_to(ATTACH)
+    def _attached(self, terminus: int) -> amqp.Frame:
+        attached = self.skip_to(amqp.ATTACH)
         if attached.field(terminus) is None:
-            detached = self.expect(DETACH)
+            detached = self.expect(amqp.DETACH)
             raise AssertionError(f"the attach was refused: {detached.field(2)}")
         return attached
 
@@ -251,15 +224,15 @@ class Peer:
         """Send one message unsettled and wait until it is accepted."""
         number = self._deliveries
         self._deliveries += 1
-        self.send(transfer_frame(handle, number, data(body)))
-        state = self.skip_to(DISPOSITION).field(4)
-        assert state.descriptor == ACCEPTED, f"not accepted: {state}"
+        self.send(amqp.transfer_frame(handle, number, data(body)))
+        state = self.skip_to(amqp.DISPOSITION).field(4)
+        assert state.descriptor == amqp.ACCEPTED, f"not accepted: {state}"
 
     def publish_all(self, bodies: Iterable[bytes], *, handle: int = 0, outstanding: int = 500) -> None:
         """Send messages unsettled, so many at a time, and wait until all are accepted."""
         waiting = 0
         for body in bodies:
-            self.send(transfer_frame(handle, self._deliveries, data(body)))
+            self.send(amqp.transfer_frame(handle, self._deliveries, data(body)))
             self._deliveries += 1
             waiting += 1
             while waiting >= outstanding:
@@ -269,19 +242,19 @@ class Peer:
 
     def _accepted(self) -> int:
         """How many deliveries the next disposition accepts."""
-        told = self.skip_to(DISPOSITION)
-        assert told.field(4).descriptor == ACCEPTED, f"not accepted: {told}"
+        told = self.skip_to(amqp.DISPOSITION)
+        assert told.field(4).descriptor == amqp.ACCEPTED, f"not accepted: {told}"
         return int(told.field(2, told.field(1))) - int(told.field(1)) + 1
 
     def receive(self, *, accept: bool = True) -> bytes:
         """The data section of the next message; accepted and settled unless that is not wanted."""
-        transfer = self.skip_to(TRANSFER)
+        transfer = self.skip_to(amqp.TRANSFER)
         if accept:
-            self.send(disposition(int(transfer.field(1)), int(transfer.field(1))))
+            self.send(amqp.disposition(int(transfer.field(1)), int(transfer.field(1))))
         return body_of(transfer.payload)
 
     def close(self) -> None:
         """Close as the protocol has it and wait for the answer."""
-        self.send(frame(CLOSE, []))
-        self.skip_to(CLOSE)
+        self.send(amqp.frame(amqp.CLOSE, []))
+        self.skip_to(amqp.CLOSE)
         self.sock.close()

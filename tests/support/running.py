@@ -25,6 +25,7 @@ from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Configuration, Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
 from gateway.core.replay.states import Replay
+from gateway.vpn.message_vpn import MessageVpn
 
 T = TypeVar("T")
 
@@ -138,56 +139,52 @@ class RunningGateway:
         work, loop = self.call(lambda gateway: (order(gateway), asyncio.get_running_loop()))
         return asyncio.run_coroutine_threadsafe(work, loop).result(STOP_SECONDS)
 
-    # --- what an administrator would ask or order ------------------------------------------------------------
+    # --- what an administrator would ask or order of the Message VPN ``default`` ---------------------------------
+
+    def ask(self, question: Callable[[MessageVpn], T]) -> T:
+        """What the gateway's loop answers."""
+        return self.call(lambda gateway: question(gateway.vpns["default"]))
 
     def depth(self, endpoint: str) -> int | None:
         """Messages on an endpoint, unsettled ones included; None when there is no such endpoint."""
-
-        def ask(gateway: Gateway) -> int | None:
-            found = gateway.vpns["default"].endpoints.by_name.get(endpoint)
-            return None if found is None else found.depth
-
-        return self.call(ask)
+        return self.ask(
+            lambda vpn: found.depth if (found := vpn.endpoints.by_name.get(endpoint)) is not None else None
+        )
 
     def subscriptions(self, endpoint: str) -> list[str]:
         """Topic subscriptions of an endpoint."""
-        return self.call(
-            lambda gateway: list(gateway.vpns["default"].broker.endpoints[endpoint].subscriptions)
-        )
+        return self.ask(lambda vpn: list(vpn.broker.endpoints[endpoint].subscriptions))
 
     def subscribe(self, endpoint: str, subscriptions: Sequence[str]) -> None:
         """Make these the topic subscriptions of an endpoint."""
-
-        def order(gateway: Gateway) -> None:
-            vpn = gateway.vpns["default"]
-            vpn.endpoints.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions)
-
-        self.call(order)
+        self.ask(lambda vpn: vpn.endpoints.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions))
 
     def connections(self) -> int:
         """Open connections."""
         return self.call(lambda gateway: len(gateway._container.connections) if gateway._container else 0)
 
     def log_readers(self) -> int:
-        """Log readers attached to the Message VPN ``default``."""
-        return self.call(lambda gateway: len(gateway.vpns["default"].readers.log_feeds))
+        """Log readers that are attached."""
+        return self.ask(lambda vpn: len(vpn.readers.log_feeds))
 
     def flows(self, endpoint: str) -> int:
         """Consumers bound to an endpoint."""
-        return self.call(lambda gateway: len(gateway.vpns["default"].broker.endpoints[endpoint].flows))
+        return self.ask(lambda vpn: len(vpn.broker.endpoints[endpoint].flows))
 
     def endpoints(self) -> set[str]:
         """Names of all endpoints."""
-        return self.call(lambda gateway: set(gateway.vpns["default"].broker.endpoints))
+        return self.ask(lambda vpn: set(vpn.broker.endpoints))
 
     def replay_state(self, endpoint: str) -> str:
         """The state of an endpoint's replay, in Solace's words."""
+        found = self.ask(lambda vpn: deepcopy(vpn.broker.endpoints[endpoint].replay))
+        return "n/a" if found is None else found.state.value
 
-        def ask(gateway: Gateway) -> str:
-            replay = gateway.vpns["default"].broker.endpoints[endpoint].replay
-            return "n/a" if replay is None else replay.state.value
-
-        return self.call(ask)
+    def replay(self, endpoint: str) -> Replay:
+        """A copy of an endpoint's replay as it is now."""
+        found = self.ask(lambda vpn: deepcopy(vpn.broker.endpoints[endpoint].replay))
+        assert found is not None
+        return found
 
     def start_replay(self, endpoint: str, start: str) -> None:
         """Start an endpoint's replay as an administrator does, whoever consumes from it."""
@@ -211,16 +208,6 @@ class RunningGateway:
             await vpn.committer.committed()
 
         self.run_coroutine(order)
-
-    def replay(self, endpoint: str) -> Replay:
-        """A copy of an endpoint's replay as it is now."""
-
-        def ask(gateway: Gateway) -> Replay:
-            replay = gateway.vpns["default"].broker.endpoints[endpoint].replay
-            assert replay is not None
-            return deepcopy(replay)
-
-        return self.call(ask)
 
     # --- the thread ------------------------------------------------------------------------------------------
 

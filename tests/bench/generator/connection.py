@@ -11,45 +11,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, UInt
-from tests.support.frames import (
-    ACCEPTED,
-    AMQP_HEADER,
-    ATTACH,
-    BEGIN,
-    CLOSE,
-    DETACH,
-    DISPOSITION,
-    END,
-    OPEN,
-    SASL_FRAME,
-    SASL_HEADER,
-    SASL_INIT,
-    SASL_MECHANISMS,
-    SASL_OUTCOME,
-    Frame,
-    attach_frame,
-    begin_frame,
-    flow_frame,
-    frame,
-    open_frame,
-    parse,
-)
+from tests.support import frames as amqp
 
 CODE_OFFSET = 10
 """Where a frame with an 8-byte header keeps the code of its performative: header, 0x00, 0x53, code."""
 
 _UINT = struct.Struct(">I")
 _ACCEPTED_TAILS = tuple(
-    bytes([settled]) + b"\x00\x53" + bytes([ACCEPTED]) + empty_list
+    bytes([settled]) + b"\x00\x53" + bytes([amqp.ACCEPTED]) + empty_list
     for settled in (0x41, 0x42)
     for empty_list in (b"\x45", b"\xc0\x01\x00")
 )
 
 
-def acceptance(disposition: Frame) -> tuple[int, int] | None:
+def acceptance(disposition: amqp.Frame) -> tuple[int, int] | None:
     """First and last delivery id of a decoded disposition (section 2.7.6) if it says ``accepted``; else None."""
     state = disposition.field(4)
-    if not isinstance(state, Described) or state.descriptor != ACCEPTED:
+    if not isinstance(state, Described) or state.descriptor != amqp.ACCEPTED:
         return None
     first = int(disposition.field(1))
     return first, int(disposition.field(2, first))
@@ -145,11 +123,11 @@ class Connection:
         Raises:
             Refused: The peer says no.
         """
-        attach = attach_frame(handle, receiver=not sender, address=address, name=name, **fields)
+        attach = amqp.attach_frame(handle, receiver=not sender, address=address, name=name, **fields)
         self.sock.sendall(attach)
         terminus = 6 if sender else 5
-        if self._expect(ATTACH).field(terminus) is None:
-            self._expect(DETACH)  # raises with the reason, which follows an attach with a null terminus
+        if self._expect(amqp.ATTACH).field(terminus) is None:
+            self._expect(amqp.DETACH)  # raises with the reason, which follows an attach with a null terminus
             raise Refused(f"the link to {address} was refused without a reason")
 
     def fill(self, flags: int = 0) -> int:
@@ -182,29 +160,29 @@ class Connection:
             start, self.start = self.start, stop
             yield start, stop
 
-    def control(self, start: int, stop: int) -> Frame | None:
+    def control(self, start: int, stop: int) -> amqp.Frame | None:
         """Decode a frame off the hot path; None is a heartbeat. A detach, end or close raises ``Refused``."""
-        received = parse(self.buffer, start, stop)
-        if received is not None and received.code in (DETACH, END, CLOSE):
-            error = received.field(0 if received.code != DETACH else 2)
+        received = amqp.parse(self.buffer, start, stop)
+        if received is not None and received.code in (amqp.DETACH, amqp.END, amqp.CLOSE):
+            error = received.field(0 if received.code != amqp.DETACH else 2)
             raise Refused(
                 _describe(error) if error is not None else "the peer ended the link, session or connection"
             )
         return received
 
-    def told(self) -> Iterator[tuple[int, int] | Frame]:
+    def told(self) -> Iterator[tuple[int, int] | amqp.Frame]:
         """What the peer said: of each acceptance the first and last delivery id, and every other frame decoded."""
         for start, stop in self.frames():
-            is_disposition = self.buffer[start + CODE_OFFSET] == DISPOSITION
+            is_disposition = self.buffer[start + CODE_OFFSET] == amqp.DISPOSITION
             if is_disposition and (bounds := accepted_range(self.buffer, start, stop)):
                 yield bounds
-            elif (frame := self.control(start, stop)) is not None:
-                yield (acceptance(frame) or frame) if is_disposition else frame
+            elif (found := self.control(start, stop)) is not None:
+                yield (acceptance(found) or found) if is_disposition else found
 
     def flow(self, received: int, delivery_count: int, credit: int) -> None:
         """Grant ``credit`` as the link's receiver, having seen ``received`` transfers in this session."""
         next_incoming = self.peer_next_outgoing + received
-        self.sock.sendall(flow_frame(0, delivery_count, credit, next_incoming=next_incoming))
+        self.sock.sendall(amqp.flow_frame(0, delivery_count, credit, next_incoming=next_incoming))
 
     def release_buffer(self) -> None:
         """Give the receive buffer back: an idle connection needs none. Nothing is received after it."""
@@ -213,17 +191,17 @@ class Connection:
 
     def close(self) -> None:
         """Detach, end and close, and wait for the peer to do the same: it has handled all before it then."""
-        self.sock.sendall(frame(DETACH, [UInt(0), True]))
+        self.sock.sendall(amqp.frame(amqp.DETACH, [UInt(0), True]))
         self.end_all()
 
     def end_all(self) -> None:
         """The same without closing links: what is kept of a link that is gone is kept."""
-        self.sock.sendall(frame(END, []) + frame(CLOSE, []))
+        self.sock.sendall(amqp.frame(amqp.END, []) + amqp.frame(amqp.CLOSE, []))
         try:
             while True:
                 for start, stop in self.frames():
-                    received = parse(self.buffer, start, stop)
-                    if received is not None and received.code == CLOSE:
+                    received = amqp.parse(self.buffer, start, stop)
+                    if received is not None and received.code == amqp.CLOSE:
                         return
                 self.fill()
         except (Refused, ConnectionError):
@@ -232,19 +210,19 @@ class Connection:
             self.sock.close()
 
     def _open(self, container: str) -> None:
-        self.sock.sendall(SASL_HEADER)
-        self._expect_header(SASL_HEADER)
-        self._expect(SASL_MECHANISMS)
-        self.sock.sendall(frame(SASL_INIT, [Symbol("ANONYMOUS"), b"bench"], kind=SASL_FRAME))
-        if (code := self._expect(SASL_OUTCOME).field(0)) != 0:
+        self.sock.sendall(amqp.SASL_HEADER)
+        self._expect_header(amqp.SASL_HEADER)
+        self._expect(amqp.SASL_MECHANISMS)
+        self.sock.sendall(amqp.frame(amqp.SASL_INIT, [Symbol("ANONYMOUS"), b"bench"], kind=amqp.SASL_FRAME))
+        if (code := self._expect(amqp.SASL_OUTCOME).field(0)) != 0:
             raise Refused(f"SASL ANONYMOUS was not accepted: outcome code {code}")
-        self.sock.sendall(AMQP_HEADER)
-        self._expect_header(AMQP_HEADER)
-        self.sock.sendall(open_frame(container=container) + begin_frame())
-        self._expect(OPEN)
-        self._begun(self._expect(BEGIN))
+        self.sock.sendall(amqp.AMQP_HEADER)
+        self._expect_header(amqp.AMQP_HEADER)
+        self.sock.sendall(amqp.open_frame(container=container) + amqp.begin_frame())
+        self._expect(amqp.OPEN)
+        self._begun(self._expect(amqp.BEGIN))
 
-    def _begun(self, begin: Frame) -> None:
+    def _begun(self, begin: amqp.Frame) -> None:
         self.peer_next_outgoing = int(begin.field(1, 0))
         self.peer_window = int(begin.field(2, 0))
 
@@ -256,7 +234,7 @@ class Connection:
             raise Refused(f"the peer answered protocol header {header!r} with {got!r}")
         self.start += len(header)
 
-    def _expect(self, code: int) -> Frame:
+    def _expect(self, code: int) -> amqp.Frame:
         while True:
             for start, stop in self.frames():
                 received = self.control(start, stop)
@@ -268,7 +246,7 @@ class Connection:
             self.fill()
 
 
-def credit_limit(flow: Frame) -> int:
+def credit_limit(flow: amqp.Frame) -> int:
     """Up to which delivery of a link its receiver has given credit (section 2.6.7), counted from 0."""
     return int(flow.field(5, 0)) + int(flow.field(6, 0))
 

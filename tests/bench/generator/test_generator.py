@@ -20,16 +20,7 @@ from tests.bench.generator.links import (
     Sender,
     TransferBlock,
 )
-from tests.support.frames import (
-    ACCEPTED,
-    DISPOSITION,
-    TRANSFER,
-    Frame,
-    disposition,
-    frame,
-    parse,
-    transfer_frame,
-)
+from tests.support import frames as amqp
 from tests.support.running import RunningGateway, settings_for
 
 COUNT = 5 * BLOCK + 3
@@ -98,14 +89,14 @@ def test_a_refused_link_says_why(gateway: RunningGateway) -> None:
 
 
 IDS = st.integers(0, 2**32 - 1)
-ACCEPTANCE = Described(ULong(ACCEPTED), [])
+ACCEPTANCE = Described(ULong(amqp.ACCEPTED), [])
 
 
 @given(IDS, st.none() | IDS)
 def test_a_plain_acceptance_is_read_without_decoding(first: int, last: int | None) -> None:
     """Whatever the width of the ids, and with ``last`` left null, the bounds are those that were written."""
     fields = [True, UInt(first), None if last is None else UInt(last), True, ACCEPTANCE]
-    encoded = bytearray(frame(DISPOSITION, fields))
+    encoded = bytearray(amqp.frame(amqp.DISPOSITION, fields))
 
     assert accepted_range(encoded, 0, len(encoded)) == (first, first if last is None else last)
 
@@ -113,7 +104,9 @@ def test_a_plain_acceptance_is_read_without_decoding(first: int, last: int | Non
 @pytest.mark.parametrize("code", [0x23, 0x25, 0x26, 0x27])
 def test_any_other_outcome_is_left_to_the_decoder(code: int) -> None:
     """Received, rejected, released and modified are never taken for accepted."""
-    encoded = bytearray(frame(DISPOSITION, [True, UInt(1), UInt(2), True, Described(ULong(code), [])]))
+    encoded = bytearray(
+        amqp.frame(amqp.DISPOSITION, [True, UInt(1), UInt(2), True, Described(ULong(code), [])])
+    )
 
     assert accepted_range(encoded, 0, len(encoded)) is None
 
@@ -123,23 +116,23 @@ def test_an_acceptance_that_is_decoded_has_the_same_bounds(first: int, last: int
     """Brokers that encode it in another way are understood; another outcome is none."""
     bounds = [True, UInt(first), None if last is None else UInt(last), True]
 
-    assert acceptance(Frame(DISPOSITION, [*bounds, ACCEPTANCE], b"")) == (
+    assert acceptance(amqp.Frame(amqp.DISPOSITION, [*bounds, ACCEPTANCE], b"")) == (
         first,
         first if last is None else last,
     )
-    assert acceptance(Frame(DISPOSITION, [*bounds, Described(ULong(0x26), [])], b"")) is None
-    assert acceptance(Frame(DISPOSITION, bounds, b"")) is None
+    assert acceptance(amqp.Frame(amqp.DISPOSITION, [*bounds, Described(ULong(0x26), [])], b"")) is None
+    assert acceptance(amqp.Frame(amqp.DISPOSITION, bounds, b"")) is None
 
 
 @given(IDS, IDS)
 def test_a_disposition_is_what_the_decoder_reads(first: int, last: int) -> None:
     """The hand-made frame has the fields of section 2.7.6."""
-    encoded = disposition(first, last)
+    encoded = amqp.disposition(first, last)
 
-    parsed = parse(encoded, 0, len(encoded))
+    parsed = amqp.parse(encoded, 0, len(encoded))
 
     assert parsed is not None
-    assert (parsed.code, parsed.fields) == (DISPOSITION, [True, first, last, True, ACCEPTANCE])
+    assert (parsed.code, parsed.fields) == (amqp.DISPOSITION, [True, first, last, True, ACCEPTANCE])
 
 
 @given(st.integers(0, 2**32 - BLOCK), st.integers(1, BLOCK), st.integers(0, 2**64 - 1))
@@ -150,10 +143,10 @@ def test_a_block_holds_transfers_numbered_in_order(first: int, count: int, now: 
 
     assert len(encoded) == count * block.stride
     for index in {0, count // 2, count - 1}:
-        parsed = parse(encoded, index * block.stride, (index + 1) * block.stride)
+        parsed = amqp.parse(encoded, index * block.stride, (index + 1) * block.stride)
         assert parsed is not None
         number = first + index
-        assert (parsed.code, parsed.fields[:3]) == (TRANSFER, [0, number, number.to_bytes(4, "big")])
+        assert (parsed.code, parsed.fields[:3]) == (amqp.TRANSFER, [0, number, number.to_bytes(4, "big")])
         assert STAMP.unpack_from(parsed.payload, len(parsed.payload) - 64) == (number, now)
 
 
@@ -165,8 +158,8 @@ ANNOTATED = encode(Described(MESSAGE_ANNOTATIONS, {}))
 
 def check(headers: DurableHeaders, content: bytes, number: int = 0) -> None:
     """Have a delivery with this content looked at, behind others in a buffer."""
-    frame = transfer_frame(0, number, content)
-    headers.check(bytearray(b"before" + frame + b"behind"), 6, 6 + len(frame))
+    sent = amqp.transfer_frame(0, number, content)
+    headers.check(bytearray(b"before" + sent + b"behind"), 6, 6 + len(sent))
 
 
 def test_durable_messages_pass_whatever_else_their_headers_say() -> None:

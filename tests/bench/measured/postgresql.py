@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -31,7 +32,7 @@ def postgresql(folder: Path, sizes: Sizes) -> Figures:
     count, single = sizes.bulk, sizes.single
     with (
         servers.server(*SETTINGS, quick=False) as primary,
-        RawTable(primary.url(primary.new_database())) as raw,
+        closing(RawTable(primary.url(primary.new_database()))) as raw,
     ):
         primary.standby(synchronous=True)
         config = f'[vpn.default.store]\nurl = "{primary.url(primary.new_database())}"\n'

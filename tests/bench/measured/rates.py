@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import mean
-from typing import Any, Protocol
+from typing import Any
 
 from amqp_ext.addresses.address import queue_topic
 from gateway.config import Vpn
@@ -76,13 +76,6 @@ def many_routes(folder: Path, sizes: Sizes) -> Figures:
         }
 
 
-class Charged(Protocol):
-    """A server that runs, of one process or more."""
-
-    def cpu_seconds(self) -> float:
-        """Processor time that it has used so far."""
-
-
 def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     with started as server:
         publish = charged(server, "publish", count, lambda: send(server.address, "queue://bench", count))
@@ -90,7 +83,7 @@ def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     return publish | consume
 
 
-def charged(server: Charged, name: str, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
+def charged(server: ServerProcess, name: str, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
     """The rate that ``run`` tells of, and the server's processor time a message in microseconds."""
     before = server.cpu_seconds()
     rate = run()["rate"]

@@ -29,17 +29,18 @@ class PeerFailed(Exception):
     """A broker could not be had, or did not become ready; the text ends with what it said last."""
 
 
-class Running(Protocol):
-    """A broker that runs."""
+@dataclass(frozen=True, slots=True)
+class Running:
+    """
+    A broker that runs.
+
+    Attributes:
+        address: HOST:PORT of its AMQP 1.0 listener.
+        pids: All its processes that there are now.
+    """
 
     address: str
-    """HOST:PORT of its AMQP 1.0 listener."""
-
-    def resident_bytes(self) -> int:
-        """Memory that its processes hold now."""
-
-    def cpu_seconds(self) -> float:
-        """Processor time that its processes used so far."""
+    pids: Callable[[], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +151,6 @@ class BrokerProcess(Process):
                 time.sleep(POLL_SECONDS)
             else:
                 return
-
-    def resident_bytes(self) -> int:
-        """Memory that its processes hold now; what they share counts more than once."""
-        return proc.resident_bytes(self.pids())
-
-    def cpu_seconds(self) -> float:
-        """Processor time used so far, user and system, over all its processes that there are."""
-        return proc.cpu_seconds(self.pids())
 
     def pids(self) -> list[int]:
         """Its processes that there are, the one that was started first."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
 
-from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay
+from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay, Running
 from tests.support.ports import free_port
 
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -83,7 +83,7 @@ class Artemis(JavaBroker):
         return f"yes ({'libaio' if self._journal == 'aio' else 'NIO'} journal)"
 
     @contextmanager
-    def started(self, folder: Path) -> Iterator[BrokerProcess]:
+    def started(self, folder: Path) -> Iterator[Running]:
         """Make an instance, which measures the disk for its journal's settings, and run it."""
         port, instance = free_port(), folder / "instance"
         options = ["--user", "bench", "--password", "bench", "--allow-anonymous", "--silent", "--no-web"]
@@ -95,7 +95,7 @@ class Artemis(JavaBroker):
             raise PeerFailed(f"Artemis could not make an instance: {done.stdout}{done.stderr}")
         with BrokerProcess([instance / "bin" / "artemis", "run"], port) as process:
             process.wait(self.queue(QUEUES[-1]))
-            yield process
+            yield Running(process.address, process.pids)
 
 
 BROKER_J_VERSION = "9.2.1"
@@ -110,14 +110,14 @@ class BrokerJ(JavaBroker):
     storage = "yes (Berkeley DB)"
 
     @contextmanager
-    def started(self, folder: Path) -> Iterator[BrokerProcess]:
+    def started(self, folder: Path) -> Iterator[Running]:
         """Run it with a configuration of its own."""
         port, config = free_port(), folder / "initial.json"
         config.write_text(json.dumps(_configuration(port)))
         program = self.home / BROKER_J_VERSION / "bin" / "qpid-server"
         with BrokerProcess([program, "-icp", config], port, {"QPID_WORK": str(folder)}) as process:
             process.wait(self.queue(QUEUES[-1]))
-            yield process
+            yield Running(process.address, process.pids)
 
 
 def _configuration(port: int) -> dict[str, object]:

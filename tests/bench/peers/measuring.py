@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.bench import limits
 from tests.bench.generator.client import percentile
-from tests.bench.measured.rates import charged
 from tests.bench.measured.sizes import Figures
 from tests.bench.neighbours import Neighbours
 from tests.bench.peers.broker import WARM, Broker, Running
 from tests.bench.processes import MEGABYTE, Load, recv, send
+from tests.support import proc
 
 OTHERS = "others-cores"
 COMMIT = "commit-p50"
@@ -60,5 +60,10 @@ def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:
 
 def _charged(name: str, running: Running, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
     """Rate, the broker's processor time a message in microseconds, and its memory afterwards in MB."""
-    figures = charged(running, name, count, run)
-    return figures | {f"{name}-memory": running.resident_bytes() / MEGABYTE}
+    before = proc.cpu_seconds(running.pids())
+    rate = run()["rate"]
+    return {
+        name: rate,
+        f"{name}-cpu": (proc.cpu_seconds(running.pids()) - before) / count * 1e6,
+        f"{name}-memory": proc.resident_bytes(running.pids()) / MEGABYTE,
+    }

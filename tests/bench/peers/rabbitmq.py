@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay
+from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay, Running
 from tests.support.ports import free_port
 
 SCRIPTS = (Path("/usr/lib/rabbitmq/bin"),)
@@ -23,22 +23,6 @@ _DECLARE = (
     'rabbit_amqqueue:declare({{resource, <<"/">>, queue, <<"{name}">>}}, true, false, '
     '[{{<<"x-queue-type">>, longstr, <<"{kind}">>}}], none, <<"bench">>), ok.'
 )
-
-
-class Cluster:
-    """Nodes of one cluster; clients talk to the first."""
-
-    def __init__(self, nodes: Sequence[BrokerProcess]) -> None:
-        self._nodes = nodes
-        self.address = nodes[0].address
-
-    def resident_bytes(self) -> int:
-        """Of all nodes together."""
-        return sum(node.resident_bytes() for node in self._nodes)
-
-    def cpu_seconds(self) -> float:
-        """Of all nodes together."""
-        return sum(node.cpu_seconds() for node in self._nodes)
 
 
 class RabbitMq:
@@ -91,7 +75,7 @@ class RabbitMq:
             self._version = _control(environment, "version").strip().splitlines()[-1]
 
     @contextmanager
-    def started(self, folder: Path) -> Iterator[Cluster]:
+    def started(self, folder: Path) -> Iterator[Running]:
         """Nodes with a port mapper of their own."""
         with _port_mapper() as mapped, ExitStack() as stack:
             own = [self._node(folder / str(number), number) for number in range(1, self._nodes + 1)]
@@ -113,7 +97,7 @@ class RabbitMq:
             for name in QUEUES:
                 _control(first, "eval", _DECLARE.format(name=name, kind=self._kind))
             nodes[0].wait(self.queue(QUEUES[-1]))
-            yield Cluster(nodes)
+            yield Running(nodes[0].address, lambda: [pid for node in nodes for pid in node.pids()])
 
     def _node(self, folder: Path, number: int) -> tuple[dict[str, str], int]:
         """The environment of a node that keeps its files there, and its port."""

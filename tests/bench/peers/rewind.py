@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.peers.broker import PeerFailed, Replay, Running
-from tests.bench.processes import ROOT, ServerProcess, gateway
-from tests.support import postgresql, proc
+from tests.bench.processes import ROOT, gateway
+from tests.support import postgresql
 
 
 class Rewind:
@@ -38,27 +38,7 @@ class Rewind:
     def started(self, folder: Path) -> Iterator[Running]:
         """Run it."""
         with gateway(folder / "data") as server:
-            yield server
-
-
-class WithServers:
-    """A gateway and the servers of its database, counted together."""
-
-    def __init__(self, gateway: ServerProcess, servers: Sequence[postgresql.Server]) -> None:
-        self.address = gateway.address
-        self._gateway = gateway
-        self._servers = servers
-
-    def resident_bytes(self) -> int:
-        """Of all processes; what those of a server share counts more than once."""
-        return proc.resident_bytes(self._pids())
-
-    def cpu_seconds(self) -> float:
-        """Of all processes that there are."""
-        return proc.cpu_seconds(self._pids())
-
-    def _pids(self) -> list[int]:
-        return [self._gateway.pid, *(pid for server in self._servers for pid in server.pids())]
+            yield Running(server.address, lambda: [server.pid])
 
 
 class RewindOnPostgreSql(Rewind):
@@ -82,4 +62,4 @@ class RewindOnPostgreSql(Rewind):
         with postgresql.server(quick=False) as primary:
             standby = primary.standby(synchronous=True)
             with gateway(folder / "data", f'[vpn.default.store]\nurl = "{primary.url()}"\n') as server:
-                yield WithServers(server, [primary, standby])
+                yield Running(server.address, lambda: [server.pid, *primary.pids(), *standby.pids()])

@@ -17,6 +17,7 @@ from tests.bench.peers.java_brokers import BrokerJ
 from tests.bench.peers.page import PAGE, conditions, table, write
 from tests.bench.peers.rabbitmq import RabbitMq
 from tests.bench.peers.rewind import Rewind
+from tests.support import proc
 from tests.support.ports import free_port
 from tests.support.running import RunningGateway, settings_for
 from tests.support.tcp_proxy import Proxy
@@ -52,11 +53,10 @@ def test_an_unknown_broker_is_an_error_that_names_all(capsys: pytest.CaptureFixt
 def test_a_brokers_children_are_counted_with_it() -> None:
     """A start script that stays, or a virtual machine's helpers: their processor time and memory are the broker's."""
     with BrokerProcess([sys.executable, "-c", PARENT], free_port()) as process:
-        while process.cpu_seconds() < 0.3:
-            threading.Event().wait(0.01)
-        assert len(process.pids()) == 2
-        assert process.resident_bytes() > 2 * 4_000_000
+        wait_until(lambda: proc.cpu_seconds(process.pids()) >= 0.3, "its child has used so much")
         pids = process.pids()
+        assert len(pids) == 2
+        assert proc.resident_bytes(pids) > 2 * 4_000_000
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 

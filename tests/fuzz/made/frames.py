@@ -28,42 +28,17 @@ from tests.fuzz.made.values import (
     word,
     words,
 )
-from tests.support.frames import (
-    AMQP_FRAME,
-    AMQP_HEADER,
-    ATTACH,
-    BEGIN,
-    CLOSE,
-    DETACH,
-    DISPOSITION,
-    END,
-    FLOW,
-    OPEN,
-    SASL_FRAME,
-    SASL_HEADER,
-    SASL_INIT,
-    SASL_RESPONSE,
-    SOURCE,
-    TARGET,
-    TRANSFER,
-    attach_frame,
-    begin_frame,
-    flow_frame,
-    frame,
-    framed,
-    open_frame,
-    transfer_frame,
-)
+from tests.support import frames as amqp
 from tests.system.corpus import BEGUN, OPENED, TO_OPEN, VALID
 
 USER, PASSWORD = "ann", "secret"
 
 _CLIENT = (
     BEGUN
-    + attach_frame(0, receiver=False, address="queue://hostile")
-    + attach_frame(1, receiver=True, address="queue://hostile")
-    + flow_frame(1, 0, 3)
-    + attach_frame(2, receiver=False, address=None)
+    + amqp.attach_frame(0, receiver=False, address="queue://hostile")
+    + amqp.attach_frame(1, receiver=True, address="queue://hostile")
+    + amqp.flow_frame(1, 0, 3)
+    + amqp.attach_frame(2, receiver=False, address=None)
 )
 """A client with a sending link 0, a receiving link 1 and a relay 2, as the valid frames have it."""
 COORDINATOR = 0x30
@@ -106,36 +81,38 @@ def _of(*alternatives: Any) -> Maker:
 def _source(dice: Random) -> Described:
     dynamic = dice.random() < 0.1
     fields = [address(dice), UInt(dice.randrange(3)), None, None, dynamic, None, None, value(dice)]
-    return Described(ULong(SOURCE), fields)
+    return Described(ULong(amqp.SOURCE), fields)
 
 
 def _target(dice: Random) -> Described:
-    return Described(ULong(dice.choice((TARGET, TARGET, COORDINATOR))), [dice.choice((None, address(dice)))])
+    return Described(
+        ULong(dice.choice((amqp.TARGET, amqp.TARGET, COORDINATOR))), [dice.choice((None, address(dice)))]
+    )
 
 
 _PROPERTIES = partial(map_of, key=symbol)
 _NULL = _of(None)
 _FIELDS: dict[int, tuple[Maker, ...]] = {
-    BEGIN: (_of(None, UShort(0), UShort(9)), *[_number] * 4, _NULL, _PROPERTIES),
-    ATTACH: (word, _handle, _chance(0.5), _NULL, _NULL, _source, _target, value, _NULL, _of(UInt(0))),
-    FLOW: (*[_number] * 4, _handle, _number, _number, _NULL, _chance(0.3), _chance(0.3)),
-    TRANSFER: (
+    amqp.BEGIN: (_of(None, UShort(0), UShort(9)), *[_number] * 4, _NULL, _PROPERTIES),
+    amqp.ATTACH: (word, _handle, _chance(0.5), _NULL, _NULL, _source, _target, value, _NULL, _of(UInt(0))),
+    amqp.FLOW: (*[_number] * 4, _handle, _number, _number, _NULL, _chance(0.3), _chance(0.3)),
+    amqp.TRANSFER: (
         *(_handle, _number, lambda dice: octets(dice, 34), _of(UInt(0)), _chance(0.3), _chance(0.2)),
         *(_NULL, lambda dice: _state(dice) if dice.random() < 0.2 else None, _NULL, _chance(0.1)),
     ),
-    DISPOSITION: (_chance(0.8), _number, _number, _chance(0.7), _state, _chance(0.1)),
-    DETACH: (_handle, _chance(0.7), lambda dice: or_else(dice, None, 0.3)),
+    amqp.DISPOSITION: (_chance(0.8), _number, _number, _chance(0.7), _state, _chance(0.1)),
+    amqp.DETACH: (_handle, _chance(0.7), lambda dice: or_else(dice, None, 0.3)),
 }
 """What makes the fields of performatives, of about the right types."""
-_ENDING = (OPEN, END, END, CLOSE, 0x19, 0x77)
+_ENDING = (amqp.OPEN, amqp.END, amqp.END, amqp.CLOSE, 0x19, 0x77)
 
 
 def _odd(dice: Random) -> bytes:
     """A performative of those, or one of the others with any fields."""
-    code = dice.choice((*_FIELDS, TRANSFER, DISPOSITION, None))
+    code = dice.choice((*_FIELDS, amqp.TRANSFER, amqp.DISPOSITION, None))
     if code is None:
         return _on_channel(dice, dice.choice(_ENDING), list_of(dice, 1))
-    payload = message(dice) if code == TRANSFER else b""
+    payload = message(dice) if code == amqp.TRANSFER else b""
     return _on_channel(dice, code, [make(dice) for make in _FIELDS[code]], payload)
 
 
@@ -145,14 +122,16 @@ def _on_channel(dice: Random, code: int, fields: list[Any], payload: bytes = b""
     content = put([or_wrong(dice, or_else(dice, each, 0.02), 0.004) for each in fields])
     body = b"\x00\x53" + bytes([code]) + content
     channel = 0 if dice.random() < 0.97 else dice.choice((1, 9, 255, 65_535))
-    return framed(body + payload, channel=channel)
+    return amqp.framed(body + payload, channel=channel)
 
 
 _ENDS = [
-    Described(ULong(SOURCE), ["here"]),
+    Described(ULong(amqp.SOURCE), ["here"]),
     Described(ULong(COORDINATOR), [Symbol("amqp:local-transactions")]),
 ]
-_COORDINATOR = performative(ATTACH, ["coordinator", UInt(11), False, None, None, *_ENDS, None, None, UInt(0)])
+_COORDINATOR = performative(
+    amqp.ATTACH, ["coordinator", UInt(11), False, None, None, *_ENDS, None, None, UInt(0)]
+)
 
 
 def _control(dice: Random) -> bytes:
@@ -161,7 +140,7 @@ def _control(dice: Random) -> bytes:
     if dice.random() < 0.5:
         transaction = dice.choice((octets(dice, 8), b"\0", value(dice)))
         request = Described(ULong(0x32), [transaction, dice.random() < 0.5])
-    return transfer_frame(11, dice.randrange(4), b"\x00\x53\x77" + put(request))
+    return amqp.transfer_frame(11, dice.randrange(4), b"\x00\x53\x77" + put(request))
 
 
 def _frames(dice: Random, _: int) -> bytes:
@@ -181,14 +160,14 @@ def _open(dice: Random) -> bytes:
     host, largest = ("default", "vhost:/", word(dice)), (0, 511, 512, 65_536, 2**32 - 1)
     fields = [word(dice), dice.choice((None, *host)), UInt(dice.choice(largest)), UShort(whole(dice, 16))]
     fields += [dice.choice((None, UInt(whole(dice, 32)))), *[None] * 4, map_of(dice, key=symbol)]
-    return performative(OPEN, [or_wrong(dice, or_else(dice, each, 0.05)) for each in fields])
+    return performative(amqp.OPEN, [or_wrong(dice, or_else(dice, each, 0.05)) for each in fields])
 
 
 def _handshakes(dice: Random, _: int) -> bytes:
-    start = dice.choice((b"", SASL_HEADER, TO_OPEN, TO_OPEN, AMQP_HEADER))
+    start = dice.choice((b"", amqp.SASL_HEADER, TO_OPEN, TO_OPEN, amqp.AMQP_HEADER))
     sent = start + (_open(dice) if dice.random() < 0.8 else octets(dice, 300))
     sent += b"".join(
-        dice.choice((begin_frame(), octets(dice), frame(0x18, []), _odd(dice)))
+        dice.choice((amqp.begin_frame(), octets(dice), amqp.frame(0x18, []), _odd(dice)))
         for _ in range(dice.randrange(4))
     )
     return changed(dice, sent) if dice.random() < 0.4 else sent
@@ -220,17 +199,17 @@ def _sasl(dice: Random, _: int) -> bytes:
     name = Symbol(dice.choice((*_MECHANISMS, word(dice)[:20])).encode("ascii", "replace").decode())
     host = dice.choice((None, "host", value(dice)))
     init = [or_else(dice, name, 0.02), or_else(dice, _first(dice), 0.05), host]
-    sent = SASL_HEADER + _sasl_frame(dice, SASL_INIT, init)
+    sent = amqp.SASL_HEADER + _sasl_frame(dice, amqp.SASL_INIT, init)
     for _ in range(dice.choice((0, 1, 1, 2))):
         final = f"c=biws,r={dice.choice(('abc', 'abcdef'))},p={base64.b64encode(octets(dice, 32)).decode()}".encode()
-        sent += _sasl_frame(dice, SASL_RESPONSE, [or_else(dice, final, 0.2)])
-    sent += dice.choice((b"", AMQP_HEADER + open_frame()))
+        sent += _sasl_frame(dice, amqp.SASL_RESPONSE, [or_else(dice, final, 0.2)])
+    sent += dice.choice((b"", amqp.AMQP_HEADER + amqp.open_frame()))
     return changed(dice, sent) if dice.random() < 0.3 else sent
 
 
 def _sasl_frame(dice: Random, code: int, fields: list[Any]) -> bytes:
     body = b"\x00\x53" + bytes([code]) + put([or_wrong(dice, each) for each in fields])
-    return framed(body, kind=SASL_FRAME if dice.random() < 0.98 else AMQP_FRAME)
+    return amqp.framed(body, kind=amqp.SASL_FRAME if dice.random() < 0.98 else amqp.AMQP_FRAME)
 
 
 # --- WebSocket --------------------------------------------------------------------------------------------------------
@@ -309,7 +288,7 @@ def _websocket(dice: Random, _: int) -> bytes:
 
 
 STREAMS = (
-    Kind("frames", Listener.PLAIN, Answer.END, _frames, begin=(Step(_CLIENT, FLOW, 2),)),
+    Kind("frames", Listener.PLAIN, Answer.END, _frames, begin=(Step(_CLIENT, amqp.FLOW, 2),)),
     Kind("handshakes", Listener.PLAIN, Answer.END, _handshakes),
     Kind("sasl", Listener.SIGN_IN, Answer.END, _sasl),
     Kind("websocket", Listener.WEBSOCKET, Answer.END, _websocket),

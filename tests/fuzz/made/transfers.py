@@ -24,18 +24,7 @@ from tests.fuzz.made.values import (
     word,
     words,
 )
-from tests.support.frames import (
-    ATTACH,
-    CLOSE,
-    FLOW,
-    SOURCE,
-    TARGET,
-    TRANSFER,
-    attach_frame,
-    flow_frame,
-    frame,
-    transfer_frame,
-)
+from tests.support import frames as amqp
 from tests.support.messages import message_to
 from tests.system.corpus import BEGUN
 
@@ -48,7 +37,7 @@ MANY = 10_000
 KEY = "the-key-of-the-hubs"
 KEY_NAME = "hub"
 
-_CLOSE = frame(CLOSE, [])
+_CLOSE = amqp.frame(amqp.CLOSE, [])
 
 
 def _section(code: int, content: Any) -> bytes:
@@ -58,10 +47,10 @@ def _section(code: int, content: Any) -> bytes:
 def _pieces(dice: Random, place: int, message: bytes) -> bytes:
     """A delivery, mostly in one transfer, now and then in more, or aborted behind its first."""
     if dice.random() < 0.9:
-        return transfer_frame(0, place, message)
+        return amqp.transfer_frame(0, place, message)
     cut = dice.randrange(len(message) + 1)
-    first = transfer_frame(0, place, message[:cut], more=True)
-    return first + frame(TRANSFER, [UInt(0), None, None, None, None, False], message[cut:])
+    first = amqp.transfer_frame(0, place, message[:cut], more=True)
+    return first + amqp.frame(amqp.TRANSFER, [UInt(0), None, None, None, None, False], message[cut:])
 
 
 # --- sections -------------------------------------------------------------------------------------------------------
@@ -138,9 +127,9 @@ def _sections(dice: Random, place: int) -> bytes:
 
 _TO_QUEUE = (
     BEGUN
-    + attach_frame(0, receiver=False, address="queue://fuzz-sections")
-    + attach_frame(1, receiver=True, address="queue://fuzz-sections", settled=True)
-    + flow_frame(1, 0, MANY)
+    + amqp.attach_frame(0, receiver=False, address="queue://fuzz-sections")
+    + amqp.attach_frame(1, receiver=True, address="queue://fuzz-sections", settled=True)
+    + amqp.flow_frame(1, 0, MANY)
 )
 
 
@@ -149,7 +138,7 @@ def _relayed(dice: Random, place: int) -> bytes:
     return _pieces(dice, place, content)
 
 
-_RELAY = BEGUN + attach_frame(0, receiver=False, address=None)
+_RELAY = BEGUN + amqp.attach_frame(0, receiver=False, address=None)
 
 # --- RabbitMQ's /management -----------------------------------------------------------------------------------------
 
@@ -211,17 +200,17 @@ def _rabbitmq(dice: Random, place: int) -> bytes:
     asked = [or_else(dice, part) for part in (path, method, "$me")]
     properties = [or_else(dice, f"{place}", 0.1), None, *asked]
     request = _section(0x73, properties) + _section(0x77, or_wrong(dice, body))
-    return transfer_frame(0, place, changed(dice, request) if dice.random() < 0.05 else request)
+    return amqp.transfer_frame(0, place, changed(dice, request) if dice.random() < 0.05 else request)
 
 
 def _paired(place: int, *, receiver: bool) -> bytes:
-    ends = [Described(ULong(SOURCE), ["/management"]), Described(ULong(TARGET), ["/management"])]
+    ends = [Described(ULong(amqp.SOURCE), ["/management"]), Described(ULong(amqp.TARGET), ["/management"])]
     fields = ["pair", UInt(place), receiver, UByte(1), UByte(0), *ends, None, None]
     fields += [None if receiver else UInt(0), None, None, None, {Symbol("paired"): True}]
-    return frame(ATTACH, fields)
+    return amqp.frame(amqp.ATTACH, fields)
 
 
-_TO_MANAGEMENT = BEGUN + _paired(0, receiver=False) + _paired(1, receiver=True) + flow_frame(1, 0, MANY)
+_TO_MANAGEMENT = BEGUN + _paired(0, receiver=False) + _paired(1, receiver=True) + amqp.flow_frame(1, 0, MANY)
 
 # --- Event Hubs' $cbs and $management, and batches --------------------------------------------------------------------
 
@@ -266,7 +255,7 @@ def _event_hubs(dice: Random, place: int) -> bytes:
             events = [or_else(dice, message(dice), 0.02) for _ in range(dice.choice((0, 1, 3, 10)))]
             sections = b"".join(_section(0x75, event) for event in events)
             return _batch(place + 1, changed(dice, sections) if dice.random() < 0.1 else sections)
-    return transfer_frame(dice.choice((0, 1)), place + 1, request)
+    return amqp.transfer_frame(dice.choice((0, 1)), place + 1, request)
 
 
 def _batch(place: int, content: bytes) -> bytes:
@@ -274,21 +263,22 @@ def _batch(place: int, content: bytes) -> bytes:
     pieces = [content[at : at + _FRAME_BYTES] for at in range(0, len(content), _FRAME_BYTES)] or [b""]
     fields = [UInt(2), UInt(place), place.to_bytes(4, "big"), UInt(0x80013700), False]
     return b"".join(
-        frame(TRANSFER, [*fields, number < len(pieces)], piece) for number, piece in enumerate(pieces, 1)
+        amqp.frame(amqp.TRANSFER, [*fields, number < len(pieces)], piece)
+        for number, piece in enumerate(pieces, 1)
     )
 
 
-_CBS = [Described(ULong(SOURCE), ["$cbs"]), Described(ULong(TARGET), ["cbs"])]
-_TO_CBS = attach_frame(0, receiver=False, address="$cbs") + frame(
-    ATTACH, ["answers", UInt(3), True, UByte(1), UByte(0), *_CBS]
+_CBS = [Described(ULong(amqp.SOURCE), ["$cbs"]), Described(ULong(amqp.TARGET), ["cbs"])]
+_TO_CBS = amqp.attach_frame(0, receiver=False, address="$cbs") + amqp.frame(
+    amqp.ATTACH, ["answers", UInt(3), True, UByte(1), UByte(0), *_CBS]
 )
-_TO_THE_REST = attach_frame(1, receiver=False, address="$management") + attach_frame(
+_TO_THE_REST = amqp.attach_frame(1, receiver=False, address="$management") + amqp.attach_frame(
     2, receiver=False, address=QUEUES[0]
 )
 _TO_HUBS = (
-    Step(BEGUN + _TO_CBS + flow_frame(3, 0, MANY), FLOW, 1),
-    Step(transfer_frame(0, 0, _put_token(token("sb://host/"))), TRANSFER, 1),
-    Step(_TO_THE_REST, FLOW, 3),
+    Step(BEGUN + _TO_CBS + amqp.flow_frame(3, 0, MANY), amqp.FLOW, 1),
+    Step(amqp.transfer_frame(0, 0, _put_token(token("sb://host/"))), amqp.TRANSFER, 1),
+    Step(_TO_THE_REST, amqp.FLOW, 3),
 )
 """Nothing may be attached before the token is there."""
 
@@ -300,8 +290,10 @@ def _kind(name: str, make: Any, where: Listener, *begin: Step, window: int = AT_
 
 
 TRANSFERS = (
-    _kind("sections", _sections, Listener.PLAIN, Step(_TO_QUEUE, FLOW, 1)),
-    _kind("relayed", _relayed, Listener.PLAIN, Step(_RELAY, FLOW, 1)),
-    _kind("rabbitmq", _rabbitmq, Listener.RABBITMQ, Step(_TO_MANAGEMENT, FLOW, 1), window=REQUESTS_AT_ONCE),
+    _kind("sections", _sections, Listener.PLAIN, Step(_TO_QUEUE, amqp.FLOW, 1)),
+    _kind("relayed", _relayed, Listener.PLAIN, Step(_RELAY, amqp.FLOW, 1)),
+    _kind(
+        "rabbitmq", _rabbitmq, Listener.RABBITMQ, Step(_TO_MANAGEMENT, amqp.FLOW, 1), window=REQUESTS_AT_ONCE
+    ),
     _kind("event_hubs", _event_hubs, Listener.EVENT_HUBS, *_TO_HUBS, window=REQUESTS_AT_ONCE),
 )

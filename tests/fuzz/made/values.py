@@ -53,26 +53,11 @@ class Encoded(NamedTuple):
     content: bytes
 
 
-WRONG = (
-    b"\xb1\xff\xff\xff\xff",
-    b"\xa1\x05a",
-    b"\xa1\x02\xff\xfe",
-    b"\xd0\x00\x00\x00\x04\xff\xff\xff\xff",
-    b"\x3f",
-    b"\x00",
-    b"\xc0\x00\x01",
-    b"\xc1\x04\x03\xa1\x01a\x40",
-    b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40",
-    b"\xe0\x02\xff\x54",
-    b"\x00" * 40,
-    b"\xd1\xff\xff\xff\xff\x00\x00\x00\x02\x40\x40",
-    b"\x73\xff\xff\xff\xff",
-    b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * 60,
-    b"\x83\x7f\xff\xff\xff\xff\xff\xff\xff",
-    b"\xc1\x01\x00",
-    b"\x80",
-    b"\xa3\x01\xff",
-)
+_WRONG = """
+    b1ffffffff a10561 a102fffe d000000004ffffffff 3f 00 c00001 c10403a1016140 f000000005ffffffff40
+    e002ff54 d1ffffffff000000024040 73ffffffff 837fffffffffffffff c10100 80 a301ff
+"""
+WRONG = (*map(bytes.fromhex, words(_WRONG)), bytes(40), b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * 60)
 """Encodings that are none, or that say more than there is."""
 
 
