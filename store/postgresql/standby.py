@@ -31,6 +31,7 @@ from store.errors import ReadFailed, StoreError
 from store.following import ToldDefinitions, ToldLog
 from store.ports import MAX_ID, LogPage, SearchPage, StoreOptions, TopicPage
 from store.postgresql import schema
+from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Connection, Database, bounded, engine, read_text, schema_name
 from store.postgresql.reader import Behind, PostgresReader
 from store.property_index import IndexedSpan
@@ -129,20 +130,20 @@ class StandbyReader(PostgresReader):
 
 PURPOSE: Final = "standby reads"
 
-LOG: Final = b"""
+LOG: Final = """
     select generation, first_id, least(told_id, last_id), last_time, floor_time, size_bytes, archived_id, commit_no,
         array(select rule from retention order by rule), array(select below from retention order by rule),
         array(select whole_time from retention order by rule)
     from log
 """
 
-STREAMS: Final = b"""
+STREAMS: Final = """
     select number, cursor, name, kind, settings, array(
         select pattern from subscription where endpoint = number order by pattern
-    ) from endpoint where kind = %s order by number
+    ) from endpoint where kind = ? order by number
 """
 
-POINTS: Final = b"select name, position, time, made from point order by name"
+POINTS: Final = "select name, position, time, made from point order by name"
 
 
 class FollowedSchema:
@@ -159,7 +160,7 @@ class FollowedSchema:
         self._connection: Connection | None = None
         try:
             self.engine = engine(self._connected())
-            applied = [name for (name,) in self._rows(b"select name from migration")]
+            applied = [name for (name,) in self._rows("select name from migration")]
         except ReadFailed as error:
             self._disconnect()
             raise StoreError(
@@ -204,7 +205,7 @@ class FollowedSchema:
         """See ``store.following.Followed``."""
         streams = [
             StoredEndpoint(
-                SaveEndpoint(number, cursor, read_text(name), kind, settings, None),
+                SaveEndpoint(number, cursor, name, kind, settings, None),
                 {WHOLE: StoredCursor(0, [], 0, 0)},
                 subscriptions=[read_text(pattern) for pattern in patterns],
             )
@@ -212,9 +213,7 @@ class FollowedSchema:
                 STREAMS, EndpointKind.STREAM.value
             )
         ]
-        points = [
-            Point(read_text(name), position, time, made) for name, position, time, made in self._rows(POINTS)
-        ]
+        points = [Point(*row) for row in self._rows(POINTS)]
         return ToldDefinitions(streams, points)
 
     def close(self) -> None:
@@ -237,11 +236,11 @@ class FollowedSchema:
         if connection is not None:
             connection.close()
 
-    def _rows(self, sql: bytes, *values: Any) -> list[Any]:
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
         connection = self._connected()
         try:
             with bounded(connection):
-                return connection.execute(sql, values).fetchall()
+                return PostgresShortTables(connection).ask(sql, *values)
         except psycopg.Error as error:
             # The next look connects again: to another standby, perhaps.
             self._disconnect()

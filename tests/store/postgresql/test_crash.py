@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from gateway.core.effects import Effect
 from store.postgresql.check import check
 from store.postgresql.database import Database
-from tests.store.effects import applied, publication, queue
+from tests.store.effects import applied
 from tests.store.histories import histories
-from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
-from tests.store.vpn_file import MADE_MS, empty_model
+from tests.store.postgresql.vpn import PostgresVpn, state_of
+from tests.store.vpn_file import empty_model
 from tests.support.postgresql import Server, server
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
@@ -25,12 +25,6 @@ def durable() -> Iterator[Server]:
     """A server that syncs what it commits, and that is these tests' own."""
     with server(quick=False) as found:
         yield found
-
-
-def reopened(vpn: PostgresVpn) -> None:
-    """Another gateway opens it; the schema keeps every promise."""
-    vpn.gateway().close()
-    assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []
 
 
 @settings(
@@ -62,37 +56,7 @@ def test_a_server_that_is_killed_loses_nothing_that_was_told(
         gateway.close()
         with Database(vpn.url).connect(vpn.name, "test") as connection:
             assert state_of(connection) == model.state()
-        reopened(vpn)
+        vpn.gateway().close()
+        assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []
     finally:
         vpn.close()
-
-
-def test_what_was_told_is_on_the_standby_that_takes_over() -> None:
-    """The primary is killed under load, for good: all that was told is on the other one, and the writer goes on."""
-    with server() as primary:
-        standby = primary.standby(synchronous=True)
-        vpn = PostgresVpn(primary, "postgres", "crash")
-        # Both, in the order in which they are tried.
-        both = f"{primary.sockets},{primary.sockets}"
-        vpn.url = primary.url(
-            host=both, port=f"{primary.port},{standby.port}", target_session_attrs="read-write"
-        )
-        try:
-            gateway = vpn.gateway()
-            assert gateway.commit(*queue(1, "q")) is None
-            batches = [_submitted(gateway, number) for number in range(200)]
-            assert gateway.wait(batches[50]) is None
-            primary.crash()
-            standby.promote()
-            assert [gateway.wait(batch) for batch in batches] == [None] * len(batches)
-            gateway.close()
-            with Database(vpn.url).connect(vpn.name, "test") as connection:
-                assert sorted(state_of(connection).messages) == list(range(1, 2_001))
-            reopened(vpn)
-        finally:
-            vpn.close()
-
-
-def _submitted(gateway: Gateway, number: int) -> object:
-    first = 1 + 10 * number
-    return gateway.submit(publication(first, [b"%d" % first] * 10, endpoints=(1,), time_ms=MADE_MS))

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from store.ports import Durability
+from store.postgresql.check import check_vpn
 from store.postgresql.database import Database
 from store.postgresql.store import PostgresStores
-from tests.store.effects import publication
+from tests.store.effects import publication, queue
 from tests.store.postgresql.vpn import OPTIONS, Gateway, state_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, server
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
 
-SENT = 40
+SENT = 200
+"""Batches of ten messages."""
 
 
 @pytest.fixture
@@ -42,10 +44,12 @@ def test_the_standby_goes_on_where_the_primary_ended(
     try:
         assert gateway.store.durability() is Durability.TWO_MACHINES
         sent = []
-        for n in range(1, SENT):
-            sent.append(gateway.submit(publication(n, [b"x"], time_ms=MADE_MS)))
+        assert gateway.commit(*queue(1, "q")) is None
+        for n in range(SENT):
+            made = publication(1 + 10 * n, [b"%d" % n] * 10, endpoints=(1,), time_ms=MADE_MS)
+            sent.append(gateway.submit(made))
             if n == SENT // 2:
-                assert gateway.wait(sent[0]) is None
+                assert gateway.wait(sent[SENT // 4]) is None
                 if end == "stopped":
                     primary.hold()
                 else:
@@ -53,8 +57,10 @@ def test_the_standby_goes_on_where_the_primary_ended(
         standby.promote()
         assert [gateway.wait(batch) for batch in sent] == [None] * len(sent)
         with Database(standby.url()).connect("v", "test") as asked:
-            assert list(state_of(asked).messages) == list(range(1, SENT))
+            assert sorted(state_of(asked).messages) == list(range(1, 10 * SENT + 1))
         assert gateway.store.durability() is Durability.ONE_MACHINE
+        gateway.close()
+        assert check_vpn(Database(standby.url()), "v") == []
     finally:
         primary.go_on()
         gateway.close()
