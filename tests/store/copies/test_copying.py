@@ -130,7 +130,7 @@ def test_what_changed_between_two_runs_is_copied(
         open_file(target, MADE_MS, synchronous="OFF")
     execute(
         filled,
-        "delete from message where id between 30 and 33",
+        "delete from message where id between 5010 and 5013",
         "update message set held = held + 1 where id = 45",
         "delete from property_value where message = 35",
         "delete from point",
