@@ -176,9 +176,6 @@ class Connection(asyncio.Protocol):
         if self.account.is_over:
             self._refuse_bytes()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._is_lost:
             return
@@ -195,7 +192,10 @@ class Connection(asyncio.Protocol):
         self._sessions.lost()
         self.output.lost()
         self.closing.lost()
-        self._free_engine()
+        # Links are closed, and nobody else has an object of it any more.
+        if self._engine is not None:
+            self._engine.free()
+            self._engine = None
         self.account.close()
         self._acceptor.left(self)
         if client is not None:
@@ -472,12 +472,6 @@ class Connection(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.sasl.close()
         self._socket = self._handshake = self._frames = self._client = None
-
-    def _free_engine(self) -> None:
-        """Links are closed, and nobody else has an object of it any more."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.free()
 
     # --- mistakes -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -110,9 +109,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             )
         self._protocol.send_response(response)
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
         # The library's parser waits for more in a circle with what it reads into.
@@ -130,9 +126,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         if self._protocol.state is State.OPEN:
             self._protocol.send_binary(data)
             self._send()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
-        self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
         return True

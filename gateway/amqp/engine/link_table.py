@@ -451,15 +451,10 @@ class LinkTable:
         suspended = [attached for attached, _ in self._suspended.values()]
         for attached in (*self.attached.values(), *suspended):
             guarded(attached.lost)
-        self._resumed.clear()
-        self.attached.clear()
-        self._suspended.clear()
-        self._suspended_as.clear()
-        self.sessions.clear()
-        self._known.clear()
-        self._waiting.clear()
-        self.incoming.clear()
-        self.outgoing.clear()
+        for links in (self._resumed, self.attached, self._suspended, self._suspended_as, self._known):
+            links.clear()
+        for kept in (self.sessions, self._waiting, self.incoming, self.outgoing):
+            kept.clear()
         self.names = LinkNames()
 
     def _drop(self, link: Link, *, closed: bool) -> None:
@@ -558,9 +553,8 @@ class PeerSessions:
 
     def lost(self) -> None:
         """The connection is gone: nothing of the engine's is held."""
-        self._sessions.clear()
-        self._ended.clear()
-        self._places.clear()
+        for kept in (self._sessions, self._ended, self._places):
+            kept.clear()
 
     # --- sessions -------------------------------------------------------------------------------------------------
 

@@ -15,26 +15,12 @@ from cproton_ffi import ffi, lib
 
 from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine import _transfers, python_loops
-from gateway.amqp.engine._transfers import plain_frames, pull, settle, skip, take_messages, take_outcomes, top
 from gateway.amqp.engine.native import ACCEPTED, DELIVERY, LINK_FLOW, TRANSPORT
 from gateway.core.model import Row
 
-__all__ = [
-    "delivery_at",
-    "delivery_on_top",
-    "discard",
-    "drop",
-    "handle_of",
-    "plain_frames",
-    "pull",
-    "send",
-    "send_batch",
-    "settle",
-    "skip",
-    "take_messages",
-    "take_outcomes",
-    "top",
-]
+top, skip, settle, pull = _transfers.top, _transfers.skip, _transfers.settle, _transfers.pull
+take_messages, take_outcomes = _transfers.take_messages, _transfers.take_outcomes
+plain_frames = _transfers.plain_frames
 
 _COLLECTOR = ffi.typeof("pn_collector_t *")
 _DELIVERY = ffi.typeof("pn_delivery_t *")
