@@ -11,7 +11,7 @@ from proton import Condition, Connection, Link
 
 from amqp_ext.codec import Symbol, UInt
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.conditions import CloseError
+from gateway.amqp.engine.conditions import CloseError, code_of
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
 from gateway.core.errors import ErrorCode, Refused
@@ -297,6 +297,12 @@ def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, te
     assert word.condition == condition
     assert text in word.text
     assert "aborted" not in word.text
+
+
+def test_what_the_walk_over_frames_finds_is_no_refusal_of_a_replay() -> None:
+    """Of the rows of the table of errors that have a condition, it gets the one without a replay-error."""
+    for code in (ErrorCode.INVALID_FIELD, ErrorCode.NOT_ALLOWED, ErrorCode.NOT_IMPLEMENTED):
+        assert code_of(code.condition) is code
 
 
 def test_the_last_frame_is_replaced() -> None:
