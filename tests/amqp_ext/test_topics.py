@@ -222,6 +222,11 @@ class TrieUnderChange(RuleBasedStateMachine):
             assert trie.match(topic) == naive_match(self.subscriptions, topic, reserved)
 
     @invariant()
+    def what_is_asked_again_is_not_what_was_remembered(self) -> None:
+        for topic in ("a", "a/b", "#queue/a"):
+            self.match(topic)
+
+    @invariant()
     def nothing_is_left_behind(self) -> None:
         if not self.subscriptions:
             assert all(trie._wanted.is_empty and trie._excepted.is_empty for trie in self.tries.values())
