@@ -5,7 +5,7 @@ retention may hold for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from amqp_ext.addresses.address import AddressKind
@@ -87,39 +87,22 @@ def may_hold_for(topics: Sequence[str], before: Sequence[Sequence[str]], pattern
         before: The topics of the rules before it: what they match it does not hold for.
         patterns: The subscriptions, with exceptions among them; for every topic where they name none.
     """
-    asked = list(map(TopicPattern.parse, patterns))
-    excepted = [pattern for pattern in asked if pattern.is_exception]
-    wanted = [pattern for pattern in asked if not pattern.is_exception] or [TopicPattern.parse(">")]
-    return any(_may_hold_for(topics, before, pattern, excepted) for pattern in wanted)
+    asked, excepted = _parted(patterns)
+    own, own_excepted = _parted(topics)
+    rules_before = list(map(_parted, before))
+
+    def may_hold(pattern: TopicPattern) -> bool:
+        if any(exception.covers(pattern) for exception in own_excepted):
+            return False
+        for others, but in rules_before:
+            if any(one.covers(pattern) for one in others) and not any(one.touches(pattern) for one in but):
+                return False
+        return any(one.touches(pattern) and not any(e.covers(one) for e in excepted) for one in own)
+
+    return any(map(may_hold, asked or [TopicPattern.parse(">")]))
 
 
-def _may_hold_for(
-    topics: Sequence[str],
-    before: Iterable[Sequence[str]],
-    asked: TopicPattern,
-    excepted: Sequence[TopicPattern],
-) -> bool:
-    """
-    The same for one subscription.
-
-    Args:
-        before: The topics of the rules before it.
-        excepted: Exceptions of whoever asks.
-    """
+def _parted(topics: Sequence[str]) -> tuple[list[TopicPattern], list[TopicPattern]]:
+    """Patterns, and those among them that are exceptions apart."""
     patterns = list(map(TopicPattern.parse, topics))
-    if any(pattern.covers(asked) for pattern in patterns if pattern.is_exception):
-        return False
-    if any(_covers_all(others, asked) for others in before):
-        return False
-    return any(
-        pattern.touches(asked) and not any(exception.covers(pattern) for exception in excepted)
-        for pattern in patterns
-        if not pattern.is_exception
-    )
-
-
-def _covers_all(topics: Sequence[str], asked: TopicPattern) -> bool:
-    patterns = list(map(TopicPattern.parse, topics))
-    return not any(p.touches(asked) for p in patterns if p.is_exception) and any(
-        p.covers(asked) for p in patterns if not p.is_exception
-    )
+    return [one for one in patterns if not one.is_exception], [one for one in patterns if one.is_exception]

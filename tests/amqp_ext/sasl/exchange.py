@@ -75,10 +75,11 @@ def feed(sasl: SaslServer, data: bytes, *, whole: bool = True) -> None:
 
 
 def outcome(sasl: SaslServer) -> int:
-    """The code of the outcome, which must be the last frame."""
+    """The code of the outcome, which must be the last frame; all but 0 are the end."""
     code, fields = frames(sasl.drain_output())[-1]
     assert code == SASL_OUTCOME
     assert type(fields[0]) is UByte
+    assert (sasl.state is SaslState.FAILED) == (fields[0] != 0)
     return int(fields[0])
 
 

@@ -255,7 +255,6 @@ def test_a_malformed_first_message_is_refused(mechanism: str, first: bytes) -> N
     sasl = server(mechanism)
     feed(sasl, SASL_HEADER + init(mechanism, first))
     assert outcome(sasl) == 1
-    assert sasl.state is SaslState.FAILED
     assert f"{mechanism} cannot start" in (sasl.failure or "")
 
 
@@ -277,7 +276,6 @@ def test_a_malformed_final_message_is_refused(mechanism: str, final: bytes) -> N
     feed(sasl, SASL_HEADER + init(mechanism, b"n,,n=ann,r=client-nonce"))
     feed(sasl, frame(SASL_RESPONSE, final))
     assert outcome(sasl) == 1
-    assert sasl.state is SaslState.FAILED
 
 
 def test_a_proof_cannot_be_played_back() -> None:

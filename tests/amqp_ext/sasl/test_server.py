@@ -122,7 +122,6 @@ def test_a_mechanism_that_was_not_offered_is_refused(mechanism: str) -> None:
     sasl = server()
     feed(sasl, SASL_HEADER + init(mechanism, b""))
     assert outcome(sasl) == 1
-    assert sasl.state is SaslState.FAILED
     assert "is not among ANONYMOUS, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in (sasl.failure or "")
 
 
