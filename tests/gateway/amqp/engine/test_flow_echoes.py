@@ -33,25 +33,18 @@ def nothing_more(peer: Peer) -> None:
     assert peer.expect(FLOW).field(4) is None
 
 
-def test_an_echo_of_the_session_is_answered(opened: Opened) -> None:
-    """A flow without a handle that asks for an echo gets one with the session's state, and one that does not, none."""
-    peer = opened()
-    peer.attach_sender("queue://echoed")
-    peer.send(flow())
-    peer.send(flow(echo=True))
-    said = peer.expect(FLOW)
-    assert said.field(4) is None
-    assert said.field(0) == 0
-    peer.publish(b"one")
-    peer.send(flow(echo=True))
-    assert peer.expect(FLOW).field(0) == 1
-
-
-def test_an_echo_on_a_publishers_link_tells_its_credit(opened: Opened) -> None:
-    """A publisher that asks gets delivery-count and credit as they are, as often as it asks; its credit stays."""
+def test_an_echo_is_answered_with_the_state_of_the_session_or_of_a_publishers_link(opened: Opened) -> None:
+    """
+    A flow without a handle that asks for an echo gets one with the session's state, and one that does not, none. A
+    publisher that asks on its link gets delivery-count and credit as they are, as often as it asks; its credit stays.
+    """
     peer = opened()
     granted = peer.attach_sender("queue://echoed").field(6)
     for count in range(3):
+        peer.send(flow())
+        peer.send(flow(echo=True))
+        said = peer.expect(FLOW)
+        assert (said.field(4), said.field(0)) == (None, count)
         peer.send(flow(0, count, echo=True))
         assert link_of(peer.expect(FLOW)) == (0, count, granted - count, False)
         peer.publish(b"one")

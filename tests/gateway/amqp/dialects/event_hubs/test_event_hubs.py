@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -339,34 +340,36 @@ PASSWORD = "secret"
 HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
 
-@pytest.mark.parametrize(
-    ("rules", "is_permitted"),
-    [
-        ({"browse": ("queue://orders",)}, False),
-        ({"consume": ("queue://orders",)}, False),
-        ({"consume": ("log://#queue/orders",)}, True),
-        ({"consume": ("log://>",)}, True),
-        ({"consume": ("log://#queue/>", "!log://#queue/orders")}, False),
-        ({}, True),
-    ],
-)
-@pytest.mark.parametrize("set_up", [None, browsing], ids=["move", "copy"])
-def test_the_history_of_a_queue_needs_the_rule_for_the_log(
-    start: Start, connect: Connect, rules: dict[str, tuple[str, ...]], is_permitted: bool, set_up: Any
-) -> None:
+RULES: list[tuple[dict[str, tuple[str, ...]], bool]] = [
+    ({"browse": ("queue://orders",)}, False),
+    ({"consume": ("queue://orders",)}, False),
+    ({"consume": ("log://#queue/orders",)}, True),
+    ({"consume": ("log://>",)}, True),
+    ({"consume": ("log://#queue/>", "!log://#queue/orders")}, False),
+    ({}, True),
+]
+"""Of users, and whether they permit to read the history of the queue."""
+
+
+def test_the_history_of_a_queue_needs_the_rule_for_the_log(start: Start, connect: Connect) -> None:
     """A partition of what is a queue is read from the log, as `log://#queue/orders` is, and needs what that needs."""
-    users = {"ann": User(password=HASH, **rules), "bob": User(password=HASH)}
+    users = {f"ann{number}": User(password=HASH, **rules) for number, (rules, _) in enumerate(RULES)}
+    users["bob"] = User(password=HASH)
     gateway = start(Vpn(queues={"orders": Queue()}), listeners=EVENT_HUBS, users=users)
-    bob, reader = (connect(gateway, user=(name, PASSWORD)) for name in ("bob", "ann"))
+    bob = connect(gateway, user=("bob", PASSWORD))
     bob.sender("orders").send_all([data("history")])
     bob.receiver("orders", credit=1).take_and_accept(1)
     where = "orders/ConsumerGroups/$Default/Partitions/0?replay-start=beginning"
-    for address in (where, f"amqp://host/{where}", "log://#queue/orders?replay-start=beginning"):
-        if is_permitted:
-            assert texts(reader.receiver(address, credit=10, set_up=set_up).take(1)) == ["history"]
-        else:
-            refused = refusal(reader.receiver, address, credit=10, set_up=set_up)
-            assert "may not consume log://#queue/orders" in refused.text
+    addresses = (where, f"amqp://host/{where}", "log://#queue/orders?replay-start=beginning")
+    for number, (rules, is_permitted) in enumerate(RULES):
+        reader = connect(gateway, user=(f"ann{number}", PASSWORD))
+        for address, set_up in product(addresses, (None, browsing)):
+            if is_permitted:
+                found = reader.receiver(address, credit=10, set_up=set_up).take(1)
+                assert texts(found) == ["history"], (rules, address)
+            else:
+                refused = refusal(reader.receiver, address, credit=10, set_up=set_up)
+                assert "may not consume log://#queue/orders" in refused.text, (rules, address)
 
 
 def test_a_token_is_held_against_the_address_as_it_was_read(
@@ -394,17 +397,15 @@ def test_a_token_is_held_against_the_address_as_it_was_read(
     assert gateway.endpoints() == set()
 
 
-@pytest.mark.parametrize("resource", ["flights", "flights/Partitions/0", ""])
-def test_every_spelling_of_an_entity_is_the_token_s(
-    start: Start, connect: Connect, tmp_path: Path, resource: str
-) -> None:
+def test_every_spelling_of_an_entity_is_the_token_s(start: Start, connect: Connect, tmp_path: Path) -> None:
     """A sender's token for the hub, for its partition or for everything opens the hub, however it is spelled."""
     gateway = start(listeners=EVENT_HUBS, users=ann(tmp_path))
-    client = connect(gateway)
-    put(Node(client, "$cbs"), token(f"sb://host/{resource}"))
-    for prefix in ("", "queue://", "/queues/", "amqps://host/"):
-        client.sender(f"{prefix}flights").send_all([data("a")])
-    client.sender("flights/Partitions/0").send_all([data("a")])
+    for resource in ("flights", "flights/Partitions/0", ""):
+        client = connect(gateway)
+        put(Node(client, "$cbs"), token(f"sb://host/{resource}"))
+        for prefix in ("", "queue://", "/queues/", "amqps://host/"):
+            client.sender(f"{prefix}flights").send_all([data("a")])
+        client.sender("flights/Partitions/0").send_all([data("a")])
     assert gateway.endpoints() == {"flights"}
 
 
