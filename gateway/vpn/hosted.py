@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, cast
@@ -528,22 +528,16 @@ class VpnFactory:
         )
 
 
+@dataclass(eq=False)
 class StandbyReaders:
-    """
-    Args:
-        waiting: Message VPNs that wait for their stores, by name.
-    """
-
-    def __init__(
-        self, factory: VpnFactory, departures: Departures, waiting: Mapping[str, WaitingVpn]
-    ) -> None:
-        self.vpns: dict[str, MessageVpn] = {}
-        """Those whose logs are read here, by name."""
-        self._factory = factory
-        self._departures = departures
-        self._waiting = waiting
-        self._loops: dict[str, EndableLoop] = {}
-        self._reads: dict[str, StandbyReads] = {}
+    _factory: VpnFactory
+    _departures: Departures
+    _waiting: Mapping[str, WaitingVpn]
+    """Message VPNs that wait for their stores, by name."""
+    vpns: dict[str, MessageVpn] = field(default_factory=dict)
+    """Those whose logs are read here, by name."""
+    _loops: dict[str, EndableLoop] = field(default_factory=dict)
+    _reads: dict[str, StandbyReads] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         """Have readers served here, if the Message VPN's settings say so, while it waits."""

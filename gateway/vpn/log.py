@@ -152,36 +152,28 @@ class MessageLog(VpnPart):
         return [ListedPoint(point, points.is_trimmed(point)) for point in in_order]
 
 
+@dataclass(eq=False)
 class StartSearch:
     """
     Looks for the place where a replay starts.
 
     A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at that
     moment.
-
-    Args:
-        patterns: The topics to be replayed.
-        matches: Whether a topic is one of them; None when every topic is.
-        user: Who asks: of searches, users take turns.
-        endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
     """
 
-    def __init__(
-        self,
-        state: VpnState,
-        start: ReplayStart,
-        patterns: Sequence[str],
-        matches: Callable[[str], bool] | None,
-        user: str,
-        endpoint: Endpoint | None = None,
-    ) -> None:
-        self.state = state
-        self.start = start
-        self.patterns = patterns
-        self.matches = matches
-        self.user = user
-        self._endpoint = endpoint
-        self._now_ms = state.runtime.clock.now_ms()
+    state: VpnState
+    start: ReplayStart
+    patterns: Sequence[str]
+    """The topics to be replayed."""
+    matches: Callable[[str], bool] | None
+    """Whether a topic is one of them; None when every topic is."""
+    user: str
+    """Who asks: of searches, users take turns."""
+    _endpoint: Endpoint | None = None
+    """What is replayed or read, if it is not the log itself: a stream may show no more than a part."""
+
+    def __post_init__(self) -> None:
+        self._now_ms = self.state.runtime.clock.now_ms()
 
     async def run(self, *, with_archive: bool = True) -> Resolved:
         """

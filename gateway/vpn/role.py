@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
@@ -34,29 +35,19 @@ TRY_SECONDS: Final = 1.0
 """From one try to the next: how late it is noticed that the active gateway is gone, about."""
 
 
+@dataclass(eq=False)
 class Lease:
-    """
-    Args:
-        confirmed_at: ``store.ports.Writer.confirmed_at``.
-        seconds: How long it lasts.
-        loop: Where it is asked for.
-        monotonic: The clock of ``confirmed_at``.
-    """
-
-    def __init__(
-        self,
-        confirmed_at: Callable[[], float],
-        seconds: Callable[[], float],
-        loop: asyncio.AbstractEventLoop,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._confirmed_at = confirmed_at
-        self._seconds = seconds
-        self._loop = loop
-        self._monotonic = monotonic
-        self._has_ended = False
-        self._waiting: dict[Callable[[], None], None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+    _confirmed_at: Callable[[], float]
+    """``store.ports.Writer.confirmed_at``."""
+    _seconds: Callable[[], float]
+    """How long it lasts."""
+    _loop: asyncio.AbstractEventLoop
+    """Where it is asked for."""
+    _monotonic: Callable[[], float] = time.monotonic
+    """The clock of ``confirmed_at``."""
+    _has_ended: bool = False
+    _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
 
     @property
     def age_seconds(self) -> float:

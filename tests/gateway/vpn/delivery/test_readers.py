@@ -263,15 +263,20 @@ def share(*, row_us: float, live: float, readers: int = 1) -> float:
     return loop.share(readers, 2.0)
 
 
-def test_history_has_the_loop_while_there_is_no_live_traffic() -> None:
-    """Nobody waits for nobody."""
-    assert share(row_us=3, live=0) == pytest.approx(1, abs=0.02)
-
-
-@pytest.mark.parametrize("readers", [1, 2, 7])
-def test_beside_full_load_all_readers_together_have_a_seventeenth(readers: int) -> None:
-    """How many partitions a job reads with makes no difference to live traffic."""
-    assert share(row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 16.5, rel=0.1)
+@pytest.mark.parametrize(
+    ("live", "readers", "expected"),
+    [
+        # While there is no live traffic nobody waits for nobody.
+        (0, 1, pytest.approx(1, abs=0.02)),
+        # Beside full load all have a seventeenth together: with how many a job reads makes no difference there.
+        *((80_000, readers, pytest.approx(1 / 16.5, rel=0.1)) for readers in (1, 2, 7)),
+        # A thousand messages a second, published and settled, leave a reader more than half of the loop.
+        (2_000, 1, pytest.approx(0.75, abs=0.25)),
+    ],
+)
+def test_readers_have_what_live_traffic_leaves_of_the_loop(live: float, readers: int, expected: Any) -> None:
+    """The more there is, the less they have."""
+    assert share(row_us=3, live=live, readers=readers) == expected
 
 
 def test_reading_pages_counts_as_turns_do() -> None:
@@ -281,11 +286,6 @@ def test_reading_pages_counts_as_turns_do() -> None:
     alone = loop.share(1, 2.0)
     loop.reading = ROWS * loop.row_seconds
     assert loop.share(1, 2.0) == pytest.approx(alone / 2, rel=0.1)
-
-
-def test_beside_a_trickle_a_reader_goes_on_quickly() -> None:
-    """A thousand messages a second, published and settled, leave a reader more than half of the loop."""
-    assert share(row_us=3, live=2_000) > 0.5
 
 
 def test_on_a_slower_machine_the_same_load_is_more() -> None:
