@@ -4,9 +4,11 @@ import pyarrow as pa
 import pytest
 
 from amqp_ext.codec import Described, encode
-from spark_bridge.columns.single_message import MessageDecoder
+from amqp_ext.message.sections import to_address
+from spark_bridge.columns.single_message import PROPERTY_AT, MessageDecoder
 from spark_bridge.errors import SchemaError
 from spark_bridge.writer import encoded
+from store.archive.columns import ARROW_TYPES
 from tests.spark_bridge.log_peer import annotated
 
 pytestmark = pytest.mark.spark
@@ -18,6 +20,21 @@ SEQUENCE = encode(Described(0x76, [1]))
 def batch(**columns: object) -> pa.RecordBatch:
     """One row."""
     return pa.RecordBatch.from_pydict({name: [value] for name, value in columns.items()})
+
+
+@pytest.mark.parametrize("message_id", ["m", None])
+def test_a_row_is_sent_with_all_that_a_message_has(message_id: str | None) -> None:
+    """Read again it is what it was; without an id of its own its replay id is the message-id, and tells duplicates."""
+    columns = {name: name for name in PROPERTY_AT} | {"messageId": message_id, "replayId": "r"}
+    row = batch(**columns, topic="a/b", body="é", offset=5)
+    [message] = encoded(
+        row.append_column("properties", pa.array([{"k": "v"}], ARROW_TYPES["map<string,string>"])), None
+    )
+    found = MessageDecoder(frozenset({*columns, "properties", "body"})).of(annotated(1) + message)
+    expected = {name: name for name in PROPERTY_AT} | {"messageId": message_id or "r"}
+    assert {name: found[name] for name in PROPERTY_AT} == expected
+    assert (found["properties"], found["body"]) == ({"k": "v"}, "é".encode())
+    assert to_address(message) == "topic://a/b"
 
 
 @pytest.mark.parametrize(
