@@ -33,9 +33,8 @@ from amqp_ext.replay_start import StartKind
 from gateway.admin.application import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
-from gateway.config import example_toml
 from gateway.config.settings import AlarmThresholds, Limits, Store
-from gateway.config.toml import settings_of
+from gateway.config.toml import example_toml, settings_of
 from gateway.config.vpn import QUEUE_KEYS, Queue
 from gateway.core.errors import ErrorCode
 from gateway.core.permissions import Action

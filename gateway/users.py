@@ -26,7 +26,8 @@ from typing import Final, TypeAlias, get_args
 
 from amqp_ext.sasl import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl import parse as parse_password
-from gateway.config import Settings, secret_of, token_hash
+from gateway.config import Settings, token_hash
+from gateway.config.load import secret_of
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions

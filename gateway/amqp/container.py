@@ -32,7 +32,8 @@ from gateway.amqp.connection import ConnectedClient, Connection, FrameFilter
 from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.websocket import WebSocketTransport
-from gateway.config import LinkStealing, Listener, Settings, UnknownHostname, authority
+from gateway.config import LinkStealing, Listener, Settings, authority
+from gateway.config.settings import UnknownHostname
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.logging import log_keys

@@ -192,7 +192,7 @@ def make_token(file: Path) -> None:
 
     FILE is for `--token-file`; its owner alone may read it.
     """
-    from gateway.config import new_token, token_hash  # noqa: PLC0415
+    from gateway.config.setting_types import new_token, token_hash  # noqa: PLC0415
 
     token = new_token()
     try:
@@ -207,10 +207,10 @@ def _configuration(
     context: click.Context, file: Path | None, overrides: "Overrides | None" = None
 ) -> "Configuration":
     """The settings, or every problem on stderr and exit status 2."""
-    from gateway.config import NO_OVERRIDES, ConfigError, read  # noqa: PLC0415
+    from gateway.config import ConfigError, read  # noqa: PLC0415
 
     try:
-        return read(file, overrides or NO_OVERRIDES)
+        return read(file, overrides)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"rewind: {problem}", err=True)

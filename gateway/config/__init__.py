@@ -6,16 +6,9 @@ documentation shows, and ``changes`` says what can change while a gateway runs.
 """
 
 from gateway.config.changes import Difference, Reloaded, reconcile
-from gateway.config.load import (
-    NO_OVERRIDES,
-    Configuration,
-    Overrides,
-    parse,
-    read,
-    secret_of,
-)
+from gateway.config.load import Configuration, Overrides, parse, read
 from gateway.config.problems import ConfigError
-from gateway.config.setting_types import Mechanism, is_loopback, new_token, token_hash
+from gateway.config.setting_types import token_hash
 from gateway.config.settings import (
     AdminListener,
     AlarmThresholds,
@@ -27,16 +20,14 @@ from gateway.config.settings import (
     Store,
     Telemetry,
     Tls,
-    UnknownHostname,
     User,
     WebSocket,
     authority,
 )
-from gateway.config.toml import effective_toml, example_toml
+from gateway.config.toml import effective_toml
 from gateway.config.vpn import Queue, ReplayLog, ReplayTarget, Vpn, VpnStore, masked
 
 __all__ = [
-    "NO_OVERRIDES",
     "AdminListener",
     "AlarmThresholds",
     "ConfigError",
@@ -46,7 +37,6 @@ __all__ = [
     "LinkStealing",
     "Listener",
     "Logging",
-    "Mechanism",
     "Overrides",
     "Queue",
     "Reloaded",
@@ -56,20 +46,15 @@ __all__ = [
     "Store",
     "Telemetry",
     "Tls",
-    "UnknownHostname",
     "User",
     "Vpn",
     "VpnStore",
     "WebSocket",
     "authority",
     "effective_toml",
-    "example_toml",
-    "is_loopback",
     "masked",
-    "new_token",
     "parse",
     "read",
     "reconcile",
-    "secret_of",
     "token_hash",
 ]

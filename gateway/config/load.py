@@ -77,7 +77,7 @@ class Configuration:
 
 
 def read(
-    file: Path | None = None, overrides: Overrides = NO_OVERRIDES, *, kept_in: Path | None = None
+    file: Path | None = None, overrides: Overrides | None = None, *, kept_in: Path | None = None
 ) -> Configuration:
     """The settings in ``file`` (none: the defaults), then ``overrides``, then what administrators changed, which is
     kept in the data folder (or another one). Also looks at the files the settings name.
@@ -93,6 +93,7 @@ def read(
             raise ConfigError([f"{file} cannot be read: {error.strerror}"]) from error
         except UnicodeDecodeError as error:
             raise ConfigError([f"{file} is not UTF-8 text, at byte {error.start}"]) from error
+    overrides = overrides or NO_OVERRIDES
     settings, problems, named = _read(text, str(file))
     settings = _override(settings, overrides, problems)
     kept = read_administered(kept_in or settings.data)

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 
 from amqp_ext.rabbitmq.management import QueueArguments
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
-from gateway.config import Queue, Vpn, example_toml, parse
+from gateway.config import Queue, Vpn, parse
 from gateway.config.changes import reconcile
-from gateway.config.toml import literal
+from gateway.config.toml import example_toml, literal
 from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
 from tests.support.core import new_endpoint

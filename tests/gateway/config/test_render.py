@@ -21,14 +21,13 @@ from gateway.config import (
     User,
     Vpn,
     effective_toml,
-    example_toml,
     parse,
     settings,
     token_hash,
     toml,
     vpn,
 )
-from gateway.config.toml import settings_of
+from gateway.config.toml import example_toml, settings_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 HASH = hash_password("secret", salt=b"0123456789abcdef")
