@@ -15,10 +15,9 @@ import select
 import socket
 import ssl
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -139,7 +138,7 @@ def refusal(condition: Any, what: str) -> Refused:
     return Refused(f"{what}: {sentence(condition)}.", name, mapping(lib.pn_condition_info(condition)))
 
 
-class Wire:
+class Wire(AbstractContextManager["Wire"]):
     """One connection with one session. Blocking, for one thread; a context manager that closes it."""
 
     def __init__(self, broker: Broker, *, timeout: float = TIMEOUT) -> None:
@@ -320,10 +319,5 @@ class Wire:
         lib.pn_decref(self._connection)
         lib.pn_decref(self._transport)
 
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

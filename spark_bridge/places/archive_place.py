@@ -22,7 +22,7 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
-from spark_bridge.places.log_place import LiveLog, check_stop, say, topic_filter
+from spark_bridge.places.log_place import LiveLog, LogPlace, check_stop, say, topic_filter
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.manifest import Manifest, Segment, State
@@ -32,7 +32,7 @@ from store.archive.storage import storage_at
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivePlace:
+class ArchivePlace(LogPlace):
     """An archive, with the log that it is of where that is to be read, too."""
 
     archive: str

@@ -27,7 +27,7 @@ from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, Gath
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
 from spark_bridge.options import WHOLE_LOG, Selection
-from spark_bridge.places.log_place import check_end, check_stop, read_live, topic_filter
+from spark_bridge.places.log_place import LiveLog, check_end, check_stop, topic_filter
 from spark_bridge.places.stored_log import check_is_whole
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss, LogError
@@ -280,7 +280,7 @@ def _integer(values: Mapping[str, Any], key: str, where: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlace:
+class BrokerPlace(LiveLog):
     """The replay log of a Message VPN of a running gateway."""
 
     broker: Broker
@@ -299,10 +299,6 @@ class BrokerPlace:
     def plan(self, selection: Selection) -> IdRange:
         """See ``LogPlace.plan``."""
         return survey(self.broker, selection)
-
-    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """See ``LogPlace.read``."""
-        return read_live(self, selection, columns, ids)
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
@@ -341,10 +337,6 @@ class BrokerPlace:
                 batch, offsets = builder.batch(messages)
                 link.check(offsets)
                 yield batch, list(messages)
-
-    def may_be_behind(self) -> bool:
-        """See ``LogPlace.may_be_behind``: it is the only one."""
-        return False
 
     def watch(self, selection: Selection = WHOLE_LOG) -> BrokerWatch:
         """See ``LogPlace.watch``."""

@@ -43,7 +43,7 @@ from psycopg.conninfo import conninfo_to_dict
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Schema, Selection
-from spark_bridge.places.log_place import check_end, read_live
+from spark_bridge.places.log_place import check_end
 from spark_bridge.places.stored_log import (
     RuleMark,
     StoredLog,
@@ -393,4 +393,4 @@ class DatabasePlace(StoredPlace):
 
     def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """See ``LogPlace.read``."""
-        return read_live(replace(self, planned=ids.last), selection, columns, ids)
+        return StoredPlace.read(replace(self, planned=ids.last), selection, columns, ids)

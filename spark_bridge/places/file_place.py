@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,56 +55,7 @@ from store.archive.source import IdRange
 BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one for a moment
 
 
-class SqliteReader:
-    """
-    A connection to one file.
-
-    Every method raises ``SqliteReader.Failed``, a tuple of exceptions, where the file cannot be read.
-    """
-
-    Failed = (Error, pa.ArrowException, OSError)
-
-    def __init__(self, path: Path) -> None:
-        self._database = adbc_driver_sqlite.connect(f"{path.absolute().as_uri()}?mode=ro")
-        try:
-            self._connection = AdbcConnection(self._database)
-        except BaseException:
-            self._database.close()
-            raise
-        try:
-            self.row(f"pragma busy_timeout = {BUSY_MS}")
-            self.row("pragma query_only = on")
-        except BaseException:
-            self.close()
-            raise
-
-    def rows(self, query: str, limit: int, *values: str) -> pa.RecordBatch | None:
-        """The first ``limit`` rows of an answer, as a batch; None where there are none."""
-        with AdbcStatement(self._connection) as statement:
-            # The driver tells types from the rows of its first batch, and takes those of the others for the same.
-            statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
-            statement.set_sql_query(query)
-            if values:
-                names = [str(number) for number in range(len(values))]
-                statement.prepare()
-                statement.bind(pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names))
-            stream, _ = statement.execute_query()
-            with pa.RecordBatchReader.from_stream(stream) as batches:
-                for batch in batches:
-                    if batch.num_rows:
-                        return batch
-        return None
-
-    def row(self, query: str, *values: str) -> tuple[int, ...] | None:
-        """The first row of an answer of numbers."""
-        batch = self.rows(query, 1, *values)
-        return None if batch is None else tuple(column[0].as_py() for column in batch.columns)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
-        self._database.close()
-
+FAILED = (Error, pa.ArrowException, OSError)  # what the driver raises where the file cannot be read
 
 LIGHT_ROWS = (
     2_000  # where so many of a log's largest message fit into a page, sizes need not be looked at first
@@ -129,14 +81,20 @@ class LogFile(StoredLog):
                 f"There is no {self._path}; path is the data folder of a gateway on this host"
                 f"{_neighbours(self._path)}."
             )
+        opened = ExitStack()
         try:
-            self._file = SqliteReader(self._path)
-        except SqliteReader.Failed as error:
-            raise self._unreadable(error) from error
-        try:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            database = opened.enter_context(adbc_driver_sqlite.connect(uri))
+            self._connection = opened.enter_context(AdbcConnection(database))
+            self._opened = opened
+            self.row(f"pragma busy_timeout = {BUSY_MS}")
+            self.row("pragma query_only = on")
             self.extent()
+        except FAILED as error:
+            opened.close()
+            raise self._unreadable(error) from error
         except BaseException:
-            self.close()
+            opened.close()
             raise
 
     def _is_there(self) -> bool:
@@ -225,14 +183,10 @@ class LogFile(StoredLog):
 
     def taken_out(self) -> list[RuleMark]:
         """See ``StoredLog``."""
-        try:
-            # One row, whatever there is: the driver tells types from the first.
-            found = self._file.rows(
-                "select coalesce(json_group_array(json_array(rule, below, whole_time)), '[]') from retention",
-                1,
-            )
-        except SqliteReader.Failed as error:
-            raise self._unreadable(error) from error
+        # One row, whatever there is: the driver tells types from the first.
+        found = self._batch(
+            "select coalesce(json_group_array(json_array(rule, below, whole_time)), '[]') from retention", 1
+        )
         return [] if found is None else [RuleMark(*mark) for mark in json.loads(found.column(0)[0].as_py())]
 
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
@@ -244,16 +198,28 @@ class LogFile(StoredLog):
 
     def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
         """See ``StoredLog.row``."""
-        try:
-            return self._file.row(query, *texts)
-        except SqliteReader.Failed as error:
-            raise self._unreadable(error) from error
+        batch = self._batch(query, 1, *texts)
+        return None if batch is None else tuple(column[0].as_py() for column in batch.columns)
 
     def _rows(self, query: str, order: str = "asc", limit: int = PAGE_ROWS) -> pa.RecordBatch | None:
         """A page of messages by their ids; numbers are in the query, as the driver takes longer to bind them."""
+        return self._batch(f"{query} order by id {order} limit {limit}", limit)
+
+    def _batch(self, query: str, limit: int, *texts: str) -> pa.RecordBatch | None:
+        """The first ``limit`` rows of an answer; None where there are none."""
         try:
-            return self._file.rows(f"{query} order by id {order} limit {limit}", limit)
-        except SqliteReader.Failed as error:
+            with AdbcStatement(self._connection) as statement:
+                # The driver tells types from the rows of its first batch, and takes those of the others for the same.
+                statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
+                statement.set_sql_query(query)
+                if texts:
+                    names = [str(number) for number in range(len(texts))]
+                    statement.prepare()
+                    statement.bind(pa.RecordBatch.from_arrays([pa.array([text]) for text in texts], names))
+                stream, _ = statement.execute_query()
+                with pa.RecordBatchReader.from_stream(stream) as batches:
+                    return next((batch for batch in batches if batch.num_rows), None)
+        except FAILED as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> ConnectionFailed:
@@ -267,7 +233,7 @@ class LogFile(StoredLog):
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close()
+        self._opened.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

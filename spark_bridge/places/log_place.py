@@ -105,6 +105,7 @@ class LogPlace(Protocol):
         Raises:
             LogUnavailable: It cannot be asked.
         """
+        return False
 
 
 class LiveLog(LogPlace, Protocol):
@@ -120,46 +121,46 @@ class LiveLog(LogPlace, Protocol):
             DataLoss: The range is not, or not all, in the log any more, whatever the selection says.
         """
 
+    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """
+        Every row of the range exactly once, or DataLoss.
 
-def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-    """
-    ``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
-
-    Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
-    """
-    if ids.last < ids.first:
-        return
-    if selection.fail_on_data_loss:
-        yield from (batch for batch, _ in log.batches(selection, columns, ids) if batch.num_rows)
-        return
-    while ids.first <= ids.last:
-        now = log.extent(selection)
-        if now.generation != ids.generation or now.first > ids.last or now.last < ids.first:
-            say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+        Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
+        """
+        if ids.last < ids.first:
             return
-        if now.first > ids.first:
-            say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
-        if now.last < ids.last:
-            say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
-        ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
-        if ids.lost_since(now.taken_below):
-            say(
-                f"Of offsets {ids.first} to {ids.last} a rule of retention took some out of the log; they are left out."
-            )
-            ids = replace(ids, taken_below=now.taken_below)
-        stop = min(ids.last, ids.first + PIECE_IDS - 1)
-        reached = ids.first
-        try:
-            for batch, following in log.batches(selection, columns, replace(ids, last=stop)):
-                reached = following
-                if batch.num_rows:
-                    yield batch
-        except DataLoss:
-            if log.extent(selection) == now:
-                raise
-            ids = replace(ids, first=reached)  # rows that are out cannot be taken back
-            continue
-        ids = replace(ids, first=stop + 1)
+        if selection.fail_on_data_loss:
+            yield from (batch for batch, _ in self.batches(selection, columns, ids) if batch.num_rows)
+            return
+        while ids.first <= ids.last:
+            now = self.extent(selection)
+            if now.generation != ids.generation or now.first > ids.last or now.last < ids.first:
+                say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+                return
+            if now.first > ids.first:
+                say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
+            if now.last < ids.last:
+                say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
+            ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
+            if ids.lost_since(now.taken_below):
+                say(
+                    f"Of offsets {ids.first} to {ids.last} a rule of retention took some out of the log; they are "
+                    "left out."
+                )
+                ids = replace(ids, taken_below=now.taken_below)
+            stop = min(ids.last, ids.first + PIECE_IDS - 1)
+            reached = ids.first
+            try:
+                for batch, following in self.batches(selection, columns, replace(ids, last=stop)):
+                    reached = following
+                    if batch.num_rows:
+                        yield batch
+            except DataLoss:
+                if self.extent(selection) == now:
+                    raise
+                ids = replace(ids, first=reached)  # rows that are out cannot be taken back
+                continue
+            ids = replace(ids, first=stop + 1)
 
 
 def say(sentence: str) -> None:

@@ -30,7 +30,7 @@ from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
-from spark_bridge.places.log_place import check_stop, read_live, topic_filter
+from spark_bridge.places.log_place import LiveLog, check_stop, topic_filter
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange, LogWatch
@@ -188,13 +188,8 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
         return IdRange(first, last, extent.generation, below(marks))
 
 
-class StoredPlace(ABC):
-    """A log where it is stored, as ``LiveLog`` asks it, and as the archiver does (``ArchivableLog``)."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """See ``LogPlace.name``."""
+class StoredPlace(LiveLog, ABC):
+    """A log where it is stored; the archiver asks it, too (``ArchivableLog``)."""
 
     @abstractmethod
     def opened(self) -> StoredLog:
@@ -209,10 +204,6 @@ class StoredPlace(ABC):
         """See ``LogPlace.plan``."""
         with self.opened() as log:
             return log.plan(selection)
-
-    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """See ``LogPlace.read``."""
-        return read_live(self, selection, columns, ids)
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange

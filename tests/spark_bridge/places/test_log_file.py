@@ -23,7 +23,7 @@ from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError, Refused
 from spark_bridge.options import Folder, parse
 from spark_bridge.places import file_place
-from spark_bridge.places.file_place import FilePlace, LogFile, SqliteReader
+from spark_bridge.places.file_place import FilePlace, LogFile
 from spark_bridge.source import DDL, LogReader, RewindSource
 from store.archive.columns import arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
@@ -463,10 +463,10 @@ def test_a_folder_that_may_not_be_written_to_is_explained(
 ) -> None:
     """SQLite's words for it are of writing, where the user only meant to read."""
 
-    def row(self: SqliteReader, query: str, *values: str) -> None:
+    def statement(_connection: object) -> None:
         raise OperationalError("attempt to write a readonly database", status_code=AdbcStatusCode.IO)
 
-    monkeypatch.setattr(SqliteReader, "row", row)
+    monkeypatch.setattr(file_place, "AdbcStatement", statement)
     with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to make the files"):
         LogFile(Folder(gateway[1]))
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from spark_bridge.options import Folder, Selection
 from spark_bridge.places.file_place import LogFile
-from spark_bridge.places.log_place import read_live
+from spark_bridge.places.log_place import LiveLog
 from spark_bridge.places.stored_log import first_damaged
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed, DataLoss
-from store.archive.source import IdRange, LogWatch
+from store.archive.source import IdRange
 from store.checksum import HEAD_BITS, content_sum, head_of
 from tests.spark_bridge.stored_log import StoredLog, body
 
@@ -25,10 +25,8 @@ OFFSET = (("offset", "offset"),)
 LENIENT = Selection(fail_on_data_loss=False)
 
 
-class TrimmedLog:
+class TrimmedLog(LiveLog):
     """A log of the ids 1 to 9 that gives two rows of a read, and has lost the next two when it goes on."""
-
-    name = "trimmed"
 
     def __init__(self, *, changes: bool) -> None:
         self._first = 1
@@ -36,12 +34,6 @@ class TrimmedLog:
 
     def extent(self, selection: Selection) -> IdRange:
         return IdRange(self._first, 9, 1)
-
-    def plan(self, selection: Selection) -> IdRange:
-        return self.extent(selection)
-
-    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        return read_live(self, selection, columns, ids)
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
@@ -55,9 +47,6 @@ class TrimmedLog:
                 if self._changes:
                     self._first = 5
                 raise DataLoss("Gone.")
-
-    def watch(self, selection: Selection = LENIENT) -> LogWatch:
-        raise NotImplementedError
 
 
 def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
