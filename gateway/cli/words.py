@@ -90,8 +90,6 @@ def moment_and_age(time_ms: float, now_ms: float) -> str:
 
 def one_line(text: str) -> str:
     """The text with what would end the line, or steer a terminal, escaped: names come from anybody."""
-    if text.isprintable():
-        return text
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )

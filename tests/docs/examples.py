@@ -23,9 +23,9 @@ import re
 import subprocess
 import sys
 import textwrap
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -85,7 +85,7 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-class Reader:
+class Reader(AbstractContextManager["Reader"]):
     """
     Somebody who types what a page says, in a folder of their own.
 
@@ -122,12 +122,7 @@ class Reader:
         }
         self._shell: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for process in (self._shell, self._gateway):
             if process is not None:
                 process.terminate()
