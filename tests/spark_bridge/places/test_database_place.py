@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,6 +84,10 @@ class Written:
         """The log as a server has it."""
         return Schema(where.tcp_url(self.database), self.vpn.name)
 
+    def place(self, where: Server) -> DatabasePlace:
+        """The same, to be read."""
+        return DatabasePlace(self.at(where))
+
 
 @pytest.fixture
 def written(machines: tuple[Server, Server], request: pytest.FixtureRequest) -> Iterator[Written]:
@@ -92,6 +97,21 @@ def written(machines: tuple[Server, Server], request: pytest.FixtureRequest) -> 
     eventually(lambda: _has(standby, found), "replication")
     yield found
     found.vpn.close()
+
+
+def offsets(place: DatabasePlace, selection: Selection, ids: IdRange) -> list[int]:
+    """All of a range."""
+    return [n for batch in place.read(selection, ALL, ids) for n in batch.column("offset").to_pylist()]
+
+
+@contextmanager
+def behind(standby: Server) -> Iterator[None]:
+    """It replays nothing meanwhile."""
+    standby.execute("select pg_wal_replay_pause()")
+    try:
+        yield
+    finally:
+        standby.execute("select pg_wal_replay_resume()")
 
 
 def _has(standby: Server, written: Written) -> bool:
@@ -152,7 +172,7 @@ def test_a_point_a_topic_with_nul_and_what_was_trimmed(
     written.publish(20, topic="a\0/\1")
     position = 11
     assert written.gateway.commit(SavePoint(Point("p\0", position, MADE_MS, MADE_MS))) is None
-    place = DatabasePlace(written.at(primary))
+    place = written.place(primary)
     assert place.plan(Selection(start="point:p\0")).first == position
     whole = place.plan(WHOLE_LOG)
     (batch,) = place.read(WHOLE_LOG, ALL, whole)
@@ -160,8 +180,7 @@ def test_a_point_a_topic_with_nul_and_what_was_trimmed(
     assert written.gateway.commit(TrimLog(1, 6)) is None
     with pytest.raises(DataLoss, match="of 1 and up, 6 is first now"):
         list(place.read(WHOLE_LOG, ALL, whole))
-    (rest,) = place.read(Selection(fail_on_data_loss=False), ALL, whole)
-    assert rest.column("offset").to_pylist() == list(range(6, 21))
+    assert offsets(place, Selection(fail_on_data_loss=False), whole) == list(range(6, 21))
     with pytest.raises(DataLoss, match="made anew"):
         list(place.read(WHOLE_LOG, ALL, IdRange(6, 20, (whole.generation or 0) + 1)))
     with pytest.raises(DataLoss, match="the log ends at 20 now"):
@@ -183,14 +202,11 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
         effect = TrimTopics(ids[0], ids[-1] + 1, counts_topics=True, ids=ids, rule=rule)
         assert written.gateway.commit(effect) is None
 
-    def offsets(place: DatabasePlace, selection: Selection, ids: IdRange) -> list[int]:
-        return [n for batch in place.read(selection, ALL, ids) for n in batch.column("offset").to_pylist()]
-
     take_out(2, 4)
-    primary, standby = (DatabasePlace(written.at(machine)) for machine in machines)
+    primary, standby = (written.place(machine) for machine in machines)
     even = Selection(patterns=("n/0",))
-    planned, of_others, behind = (primary.plan(found) for found in (WHOLE_LOG, even, Selection(start="#9")))
-    assert (planned.taken_below, of_others.taken_below, behind.taken_below) == ((5,), (), (5,))
+    planned, of_others, later = (primary.plan(found) for found in (WHOLE_LOG, even, Selection(start="#9")))
+    assert (planned.taken_below, of_others.taken_below, later.taken_below) == ((5,), (), (5,))
     there = [1, 3, *range(5, 21)]
     eventually(lambda: standby.extent(WHOLE_LOG) == planned, "replication")
     assert offsets(primary, WHOLE_LOG, planned) == offsets(standby, WHOLE_LOG, planned) == there
@@ -203,7 +219,7 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     for place in (primary, standby):
         with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
             offsets(place, WHOLE_LOG, planned)
-        assert offsets(place, WHOLE_LOG, behind) == there[there.index(9) :]
+        assert offsets(place, WHOLE_LOG, later) == there[there.index(9) :]
         assert offsets(place, even, of_others) == list(range(1, 21, 2))
         lenient = offsets(place, Selection(fail_on_data_loss=False), planned)
         assert lenient == [found for found in there if found not in (6, 8)]
@@ -218,7 +234,7 @@ def test_a_message_that_is_not_what_was_written_is_not_read(
         f'update "rewind_{written.vpn.name}".message set content = set_byte(content, 3, 0) where id = 7',
         written.database,
     )
-    place = DatabasePlace(written.at(machines[0]))
+    place = written.place(machines[0])
     with pytest.raises(ConnectionFailed, match="message 7 is not what was written"):
         list(place.read(WHOLE_LOG, ALL, place.plan(WHOLE_LOG)))
 
@@ -242,7 +258,7 @@ def test_a_standby_does_not_tell_of_a_commit_that_may_be_taken_back(
         assert tables.settled_extent().last == 8
     again = written.vpn.gateway()
     again.beat()
-    place = DatabasePlace(written.at(standby))
+    place = written.place(standby)
     eventually(lambda: place.plan(WHOLE_LOG).last == 8, "the next commit's replay")
 
 
@@ -255,29 +271,16 @@ def test_a_standby_that_is_behind_is_waited_for(
     written.publish(5)
     with LogTables(written.at(standby)) as tables:
         eventually(lambda: tables.extent(up_to=0).last == 5, "the standby's replay")
-    standby.execute("select pg_wal_replay_pause()")
-    try:
-        written.publish(5)
-        ids = DatabasePlace(written.at(primary)).plan(WHOLE_LOG)
-        found: list[int] = []
-        selection = Selection(fail_on_data_loss=fail_on_data_loss)
-        asked = threading.Event()
-
-        def read() -> None:
-            asked.set()
-            for batch in DatabasePlace(written.at(standby)).read(selection, ALL, ids):
-                found.extend(batch.column("offset").to_pylist())
-
-        reading = threading.Thread(target=read)
-        reading.start()
-        assert asked.wait(10)
-        sessions = "select 1 from pg_stat_activity where application_name like 'rewind%spark%'"
-        eventually(lambda: standby.execute(sessions), "the reader's connection")
-        assert found == []
-    finally:
-        standby.execute("select pg_wal_replay_resume()")
-    reading.join(60)
-    assert found == list(range(1, 11))
+    selection = Selection(fail_on_data_loss=fail_on_data_loss)
+    with ThreadPoolExecutor(1) as beside:
+        with behind(standby):
+            written.publish(5)
+            ids = written.place(primary).plan(WHOLE_LOG)
+            reading = beside.submit(offsets, written.place(standby), selection, ids)
+            sessions = "select 1 from pg_stat_activity where application_name like 'rewind%spark%'"
+            eventually(lambda: standby.execute(sessions), "the reader's connection")
+            assert not reading.done()
+        assert reading.result(60) == list(range(1, 11))
 
 
 def test_a_standby_that_does_not_come_up_fails_the_read(
@@ -286,20 +289,13 @@ def test_a_standby_that_does_not_come_up_fails_the_read(
     """A read that waits for too long fails, and loses nothing in silence, whatever failOnDataLoss says."""
     primary, standby = machines
     written.publish(5)
-    standby.execute("select pg_wal_replay_pause()")
-    try:
+    with behind(standby):
         written.publish(5)
-        ids = DatabasePlace(written.at(primary)).plan(WHOLE_LOG)
+        ids = written.place(primary).plan(WHOLE_LOG)
         monkeypatch.setattr(database_place, "PATIENCE_SECONDS", 0.2)
-        for fail_on_data_loss in (True, False):
+        for fails in (True, False):
             with pytest.raises(ConnectionFailed, match="does not come up to offset 10"):
-                list(
-                    DatabasePlace(written.at(standby)).read(
-                        Selection(fail_on_data_loss=fail_on_data_loss), ALL, ids
-                    )
-                )
-    finally:
-        standby.execute("select pg_wal_replay_resume()")
+                offsets(written.place(standby), Selection(fail_on_data_loss=fails), ids)
 
 
 def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
@@ -375,7 +371,7 @@ def test_a_server_that_stands_still_is_given_up(
     primary, standby = machines
     written.publish(5)
     written.gateway.beat()
-    place = DatabasePlace(written.at(standby))
+    place = written.place(standby)
     eventually(lambda: place.extent(WHOLE_LOG).last == 5, "the standby's replay")
     both = Schema(
         f"postgresql://postgres@127.0.0.1:{standby.port},127.0.0.1:{primary.port}/{written.database}"
