@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from amqp_ext.codec import Described, Symbol, UInt
+from amqp_ext.codec import Described, Symbol
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
 from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
 from tests.bench.generator.links import STAMP, TransferBlock
-from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, frame, parse
+from tests.support.client import Client as AmqpClient
+from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, parse
 from tests.support.peer import Peer
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import GatewayProcess
@@ -274,42 +275,19 @@ class LogReader(Client):
 
 # --- afterwards ---------------------------------------------------------------------------------------------------
 
-EVERYTHING = 2**31 - 1
 
-
-def read_log(address: tuple[str, int], named: Named) -> list[tuple[int, Name]]:
+def read_log(gateway: GatewayProcess, named: Named) -> list[tuple[int, Name]]:
     """The whole log as it is now."""
-    connection = Connection.connect(*address, "log")
-    bounds = {Symbol("from"): Symbol("beginning"), Symbol("until"): Symbol("now")}
-    filters = {REPLAY_START: Described(REPLAY_START, bounds)}
-    connection.attach(sender=False, address="log://>", filters=filters, settled=True)
-    found: list[tuple[int, Name]] = []
-    try:
-        for batch in deliveries(connection, named, 10_000):
-            found += [(number, name) for _, number, name in batch]
-    except Refused:
-        # A bounded replay ends with a detach.
-        return found
-    finally:
-        connection.sock.close()
+    with AmqpClient(gateway.url) as client:
+        return [read(message.raw, named) for message in client.read_log()]
 
 
-def drain_queue(address: tuple[str, int], queue: str, named: Named) -> list[tuple[int, Name]]:
+def drain_queue(gateway: GatewayProcess, queue: str, named: Named) -> list[tuple[int, Name]]:
     """Everything on a queue; it is empty then."""
-    connection = Connection.connect(*address, "drain")
-    connection.attach(sender=False, address=queue)
-    session = [UInt(connection.peer_next_outgoing), UInt(EVERYTHING), UInt(0), UInt(EVERYTHING)]
-    connection.sock.sendall(frame(FLOW, [*session, UInt(0), UInt(0), UInt(1_000_000), None, True]))
-    found: list[tuple[int, Name]] = []
-    while True:
-        connection.fill()
-        for start, stop in connection.frames():
-            received = parse(connection.buffer, start, stop)
-            if received is not None and received.code == TRANSFER:
-                delivery = int(received.field(1))
-                found.append(read(received.payload, named))
-                connection.sock.sendall(disposition(delivery, delivery))
-            elif received is not None and received.code == FLOW and received.field(4) is not None:
-                # The credit that was to be drained is used up (AMQP 1.0 section 2.6.7).
-                connection.close()
-                return found
+    with AmqpClient(gateway.url) as client:
+        receiver, found = client.receiver(queue), []
+        while taken := receiver.drain():
+            receiver.settle(taken)
+            found += [read(message.raw, named) for message in taken]
+        client.close()
+    return found

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from amqp_ext.message.annotations import ERASED_REASON
@@ -18,6 +17,7 @@ from store.sqlite.check import check
 from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client
 from tests.support.postgresql import Server
+from tests.support.running import PLAIN_HTTP
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
 from tests.system.load import Consumer, Named, Publisher
@@ -43,29 +43,24 @@ class Eraser(threading.Thread):
         self.asked: set[int] = set()
         """By the last call, of which there was no answer."""
         self.has_erased = threading.Event()
-        self._url = urlsplit(gateway.ready["admin"])
+        self._url = gateway.ready["admin"]
         self._chance = chance
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection(self._url.hostname or "", self._url.port, timeout=30)
         path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
         chance = self._chance
-        try:
+        with (
+            httpx.Client(base_url=self._url, **PLAIN_HTTP, timeout=30) as http,
+            suppress(httpx.TransportError),
+        ):
             while True:
                 self.asked = {chance.randint(1, NEWEST) for _ in range(chance.randint(1, MOST_ERASED))}
-                body = json.dumps({"msgId": sorted(self.asked), "reason": "the law"})
-                connection.request("PUT", path, body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                told = json.loads(answer.read())
-                assert answer.status == 200, told
-                assert set(told["data"]["msgIds"]) == self.asked
+                answer = http.put(path, json={"msgId": sorted(self.asked), "reason": "the law"})
+                assert answer.status_code == 200, answer.text
+                assert set(answer.json()["data"]["msgIds"]) == self.asked
                 self.answered.append(self.asked)
                 self.asked = set()
                 self.has_erased.set()
-        except (OSError, http.client.HTTPException, ValueError):
-            return
-        finally:
-            connection.close()
 
 
 def erased(gateway: GatewayProcess) -> set[int]:

@@ -87,8 +87,8 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
         assert [mistake for client in clients for mistake in client.mistakes] == []
 
     gateway = start(CONFIG)
-    logged = read_log(gateway.address, named)
-    queued = drain_queue(gateway.address, "queue://load", named)
+    logged = read_log(gateway, named)
+    queued = drain_queue(gateway, "queue://load", named)
 
     assert len(named.generations) == 1
     assert named.conflicts == []

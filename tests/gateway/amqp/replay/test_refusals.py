@@ -26,7 +26,14 @@ INACTIVE_FLOW = ("amqp:resource-locked", "inactive-flow", 136)
 DISABLED = ("amqp:not-implemented", "disabled", 134)
 OUT_OF_RESOURCES = ("amqp:resource-limit-exceeded", "out-of-resources", 147)
 
-SOURCES = ["log://>", "orders", "topic://a/>"]
+SOURCES = ["log://>", "audit", "orders", "topic://a/>"]
+STREAM = {"audit": Queue(kind="stream", subscriptions=("#queue/orders", "a/>"))}
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with a stream beside the queues that are made on first use."""
+    return start(Vpn(queues=STREAM))
 
 
 def refusal(client: Client, address: str, **arguments: Any) -> tuple[str, str | None, int | None]:
@@ -72,7 +79,7 @@ def test_a_bad_start_is_refused(client: Client) -> None:
         asked.append(("log://>", {SELECTOR: f"amqp.annotation.x-opt-{text}"}))
     for options in ("replay-start=nonsense", "missing=clamp", "replay-start=last&speed=fast"):
         asked.append((f"orders?{options}", {}))
-    for source in SOURCES[1:]:
+    for source in SOURCES[2:]:
         asked.append((f"{source}?replay-start=beginning&until=now", {}))
     for address, filters in asked:
         assert refusal(client, address, filters=filters) == UNKNOWN_START, (address, filters)
@@ -213,11 +220,11 @@ def test_too_many_replays(start: Start, connect: Connect) -> None:
 
 def test_a_log_that_is_not_read(start: Start, connect: Connect) -> None:
     """Closed to readers, the log refuses replays and readers with 134, is written all the same, and can be opened."""
-    gateway = start(Vpn(replay_log=ReplayLog(read=False)))
+    gateway = start(Vpn(queues=STREAM, replay_log=ReplayLog(read=False)))
     client = connect(gateway)
     client.sender("orders").send_all(map(data, range(3)))
     client.receiver("orders").drain()
-    for address in ("orders?replay-start=beginning", "log://>", "log://>?replay-start=live"):
+    for address in ("orders?replay-start=beginning", "log://>", "log://>?replay-start=live", "audit"):
         assert refusal(client, address) == DISABLED
     client.close()
     gateway.stop()

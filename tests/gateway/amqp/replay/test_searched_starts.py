@@ -226,7 +226,9 @@ def test_what_is_not_there_is_refused(start: Start, connect: Connect, vpn: Vpn) 
     for target in ("topic://t", "orders"):
         publish(client, target, range(3))
     asked = [("point", "noon"), ("message-id", "m-9"), ("match", "tradeId = 'T-9'"), ("match", "size > 9")]
-    for address, (key, value), attach in product(("log://t", "orders"), asked, (by_map, by_option)):
+    for address, (key, value), attach in product(
+        ("log://t", "orders", "s?kind=stream"), asked, (by_map, by_option)
+    ):
         refused = refusal(attach, client, address, key, value)
         assert is_unavailable(refused)
         assert value in refused.text
