@@ -115,7 +115,7 @@ def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
 def test_sessions_that_begin_and_end_in_one_write_harm_nobody(start: Start, pairs: int) -> None:
     """So many begin and end at once that the engine gives up: the connection ends, and the gateway can be stopped."""
     gateway = start()
-    with harmless(gateway), Peer.opened(gateway.address) as peer:
+    with Peer.opened(gateway.address) as peer, harmless(gateway):
         with suppress(OSError):
             peer.send((framed(begin_frame()[8:], channel=1) + framed(frame(END, [])[8:], channel=1)) * pairs)
             # Were the connection mute, this would go unanswered for ever.
@@ -249,7 +249,7 @@ def test_a_peer_that_reads_no_answer_is_not_read(start: Start) -> None:
     more once the answers fill the buffer.
     """
     gateway = start("[limits]\nconnection_output_bytes = 65536\n")
-    with harmless(gateway), Peer.opened(gateway.address) as peer:
+    with Peer.opened(gateway.address) as peer, harmless(gateway):
         peer.attach_sender("queue://rejecting")
         sent = 0
         peer.sock.settimeout(2)
@@ -357,7 +357,7 @@ def test_before_it_has_opened_a_peer_s_websocket_holds_little(start: Start) -> N
             pass
         return peer
 
-    with harmless(gateway), upgraded() as peer:
+    with upgraded() as peer, harmless(gateway):
         ping = b"\x89\xfd" + bytes(4) + bytes(125)
         assert send_until_refused(peer, ping * 500, 400 * MEGABYTE) < 100 * MEGABYTE
     with upgraded() as peer:
