@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort, encode
 from gateway.config import Limits
 from tests.gateway.amqp.spec.conftest import Opened, OpenedAt, ScriptedPeer
@@ -46,48 +44,48 @@ def a_session_works(peer: ScriptedPeer, channel: int) -> None:
     peer.attach(0, receiver=True, source=["queue://q"], channel=channel)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "condition"),
-    [
-        (frame(FLOW, [*SESSION, UInt(9), UInt(0), UInt(1)]), UNATTACHED),
-        (frame(TRANSFER, [UInt(9), UInt(0), b"t", UInt(0)], data(b"x")), UNATTACHED),
-        (frame(DETACH, [UInt(9), True]), UNATTACHED),
-        (frame(TRANSFER, [None, UInt(0), b"t", UInt(0)], data(b"x")), INVALID_FIELD),
-        (frame(TRANSFER, [UInt(0), UInt(0), None, UInt(0)], data(b"x")), INVALID_FIELD),
-        (frame(TRANSFER, [UInt(0), None, b"t", UInt(0)], data(b"x")), INVALID_FIELD),
-        (
-            frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, False, UByte(1)], data(b"x")),
-            INVALID_FIELD,
-        ),
-        (frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), "yes"], data(b"x")), DECODE_ERROR),
-        (frame(FLOW, []), INVALID_FIELD),
-        (frame(FLOW, [UInt(0), None, UInt(0), UInt(WINDOW)]), INVALID_FIELD),
-        (frame(FLOW, [*SESSION, UInt(0), UInt(0), "many"]), DECODE_ERROR),
-        (frame(ATTACH, []), INVALID_FIELD),
-        (
-            frame(ATTACH, [None, UInt(1), True, None, None, Described(ULong(0x28), ["queue://q"])]),
-            INVALID_FIELD,
-        ),
-        (frame(ATTACH, ["n", UInt(1), None]), INVALID_FIELD),
-        (frame(ATTACH, ["n", ULong(1), True]), DECODE_ERROR),
-        (frame(DISPOSITION, [True]), INVALID_FIELD),
-        (frame(DISPOSITION, [None, UInt(0)]), INVALID_FIELD),
-        (frame(DISPOSITION, [True, UInt(5), UInt(4)]), INVALID_FIELD),
-        (frame(DETACH, []), INVALID_FIELD),
-    ],
-)
-def test_what_is_wrong_on_a_session_ends_it(opened: Opened, wrong: bytes, condition: str) -> None:
+WRONG_ON_A_SESSION = [
+    (frame(FLOW, [*SESSION, UInt(9), UInt(0), UInt(1)]), UNATTACHED),
+    (frame(TRANSFER, [UInt(9), UInt(0), b"t", UInt(0)], data(b"x")), UNATTACHED),
+    (frame(DETACH, [UInt(9), True]), UNATTACHED),
+    (frame(TRANSFER, [None, UInt(0), b"t", UInt(0)], data(b"x")), INVALID_FIELD),
+    (frame(TRANSFER, [UInt(0), UInt(0), None, UInt(0)], data(b"x")), INVALID_FIELD),
+    (frame(TRANSFER, [UInt(0), None, b"t", UInt(0)], data(b"x")), INVALID_FIELD),
+    (
+        frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, False, UByte(1)], data(b"x")),
+        INVALID_FIELD,
+    ),
+    (frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), "yes"], data(b"x")), DECODE_ERROR),
+    (frame(FLOW, []), INVALID_FIELD),
+    (frame(FLOW, [UInt(0), None, UInt(0), UInt(WINDOW)]), INVALID_FIELD),
+    (frame(FLOW, [*SESSION, UInt(0), UInt(0), "many"]), DECODE_ERROR),
+    (frame(ATTACH, []), INVALID_FIELD),
+    (
+        frame(ATTACH, [None, UInt(1), True, None, None, Described(ULong(0x28), ["queue://q"])]),
+        INVALID_FIELD,
+    ),
+    (frame(ATTACH, ["n", UInt(1), None]), INVALID_FIELD),
+    (frame(ATTACH, ["n", ULong(1), True]), DECODE_ERROR),
+    (frame(DISPOSITION, [True]), INVALID_FIELD),
+    (frame(DISPOSITION, [None, UInt(0)]), INVALID_FIELD),
+    (frame(DISPOSITION, [True, UInt(5), UInt(4)]), INVALID_FIELD),
+    (frame(DETACH, []), INVALID_FIELD),
+]
+
+
+def test_what_is_wrong_on_a_session_ends_it(opened: Opened) -> None:
     """With an end that says why. What comes on its channel meanwhile is discarded, up to the peer's own end (2.5.8)."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.skip_to(FLOW)
     late = frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0)], data(b"late"))
-    peer.send(wrong, late, frame(FLOW, [*SESSION, None, None, None, None, None, True]))
-    assert error_of(peer.skip_to(END, never=CLOSE))[0] == condition
-    a_session_works(peer, 3)
-    peer.send(late, frame(END, []))
-    a_session_works(peer, 0)
-    peer.close()
+    for wrong, condition in WRONG_ON_A_SESSION:
+        peer = opened()
+        peer.attach(0, target=["queue://q"])
+        peer.skip_to(FLOW)
+        peer.send(wrong, late, frame(FLOW, [*SESSION, None, None, None, None, None, True]))
+        assert error_of(peer.skip_to(END, never=CLOSE))[0] == condition, wrong
+        a_session_works(peer, 3)
+        peer.send(late, frame(END, []))
+        a_session_works(peer, 0)
+        peer.close()
 
 
 def test_links_of_a_session_that_was_ended_are_gone(opened: Opened) -> None:
@@ -106,29 +104,26 @@ def test_links_of_a_session_that_was_ended_are_gone(opened: Opened) -> None:
     assert body_of(peer.skip_to(TRANSFER).payload) == b"one"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "condition"),
-    [
-        (frame(BEGIN, [], channel=2), INVALID_FIELD),
-        (frame(BEGIN, [None, UInt(0), None, UInt(1)], channel=2), INVALID_FIELD),
-        (frame(BEGIN, [None, "0", UInt(1), UInt(1)], channel=2), DECODE_ERROR),
-        (begin_frame(), "amqp:not-allowed"),
-        (frame(ATTACH, ["n", UInt(70_000), True]), FRAMING_ERROR),
-    ],
-)
-def test_what_is_wrong_about_the_connection_closes_it(opened: Opened, wrong: bytes, condition: str) -> None:
-    """A session that cannot begin has no end to say it by; neither has a channel, or a handle, that cannot be."""
-    peer = opened()
-    peer.send(wrong)
-    assert error_of(peer.skip_to(CLOSE))[0] == condition
+WRONG_ABOUT_THE_CONNECTION = [
+    (frame(BEGIN, [], channel=2), INVALID_FIELD),
+    (frame(BEGIN, [None, UInt(0), None, UInt(1)], channel=2), INVALID_FIELD),
+    (frame(BEGIN, [None, "0", UInt(1), UInt(1)], channel=2), DECODE_ERROR),
+    (begin_frame(), "amqp:not-allowed"),
+    (frame(ATTACH, ["n", UInt(70_000), True]), FRAMING_ERROR),
+    (frame(ATTACH, ["again", UInt(0), False, None, None, SOURCE, TARGET]), "amqp:session:handle-in-use"),
+]
 
 
-def test_a_handle_in_use_closes_the_connection(opened: Opened) -> None:
-    """Not its session alone, though the condition is a session's: 2.7.3 says so of the field."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.send(frame(ATTACH, ["again", UInt(0), False, None, None, SOURCE, TARGET]))
-    assert error_of(peer.skip_to(CLOSE))[0] == "amqp:session:handle-in-use"
+def test_what_is_wrong_about_the_connection_closes_it(opened: Opened) -> None:
+    """
+    A session that cannot begin has no end to say it by; neither has a channel, or a handle, that cannot be. A handle in
+    use closes not its session alone, though the condition is a session's: 2.7.3 says so of the field.
+    """
+    for wrong, condition in WRONG_ABOUT_THE_CONNECTION:
+        peer = opened()
+        peer.attach(0, target=["queue://q"])
+        peer.send(wrong)
+        assert error_of(peer.skip_to(CLOSE))[0] == condition, wrong
 
 
 def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> None:
@@ -141,49 +136,41 @@ def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> Non
     assert body_of(peer.skip_to(TRANSFER).payload) == b"one"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "condition"),
-    [
-        (frame(OPEN, []), INVALID_FIELD),
-        (frame(OPEN, [UInt(1)]), DECODE_ERROR),
-        (
-            frame(OPEN, ["c", *[None] * 8, {Symbol("product"): "??"}]).replace(b"??", b"\xff\xff"),
-            DECODE_ERROR,
-        ),
-        (frame(OPEN, ["c", *[None] * 8, {Symbol("??"): "rhea"}]).replace(b"??", b"\xc3\xa9"), DECODE_ERROR),
-        (
-            frame(OPEN, ["c", *[None] * 8, {Symbol("char"): UInt(2**32 - 1)}]).replace(b"\x70", b"\x73"),
-            DECODE_ERROR,
-        ),
-        (frame(OPEN, ["c", *[None] * 8, {Described(ULong(1), "key"): "rhea"}]), DECODE_ERROR),
-        (frame(OPEN, ["c", None, UInt(511)]), FRAMING_ERROR),
-        (frame(OPEN, ["c", None, UInt(0)]), FRAMING_ERROR),
-        (frame(OPEN, ["c"], channel=1), FRAMING_ERROR),
-    ],
-)
-def test_an_open_that_is_wrong_is_answered_and_closed(
-    gateway: RunningGateway, wrong: bytes, condition: str
-) -> None:
+NAMED = ["c", *[None] * 8]
+WRONG_OPENS = [
+    (frame(OPEN, []), INVALID_FIELD),
+    (frame(OPEN, [UInt(1)]), DECODE_ERROR),
+    (
+        frame(OPEN, [*NAMED, {Symbol("product"): "??"}]).replace(b"??", b"\xff\xff"),
+        DECODE_ERROR,
+    ),
+    (frame(OPEN, [*NAMED, {Symbol("??"): "rhea"}]).replace(b"??", b"\xc3\xa9"), DECODE_ERROR),
+    (
+        frame(OPEN, [*NAMED, {Symbol("char"): UInt(2**32 - 1)}]).replace(b"\x70", b"\x73"),
+        DECODE_ERROR,
+    ),
+    (frame(OPEN, [*NAMED, {Described(ULong(1), "key"): "rhea"}]), DECODE_ERROR),
+    (frame(OPEN, ["c", None, UInt(511)]), FRAMING_ERROR),
+    (frame(OPEN, ["c", None, UInt(0)]), FRAMING_ERROR),
+    (frame(OPEN, ["c"], channel=1), FRAMING_ERROR),
+]
+
+
+def test_an_open_that_is_wrong_is_answered_and_closed(gateway: RunningGateway) -> None:
     """
     Without a container-id, of wrong types, with properties that are no UTF-8, no ASCII or no symbols (1.6.20, 1.6.21,
     2.7.1), with frames below 512 octets, on another channel than 0 (2.4.1).
     """
-    host, _, port = gateway.address.rpartition(":")
-    with ScriptedPeer.connect((host, int(port))) as peer:
-        peer.anonymous()
-        peer.send(wrong)
-        peer.expect(OPEN)
-        assert error_of(peer.expect(CLOSE))[0] == condition
-
-
-def test_the_smallest_frames_that_may_be_asked_for(gateway: RunningGateway) -> None:
-    """512 octets."""
-    host, _, port = gateway.address.rpartition(":")
-    with ScriptedPeer.connect((host, int(port))) as peer:
-        peer.anonymous()
-        peer.send(frame(OPEN, ["c", None, UInt(512)]), begin_frame())
-        peer.expect(OPEN)
-        peer.expect(BEGIN)
+    for sent, condition in [*WRONG_OPENS, (frame(OPEN, ["c", None, UInt(512)]) + begin_frame(), None)]:
+        host, _, port = gateway.address.rpartition(":")
+        with ScriptedPeer.connect((host, int(port))) as peer:
+            peer.anonymous()
+            peer.send(sent)
+            peer.expect(OPEN)
+            if condition is None:
+                peer.expect(BEGIN)
+            else:
+                assert error_of(peer.expect(CLOSE))[0] == condition, sent
 
 
 def test_a_begin_says_how_many_handles_there_may_be(start: Any, opened_at: OpenedAt) -> None:

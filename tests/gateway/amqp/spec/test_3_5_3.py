@@ -287,43 +287,45 @@ def terminus(index: int, value: Any) -> list[Any]:
     return fields[: max(index, 0) + 1]
 
 
-@pytest.mark.parametrize(
-    ("index", "value", "condition"),
-    [
-        *OF_BOTH,
-        (MODE, "move", DECODE_ERROR),
-        (MODE, Symbol("steal"), INVALID_FIELD),
-        (FILTER, ["selector"], DECODE_ERROR),
-        (FILTER, {"selector": "a = 1"}, DECODE_ERROR),
-        (CAPABILITIES, "queue", DECODE_ERROR),
-        (CAPABILITIES, ["queue"], DECODE_ERROR),
-        (CAPABILITIES, {Symbol("queue"): True}, DECODE_ERROR),
-    ],
-)
+OF_SOURCES = [
+    *OF_BOTH,
+    (MODE, "move", DECODE_ERROR),
+    (MODE, Symbol("steal"), INVALID_FIELD),
+    (FILTER, ["selector"], DECODE_ERROR),
+    (FILTER, {"selector": "a = 1"}, DECODE_ERROR),
+    (CAPABILITIES, "queue", DECODE_ERROR),
+    (CAPABILITIES, ["queue"], DECODE_ERROR),
+    (CAPABILITIES, {Symbol("queue"): True}, DECODE_ERROR),
+]
+OF_TARGETS = [
+    *OF_BOTH,
+    (TARGET_CAPABILITIES, "queue", DECODE_ERROR),
+    (TARGET_CAPABILITIES, ["queue"], DECODE_ERROR),
+]
+
+
 @pytest.mark.parametrize("receiver", [True, False])
-def test_a_source(opened: Opened, receiver: bool, index: int, value: Any, condition: str) -> None:
+def test_a_source(opened: Opened, receiver: bool) -> None:
     """Of a receiver, and of a sender, whose own it is."""
-    peer = opened()
-    peer.attach(0, receiver=receiver, source=terminus(index, value), target=["queue://q"])
-    refused = peer.skip_to(DETACH, never=END)
-    assert error_of(refused)[0] == condition
-    assert refused.field(2).value[2][Symbol("field")]
-    peer.attach(1, receiver=True, source=["queue://q"])
+    for index, value, condition in OF_SOURCES:
+        peer = opened()
+        peer.attach(0, receiver=receiver, source=terminus(index, value), target=["queue://q"])
+        refused = peer.skip_to(DETACH, never=END)
+        assert error_of(refused)[0] == condition, (index, value)
+        assert refused.field(2).value[2][Symbol("field")]
+        peer.attach(1, receiver=True, source=["queue://q"])
 
 
-@pytest.mark.parametrize(
-    ("index", "value", "condition"),
-    [*OF_BOTH, (TARGET_CAPABILITIES, "queue", DECODE_ERROR), (TARGET_CAPABILITIES, ["queue"], DECODE_ERROR)],
-)
-def test_a_target(opened: Opened, index: int, value: Any, condition: str) -> None:
+def test_a_target(opened: Opened) -> None:
     """The attach is answered without one, and detached; its session goes on."""
-    peer = opened()
-    answer = peer.attach(0, target=terminus(index, value))
-    assert answer.field(6) is None
-    assert error_of(peer.skip_to(DETACH, never=END))[0] == condition
-    peer.attach(1, target=["queue://q"])
-    peer.transfer(1, 0, data(b"one"))
-    peer.told()
+    for index, value, condition in OF_TARGETS:
+        peer = opened()
+        answer = peer.attach(0, target=terminus(index, value))
+        assert answer.field(6) is None
+        assert error_of(peer.skip_to(DETACH, never=END))[0] == condition, (index, value)
+        peer.attach(1, target=["queue://q"])
+        peer.transfer(1, 0, data(b"one"))
+        peer.told()
 
 
 def test_all_that_there_is_may_be_said(opened: Opened) -> None:
