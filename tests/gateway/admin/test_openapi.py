@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -51,6 +52,7 @@ CHECKS: Any = [
 ]
 
 
+@pytest.mark.timeout(300)  # a thousand requests, of which some search the log
 def test_a_thousand_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> None:
     """
     None is answered with 5xx, or with what the document does not say; the gateway is healthy after them and its store

@@ -176,7 +176,7 @@ def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
 
 
 def test_work_is_cancelled_when_the_client_leaves() -> None:
-    """A search that would never end is cancelled with the client's connection; who stays has the answer or the error."""
+    """A search that would never end is cancelled with the client's connection; who stays has answer or error."""
 
     async def leave() -> None:
         messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
