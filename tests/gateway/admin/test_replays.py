@@ -121,6 +121,7 @@ def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
     sub = f"{LOG}/topicFilterSubscriptions"
     for topic in ("a/>", "!a/no"):
         api.make(sub, {"topicFilterSubscription": topic})
+        assert not api.done("GET", "config", LOG)["topicFilterEnabled"], "the list may not be complete yet"
     api.change(LOG, {"topicFilterEnabled": True})
     api.make("/queues", {"queueName": "all"})
     api.make("/queues/all/subscriptions", {"subscriptionTopic": ">"})
