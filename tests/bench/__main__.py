@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.bench.processes import LoadFailed, ServerFailed
 from tests.support.postgresql import NoServer
@@ -15,7 +14,7 @@ from tests.support.postgresql import NoServer
 from .measured.sizes import FULL, QUICK, Figures, Sizes
 from .neighbours import Neighbours
 from .report import OTHERS, disturbances, judge, table
-from .rows import ONCE, Measurement, Row, beside_before, chosen
+from .rows import ONCE, Row, beside_before, chosen
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,8 +78,11 @@ def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[l
                 continue
             _say(f"round {number} of {sizes.rounds}: {need.__name__}")
             try:
-                with Neighbours() as neighbours:
-                    found = _in_folder(need, sizes, parent)
+                with (
+                    TemporaryDirectory(prefix="rewind-bench-", dir=parent) as folder,
+                    Neighbours() as neighbours,
+                ):
+                    found = need(Path(folder).resolve(), sizes)
             except NoServer as lack:
                 _say(f"  left out: {lack}")
                 continue
@@ -93,14 +95,6 @@ def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[l
             figures |= found
         rounds.append(figures)
     return rounds, failures
-
-
-def _in_folder(need: Measurement, sizes: Sizes, parent: Path | None) -> Figures:
-    folder = Path(tempfile.mkdtemp(prefix="rewind-bench-", dir=parent)).resolve()
-    try:
-        return need(folder, sizes)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _say(text: str) -> None:

@@ -27,14 +27,11 @@ OTHERS = "others-cores-"
 class Line:
     """A row with its results, None where nothing is compared; ``verdict`` is ok, short or empty."""
 
-    row: str
-    title: str
-    unit: str
+    row: Row
     figure: float
     limit: float | None
     ratio: float | None
     container_ratio: float | None
-    required: str
     verdict: str
 
 
@@ -45,14 +42,11 @@ def judge(row: Row, rounds: list[Figures]) -> Line:
     container_ratio = _ratio(rounds, row.name, CONTAINER if rates.container in row.needs else None)
     holds = row.holds(ratio if row.limit else figure, container_ratio)
     return Line(
-        row=row.name,
-        title=row.title,
-        unit=row.unit,
+        row=row,
         figure=figure,
         limit=median(limits) if (limits := _all(rounds, row.limit)) else None,
         ratio=ratio,
         container_ratio=container_ratio,
-        required=row.required,
         verdict="" if not row.required else "ok" if holds else "short",
     )
 
@@ -97,16 +91,9 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
 
 
 def _cells(line: Line) -> tuple[str, ...]:
-    return (
-        line.row,
-        f"{_number(line.figure)} {line.unit}",
-        _number(line.limit),
-        _number(line.ratio),
-        _number(line.container_ratio),
-        line.required or "-",
-        line.verdict or "-",
-        line.title,
-    )
+    row, figure = line.row, f"{_number(line.figure)} {line.row.unit}"
+    compared = map(_number, (line.limit, line.ratio, line.container_ratio))
+    return (row.name, figure, *compared, row.required or "-", line.verdict or "-", row.title)
 
 
 def _number(value: float | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from statistics import fmean
 
 from tests.bench.report import columns
 from tests.system.gateway_process import GatewayProcess
@@ -98,33 +99,47 @@ LEAST_SAMPLES = 8
 MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """How much more the last quarter may have than the second."""
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """
+    One of a sample's fields, as it is shown, and how much more the last quarter may have than the second.
 
-    name: str
-    """Of a curve."""
-    share: float
-    """Of the second quarter."""
-    allowance: float
-    """On top, in the field's unit, for what is small."""
+    Attributes:
+        share: What more it may be, of the second quarter; None where nothing is said.
+        allowance: On top, in the field's unit, for what is small.
+    """
+
+    field: str
+    title: str
+    unit: float = 1.0
+    of: Callable[[Sequence[float]], float] = fmean
+    share: float | None = None
+    allowance: float = 0.0
 
 
-BOUNDS = (
-    Bound(name="resident_bytes", share=0.10, allowance=10 * MEGABYTE),
-    Bound(name="file_bytes", share=0.10, allowance=20 * MEGABYTE),
-    Bound(name="wal_bytes", share=0.50, allowance=20 * MEGABYTE),
-    Bound(name="descriptors", share=0.10, allowance=8),
-    Bound(name="threads", share=0.0, allowance=4),
+CURVES = (
+    Curve("resident_bytes", "memory MB", MEGABYTE, share=0.10, allowance=10 * MEGABYTE),
+    Curve("file_bytes", "file MB", MEGABYTE, share=0.10, allowance=20 * MEGABYTE),
+    Curve("wal_bytes", "WAL MB", MEGABYTE, share=0.50, allowance=20 * MEGABYTE),
+    Curve("descriptors", "descriptors", share=0.10, allowance=8),
+    Curve("threads", "threads", share=0.0, allowance=4),
+    Curve("processor_share", "processor %", 0.01),
+    Curve("loop_lag_mean_ms", "lag ms"),
+    Curve("loop_lag_most_ms", "most lag ms <", of=max),
+    Curve("longest_wait_ms", "most wait ms", of=max),
+    Curve("published_per_second", "in/s"),
+    Curve("settled_per_second", "settled/s"),
+    Curve("replayed_per_second", "replayed/s"),
+    Curve("trimmed_per_second", "trimmed/s"),
 )
-"""A leak of an hour's length passes none of them; what an allocator or a checkpoint does from minute to minute does."""
+"""A leak of an hour's length passes no bound; what an allocator or a checkpoint does from minute to minute does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one resource."""
 
-    bound: Bound
+    curve: Curve
     second: float
     """Mean of the second quarter."""
     last: float
@@ -133,10 +148,10 @@ class Verdict:
     @property
     def is_flat(self) -> bool:
         """Whether the last quarter is within the bound."""
-        return self.last <= self.second * (1 + self.bound.share) + self.bound.allowance
+        return self.last <= self.second * (1 + (self.curve.share or 0.0)) + self.curve.allowance
 
 
-def verdict(bound: Bound, values: Sequence[float]) -> Verdict:
+def verdict(curve: Curve, values: Sequence[float]) -> Verdict:
     """
     Compare.
 
@@ -147,38 +162,12 @@ def verdict(bound: Bound, values: Sequence[float]) -> Verdict:
         raise ValueError(f"{len(values)} samples say nothing about growth; {LEAST_SAMPLES} are the least")
     quarter = len(values) // 4
     second, last = values[quarter : 2 * quarter], values[-quarter:]
-    return Verdict(bound, sum(second) / quarter, sum(last) / quarter)
+    return Verdict(curve, fmean(second), fmean(last))
 
 
 ROWS = 24
 """Of the table: each is the mean of as many samples, its waits and lags the longest of them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One of a sample's fields, as it is shown."""
-
-    field: str
-    title: str
-    unit: float = 1.0
-    of: Callable[[Sequence[float]], float] = lambda values: sum(values) / len(values)
-
-
-CURVES = (
-    Curve("resident_bytes", "memory MB", MEGABYTE),
-    Curve("file_bytes", "file MB", MEGABYTE),
-    Curve("wal_bytes", "WAL MB", MEGABYTE),
-    Curve("descriptors", "descriptors"),
-    Curve("threads", "threads"),
-    Curve("processor_share", "processor %", 0.01),
-    Curve("loop_lag_mean_ms", "lag ms"),
-    Curve("loop_lag_most_ms", "most lag ms <", of=max),
-    Curve("longest_wait_ms", "most wait ms", of=max),
-    Curve("published_per_second", "in/s"),
-    Curve("settled_per_second", "settled/s"),
-    Curve("replayed_per_second", "replayed/s"),
-    Curve("trimmed_per_second", "trimmed/s"),
-)
 
 WIDTH, HEIGHT, GAP = 900, 90, 26
 """Of a panel of the picture, in pixels, and what its title takes."""
@@ -188,7 +177,11 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
     """One for each bound; none where the run was too short."""
     if len(samples) < LEAST_SAMPLES:
         return []
-    return [verdict(bound, [sample[bound.name] for sample in samples]) for bound in BOUNDS]
+    return [
+        verdict(curve, [sample[curve.field] for sample in samples])
+        for curve in CURVES
+        if curve.share is not None
+    ]
 
 
 def table(samples: Sequence[Sample]) -> str:
@@ -233,7 +226,7 @@ def picture(samples: Sequence[Sample]) -> str:
 def sentences(found: Sequence[Verdict]) -> list[str]:
     """What each verdict says."""
     return [
-        f"{one.bound.name}: {_number(one.second)} in the second quarter, {_number(one.last)} in the last: "
+        f"{one.curve.field}: {_number(one.second)} in the second quarter, {_number(one.last)} in the last: "
         f"{'flat' if one.is_flat else 'NOT FLAT'}"
         for one in found
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.soak.__main__ import Soak
 from tests.soak.account import Account, Consumption, Delivery, Numbers
-from tests.soak.curves import CURVES, LEAST_SAMPLES, Bound, verdict
+from tests.soak.curves import CURVES, LEAST_SAMPLES, Curve, verdict
 
 
 def batch(*numbers: int, count: int = 0) -> list[Delivery]:
@@ -142,7 +142,7 @@ def test_numbers_out_of_order() -> None:
     assert [n for n in range(6) if n in numbers] == [0, 2, 3]
 
 
-BOUND = Bound(name="resident_bytes", share=0.1, allowance=5)
+BOUND = Curve("resident_bytes", "memory", share=0.1, allowance=5)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.bench.measured.sizes import Figures
 from tests.bench.peers.broker import Broker, PeerFailed
@@ -54,12 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("name brokers, or say --replicated")
     whole = replicated if options.replicated else single
     chosen = [broker for broker in brokers if broker.name in options.brokers] or whole
-    folder = Path(tempfile.mkdtemp(prefix="rewind-peers-", dir=options.keep_in)).resolve()
-    try:
+    with TemporaryDirectory(prefix="rewind-peers-", dir=options.keep_in) as name:
+        folder = Path(name).resolve()
         there = [broker for broker in chosen if _is_at_hand(broker, folder)]
         rounds, failures = _measure(there, folder, options)
-    finally:
-        shutil.rmtree(folder)
     measured = [broker for broker in there if rounds[broker.name]]
     if not measured:
         return 1
