@@ -58,7 +58,7 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
     TEXT: ClassVar[str]
     """How a query has a text that is given beside it."""
     KIND: ClassVar[str]
-    """What keeps it, in a gateway's possession."""
+    """What a gateway keeps it in, as messages call that."""
 
     @abstractmethod
     def extent(self, *, up_to: int | None = None) -> IdRange:
