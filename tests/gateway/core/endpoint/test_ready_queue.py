@@ -27,19 +27,6 @@ def new_queue(window: int = 4, floor: int = 0) -> ReadyQueue:
     return ReadyQueue(window, Cursor(floor))
 
 
-def test_what_the_store_alone_knows_is_read_from_the_floor_on() -> None:
-    queue = new_queue(floor=5)
-    assert not queue.has_more
-    queue.stored(5)
-    assert not queue.has_more
-    queue.stored(9)
-    assert queue.has_more
-    assert queue.next_page(100) == (5, 100)
-    queue.add_page([6, 9], 100)
-    assert not queue.has_more
-    assert queue.peek(10) == queue.cursor.open == [6, 9]
-
-
 def test_pages_leave_out_long_ranges_of_settled_messages_and_read_across_short_ones() -> None:
     start = 10 * SHORT_RANGE
     queue = ReadyQueue(4, Cursor(3, [(10, 20), (start, start + SHORT_RANGE - 1)]))
