@@ -128,11 +128,10 @@ class Input:
             self._act_on_found(transport)
             if has_failed:
                 handlers.end()
-            if not self._pieces:
+            while not self._pieces:
                 if not self._unread:
                     return
                 self._pieces = self._walk.pieces_of(self._unread.pop(0))[::-1]
-                continue
             piece, self._found = self._pieces.pop()
             has_failed = push(transport, piece) < 0
             if has_failed:

@@ -25,6 +25,7 @@ from gateway.amqp.engine.conditions import CloseError
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import (
+    OUTPUT_BYTES,
     ACCEPTED,
     MODIFIED,
     NULL,
@@ -95,7 +96,12 @@ class Output:
         """Write what the engine has at the end of this turn of the loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._flush_scheduled)
+
+    def _flush_scheduled(self) -> None:
+        # Not if all was written meanwhile, as it is where a publisher is answered at once.
+        if self._is_scheduled:
+            self.flush()
 
     # --- what the connection does -------------------------------------------------------------------------------
 
@@ -200,14 +206,16 @@ class Output:
                 self.write(held)
             while self._is_writable:
                 data = pull(handle)
-                if not data:
+                is_all = len(data) < OUTPUT_BYTES
+                if data:
+                    if self._close_error is not None:
+                        data = self._close_error.put_into(data + b"".join(iter(lambda: pull(handle), b"")))
+                    links.names.saw(data)
+                    self.write(data)
+                if is_all:
                     self._has_messages = False
                     links.names.written()
                     break
-                if self._close_error is not None:
-                    data = self._close_error.put_into(data + b"".join(iter(lambda: pull(handle), b"")))
-                links.names.saw(data)
-                self.write(data)
             if links.is_waiting and self.free_bytes > 0:
                 links.offer_output()
             if self._all_written is not None and self._is_writable and transport.pending() < 0:
