@@ -23,12 +23,16 @@ LINK_BYTES: Final = 10 * 1024
 DELIVERY_BYTES: Final = 1024
 """What an unsettled delivery costs: the engine's record of it has some 800 bytes."""
 
+DELIVERY_ID_BYTES: Final = 256
+"""What it costs to remember what a peer calls a delivery, where it counts these apart for each link."""
+
 
 class Kind(IntEnum):
     """What is held."""
 
     UNFINISHED = 0
-    """Messages that have come in part, or that nobody has taken yet."""
+    """Messages that have come in part, or that nobody has taken yet; what their peer calls those that wait for their
+    outcome, where it counts them apart for each link."""
 
     TRANSACTIONS = 1
     """Messages published in transactions that are open."""

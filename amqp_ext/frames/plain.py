@@ -19,23 +19,28 @@ _PERFORMATIVE: Final = 11
 """Where the list of a performative begins, in a frame without an extended header."""
 
 _WRONG: Final = -1
+_MIDDLE: Final = -2
 
 
-def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int]) -> int:
+def plain_frames(
+    data: bytes, position: int, begun: set[int], continued: set[int], next_ids: dict[int, int]
+) -> int:
     """
-    Skip what needs no closer look: transfers that bring a whole message, or a middle part of one, and settled or
-    unsettled dispositions by an outcome without fields. All of these have the fields that they need, of their types.
+    Skip what needs no closer look: transfers that bring a whole message, with the delivery-id that is the next, or a
+    middle part of one; and a receiver's settled or unsettled dispositions by an outcome without fields. All of these
+    have the fields that they need, of their types.
 
     Args:
         begun: Links, by channel and handle (``link_key``), on which a delivery may begin.
         continued: Those on which one has begun.
+        next_ids: By channel, the next delivery-id; brought up to date. Transfers on other channels are looked at.
 
     Returns:
         Where the first frame begins that is something else, or is not whole.
     """
     end = len(data)
     head = mark = tail = b""
-    number_at = tag_at = tail_at = stop = 0
+    number_at = tag_at = tail_at = stop = channel = 0
     while end - position >= _PERFORMATIVE:
         size = int.from_bytes(data[position : position + 4], "big")
         if (
@@ -44,8 +49,10 @@ def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int
             and data[position + 4 : position + number_at] == head
             and data[position + tag_at : position + tag_at + 2] == mark
             and data[position + tail_at : position + stop] == tail
+            and int.from_bytes(data[position + number_at : position + tag_at], "big") == next_ids[channel]
         ):
             # As the one before, but for its number, the octets of its tag and its payload.
+            next_ids[channel] = (next_ids[channel] + 1) % 2**32
             position += size
             continue
         if not _PERFORMATIVE <= size <= end - position or data[position + 4 : position + 6] != b"\x02\x00":
@@ -53,10 +60,14 @@ def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int
         code = data[position + 8 : position + 11]
         frame = data[position : position + size]
         if code == b"\x00\x53\x14":
-            if not _is_plain_transfer(frame, begun, continued):
+            number, of_channel = _plain_number(frame, begun, continued), int.from_bytes(frame[6:8], "big")
+            if of_channel not in next_ids or number not in (_MIDDLE, next_ids[of_channel]):
                 break
-            number_at, tag_at, tail_at, stop = _places_in(frame)
-            head, mark, tail = frame[4:number_at], frame[tag_at : tag_at + 2], frame[tail_at:stop]
+            if number != _MIDDLE:
+                channel = of_channel
+                next_ids[channel] = (number + 1) % 2**32
+                number_at, tag_at, tail_at, stop = _places_in(frame)
+                head, mark, tail = frame[4:number_at], frame[tag_at : tag_at + 2], frame[tail_at:stop]
         elif code != b"\x00\x53\x15" or not _is_plain_disposition(frame):
             break
         position += size
@@ -106,55 +117,56 @@ def _number(fields: bytes, at: int) -> tuple[int, int | None]:
     return behind, None if form == 0x40 else int.from_bytes(fields[at + 1 : behind], "big")
 
 
-def _is_plain_transfer(frame: bytes, begun: set[int], continued: set[int]) -> bool:
+def _plain_number(frame: bytes, begun: set[int], continued: set[int]) -> int:
+    """The delivery-id of a plain transfer that is whole, ``_MIDDLE`` for a middle part; ``_WRONG`` for others."""
     fields, count = _list_in(frame)
     if count < 3:
-        return False
+        return _WRONG
     at, handle = _number(fields, 0)
     if handle is None:
-        return False
+        return _WRONG
     key = link_key(int.from_bytes(frame[6:8], "big"), handle)
     is_continued = key not in begun
     if is_continued and key not in continued:
-        return False
+        return _WRONG
     at, number = _number(fields, at)
     if at == _WRONG or at >= len(fields):
-        return False
+        return _WRONG
     has_tag = fields[at] == 0xA0
     if has_tag:
         size = fields[at + 1] if at + 1 < len(fields) else _TAG_BYTES + 1
         at += 2 + size
         if size > _TAG_BYTES or at > len(fields):
-            return False
+            return _WRONG
     elif fields[at] == 0x40:
         at += 1
     else:
-        return False
+        return _WRONG
     # What is not said is null, as far as there may be fields.
     if count == 3 and at != len(fields):
-        return False
+        return _WRONG
     at, form = _number(fields + b"\x40" if count == 3 else fields, at)
     if at == _WRONG:
-        return False
+        return _WRONG
     rest = fields[at:]
     if len(rest) != max(count - 4, 0) or count > 11:
-        return False
+        return _WRONG
     settled, more, mode, state, resume, aborted, batchable = rest + b"\x40" * (7 - len(rest))
-    is_whole = number is not None and has_tag and more in _NOT_TRUE
-    is_middle = form is None and more == 0x41
-    return (
-        (is_middle if is_continued else is_whole)
-        and settled in _BOOLEANS
+    is_plain = (
+        settled in _BOOLEANS
         and mode == state == 0x40
         and resume in _NOT_TRUE
         and aborted in _NOT_TRUE
         and batchable in _BOOLEANS
     )
+    if is_continued:
+        return _MIDDLE if is_plain and form is None and more == 0x41 else _WRONG
+    return number if is_plain and number is not None and has_tag and more in _NOT_TRUE else _WRONG
 
 
 def _is_plain_disposition(frame: bytes) -> bool:
     fields, count = _list_in(frame)
-    if not 2 <= count <= 6 or not fields or fields[0] not in (0x41, 0x42):
+    if not 2 <= count <= 6 or fields[:1] != b"\x41":
         return False
     padded = fields + b"\x40" * (6 - count)
     at, first = _number(padded, 1)

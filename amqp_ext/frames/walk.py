@@ -4,10 +4,11 @@ A walk over the frames of one connection's peer, before its engine has them (AMQ
 An engine may take in silence what the specification forbids, or close the connection for what ends a session. The
 walk knows which channels have sessions and which handles have links, and finds that: a ``Finding`` is for somebody to
 act on. What it finds is cut out; all else is handed on as it came, but for descriptors by symbol, which an engine may
-not know, and for credit past the largest.
+not know, for credit past the largest, and for delivery-ids that each link of a session counts apart (``SeparateIds``).
 
-Invariants: the work is bounded by the octets that come, and what is held by the largest frame and by the handles that
-the peer has in use. What cannot be read as frames is handed on, for the engine to say what is wrong with it.
+Invariants: the work is bounded by the octets that come, and what is held by the largest frame, by the handles that the
+peer has in use, and by its unsettled deliveries where it counts these apart (``renumbered_count``). What cannot be read
+as frames is handed on, for the engine to say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.codec import CodecError, Symbol, UInt, decode
-from amqp_ext.frames.flow import StateRequest, state_request_of
+from amqp_ext.frames.delivery_ids import ID_MODULUS, SeparateIds
+from amqp_ext.frames.flow import StateRequest, fields_of, frames_of, state_request_of
 from amqp_ext.frames.performatives import (
     ATTACH,
     BEGIN,
@@ -83,7 +85,15 @@ class Retirement:
     count: int
 
 
-Finding = StateRequest | BadConnection | BadSession | BadLink | Retirement
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """
+    The peer begins to count the delivery-ids of a session's links apart. What the engine says from now on is to pass
+    through ``FrameWalk.in_peers_ids``; this comes before the transfer does with which that begins.
+    """
+
+
+Finding = StateRequest | BadConnection | BadSession | BadLink | Retirement | Separation
 
 
 HEADER_BYTES: Final = 8
@@ -94,6 +104,8 @@ MOST_CREDIT: Final = 2**31 - 1
 """More credit than this an engine may take for a debt."""
 
 _FLOW_MARK: Final = b"\x00\x53\x13"
+_MOST_GROWTH: Final = 10
+"""Octets of a uint, and of a list's larger size and count, over those of the smallest form."""
 _TXN_ID: Final = Symbol("txn-id")
 _TRANSACTIONAL: Final = 0x34
 _SECOND: Final = 1
@@ -111,7 +123,7 @@ WINDOW_VIOLATION: Final = "amqp:session:window-violation"
 Piece = tuple["bytes | memoryview", "Finding | None"]
 """Octets for the engine, whole frames; and what is to be done once it has taken them."""
 
-Skip = Callable[[bytes, int, set[int], set[int]], int]
+Skip = Callable[[bytes, int, set[int], set[int], dict[int, int]], int]
 """``plain_frames``, or the same in C."""
 
 
@@ -139,6 +151,8 @@ class _Channel:
     """Handles in use, and whether the peer receives on them."""
     is_over: bool = False
     """It has ended here: what comes on it is of no interest, until the peer has ended it, too."""
+    separate_ids: SeparateIds | None = None
+    """Its delivery-ids, once its links are seen to count them apart."""
 
 
 class FrameWalk:
@@ -162,11 +176,17 @@ class FrameWalk:
         """The connection is to be closed: nothing more is handed on."""
         self._channels: dict[int, _Channel] = {}
         self._begun: set[int] = set()
-        """Links that the peer sends on and on which it may begin a delivery."""
+        """Links on which the peer has sent deliveries, and may begin another."""
         self._continued: set[int] = set()
         """Those on which it has begun one."""
         self._formats: dict[int, int] = {}
         """The message-formats of those deliveries."""
+        self._next_ids: dict[int, int] = {}
+        """By channel, from its first delivery on, the next delivery-id; not where links count apart."""
+        self._unanswered: list[_Channel] = []
+        """Sessions that the engine has not answered yet, in order."""
+        self._answered: dict[int, _Channel] = {}
+        """The last session by each channel of ours."""
         self.sole_connection: EnforcementPolicy | None = None
         """What its open asks of other connections of its container."""
         # Lists, as they are mostly empty: an empty deque takes ten times as much, in every idle connection.
@@ -179,6 +199,15 @@ class FrameWalk:
     def held_bytes(self) -> int:
         """What has come of a frame that is not whole."""
         return len(self._held)
+
+    @property
+    def renumbered_count(self) -> int:
+        """How many deliveries are remembered by the ids that the peer has for them."""
+        return sum(
+            len(session.separate_ids)
+            for session in self._channels.values()
+            if session.separate_ids is not None
+        )
 
     def pieces_of(self, data: bytes) -> list[Piece]:
         """
@@ -203,7 +232,7 @@ class FrameWalk:
         end = len(data)
         request: StateRequest | None = None
         while end - position >= HEADER_BYTES:
-            position = self._skip(data, position, self._begun, self._continued)
+            position = self._skip(data, position, self._begun, self._continued, self._next_ids)
             if end - position < HEADER_BYTES:
                 break
             size = self._size_at(data, position)
@@ -229,6 +258,9 @@ class FrameWalk:
                 continue
             if position > start or request is not None:
                 yield memoryview(data)[start:position], request
+            if isinstance(finding, Separation):
+                yield b"", finding
+                finding = None
             request = None
             start = position = position + size
             if handed_on or finding is not None:
@@ -281,10 +313,25 @@ class FrameWalk:
         found = self._found_in(code, channel, fields)
         if isinstance(found, BadConnection | BadSession | BadLink):
             return b"", found
+        ids = None if session is None else session.separate_ids
+        if ids is not None and code == DISPOSITION and not fields[0]:
+            # Of which link's deliveries it speaks, it does not say. Nothing is lost: we settle first (section 2.6.12),
+            # and a peer that does not wait for our word has no use for it either.
+            return b"", None
+        newest = None if ids is None or code != TRANSFER else ids.newest(fields[0])
+        if newest is not None:
+            return self._in_engines_ids(frame, start, behind, performative, newest[1]), found
         if code == FLOW and fields[6] is not None and fields[6] > MOST_CREDIT:
             less = [*performative.value[:6], UInt(MOST_CREDIT), *performative.value[7:]]
             return framed(frame, start, FLOW, less, behind), found
         return self._by_number(frame, start, behind, performative), found
+
+    def _in_engines_ids(self, frame: bytes, start: int, behind: int, performative: Any, own: int) -> bytes:
+        """A transfer of the delivery that the engine has by this id."""
+        handle, _, *rest = numbered(performative).value
+        # Where the frame is full, and an id could make it too large, it has none: the next is meant.
+        said = UInt(own) if len(frame) <= self._largest - _MOST_GROWTH else None
+        return framed(frame, start, TRANSFER, [handle, said, *rest], behind)
 
     def _found_in(self, code: int, channel: int, fields: list[Any]) -> Finding | None:
         session = self._channels.get(channel)
@@ -333,7 +380,8 @@ class FrameWalk:
     def _begin(self, channel: int, fields: list[Any]) -> Finding | None:
         if channel in self._channels:
             return self._begun_over(channel)
-        self._channels[channel] = _Channel(fields[1])
+        session = self._channels[channel] = _Channel(fields[1])
+        self._unanswered.append(session)
         self.begun_channels.append(channel)
         return None
 
@@ -353,8 +401,6 @@ class FrameWalk:
             )
             return self._bad_connection(FRAMING_ERROR, problem)
         session.handles[handle] = peer_receives
-        if not peer_receives:
-            self._begun.add(link_key(channel, handle))
         self.attached.append(Attached(channel, handle, read_termini(fields[5], fields[6])))
         return None
 
@@ -362,8 +408,8 @@ class FrameWalk:
         handle = fields[0]
         if handle not in session.handles:
             return self._unattached(channel, handle)
+        self._forget_link(channel, session, handle)
         del session.handles[handle]
-        self._drop(link_key(channel, handle))
         return None
 
     def _flow(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
@@ -398,6 +444,15 @@ class FrameWalk:
             if form is not None and begun_as is not None and form != begun_as:
                 problem = f"a delivery began with message-format {begun_as}, and goes on with {form}"
                 return self._bad_session(channel, INVALID_FIELD, problem)
+            ids = session.separate_ids
+            newest = None if ids is None else ids.newest(handle)
+            if ids is not None and newest is not None:
+                begun_with, own = newest
+                if number is not None and number != begun_with:
+                    problem = f"a delivery began with delivery-id {begun_with}, and goes on with {number}"
+                    return self._bad_session(channel, INVALID_FIELD, problem)
+                if settled or aborted:
+                    ids.settle(own)
             if not more or aborted:
                 self._drop(key)
                 self._begun.add(key)
@@ -405,12 +460,33 @@ class FrameWalk:
         if number is None or tag is None:
             problem = "the first transfer of a delivery has a delivery-id and a delivery-tag"
             return self._bad_session(channel, INVALID_FIELD, problem)
+        found = self._count(channel, handle, number, is_settled=bool(settled or aborted))
+        if isinstance(found, BadSession):
+            return found
+        self._begun.add(key)
         if more and not aborted:
             self._begun.discard(key)
             self._continued.add(key)
             if form is not None:
                 self._formats[key] = form
-        return None
+        return found
+
+    def _count(self, channel: int, handle: int, number: int, *, is_settled: bool) -> Finding | None:
+        """A delivery begins that has this delivery-id."""
+        session, found = self._channels[channel], None
+        if session.separate_ids is None:
+            next_id = self._next_ids.get(channel, number)
+            if number == next_id or link_key(channel, handle) in self._begun:
+                # The engine says what is wrong where a link that has sent before leaves ids out.
+                self._next_ids[channel] = (next_id + 1) % ID_MODULUS
+                return None
+            del self._next_ids[channel]
+            session.separate_ids, found = SeparateIds(next_id), Separation()
+        due = session.separate_ids.begin(handle, number, is_settled=is_settled)
+        if due is not None:
+            problem = f"delivery-ids rise by one: {due} is next on the link at handle {handle}, not {number}"
+            return self._bad_session(channel, INVALID_FIELD, problem)
+        return found
 
     def _disposition(self, channel: int, fields: list[Any]) -> Finding | None:
         peer_receives, first, last, _, state = fields[:5]
@@ -423,6 +499,31 @@ class FrameWalk:
         if not peer_receives or code != _TRANSACTIONAL or not isinstance(said, list) or not said:
             return None
         return Retirement(channel, said[0], count) if isinstance(said[0], bytes) else None
+
+    # --- what the engine says -------------------------------------------------------------------------------------
+
+    def saw_begins(self, output: bytes) -> bytes:
+        """The engine says this, whole frames: note which sessions of the peer's are begun on which channels of ours."""
+        for frame in frames_of(output):
+            if self._unanswered and fields_of(frame, BEGIN) is not None:
+                self._answered[int.from_bytes(frame[6:8], "big")] = self._unanswered.pop(0)
+        return output
+
+    def in_peers_ids(self, output: bytes) -> bytes:
+        """What the engine says, whole frames: outcomes by the ids that the peer has for its deliveries."""
+        return b"".join(map(self._in_peers_ids, frames_of(output)))
+
+    def _in_peers_ids(self, frame: bytes) -> bytes:
+        session = self._answered.get(int.from_bytes(frame[6:8], "big"))
+        ids = None if session is None else session.separate_ids
+        fields = None if ids is None else fields_of(frame, DISPOSITION)
+        if ids is None or fields is None or not fields[0]:
+            return frame
+        first, last, rest = fields[1], fields[2] if len(fields) > 2 else None, fields[3:]
+        return b"".join(
+            framed(frame, HEADER_BYTES, DISPOSITION, [True, UInt(begin), UInt(end), *rest], len(frame))
+            for begin, end in ids.settle_range(first, first if last is None else last)
+        )
 
     # --- what comes of it -----------------------------------------------------------------------------------------
 
@@ -446,8 +547,14 @@ class FrameWalk:
 
     def _forget(self, channel: int, session: _Channel) -> None:
         for handle in session.handles:
-            self._drop(link_key(channel, handle))
+            self._forget_link(channel, session, handle)
         session.handles.clear()
+        self._next_ids.pop(channel, None)
+
+    def _forget_link(self, channel: int, session: _Channel, handle: int) -> None:
+        self._drop(link_key(channel, handle))
+        if session.separate_ids is not None:
+            session.separate_ids.detach(handle)
 
     def _drop(self, key: int) -> None:
         self._begun.discard(key)

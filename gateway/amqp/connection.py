@@ -18,7 +18,15 @@ from proton import Event, Link, symbol, uint
 
 from amqp_ext.frames.performatives import DETECTION_POLICY, SOLE_CONNECTION, STRONG, EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
-from amqp_ext.frames.walk import BadConnection, BadLink, BadSession, Finding, FrameWalk, Retirement
+from amqp_ext.frames.walk import (
+    BadConnection,
+    BadLink,
+    BadSession,
+    Finding,
+    FrameWalk,
+    Retirement,
+    Separation,
+)
 from amqp_ext.sasl import Identity, SaslServer, SaslState
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
@@ -266,7 +274,7 @@ class Connection(asyncio.Protocol):
         """The engine was given something, or told something."""
         if self._is_lost:
             return
-        self.links.enter_unfinished()
+        self.links.enter_unfinished(self._walk.renumbered_count)
         if self.account.is_over:
             self._refuse_bytes()
         elif self._is_held_up():
@@ -372,6 +380,8 @@ class Connection(asyncio.Protocol):
             self._sessions.end(found)
         elif isinstance(found, BadLink):
             self._sessions.detach(found)
+        elif isinstance(found, Separation):
+            self.output.translate(self._walk.in_peers_ids)
         elif isinstance(found, Retirement) and self._client is not None:
             self._client.transactions.retired(found.txn_id, found.count, self.links.take_retired())
         self.output.schedule_flush()

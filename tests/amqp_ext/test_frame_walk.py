@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
-from amqp_ext.frames.flow import StateRequest
-from amqp_ext.frames.walk import BadConnection, BadSession, Finding, FrameWalk, Retirement
+from amqp_ext.frames.flow import StateRequest, fields_of, frames_of
+from amqp_ext.frames.walk import (
+    BadConnection,
+    BadSession,
+    Finding,
+    FrameWalk,
+    Retirement,
+    Separation,
+)
 from tests.support.frames import (
     AMQP_HEADER,
     ATTACH,
@@ -29,7 +38,23 @@ WINDOWS = [UInt(0), UInt(9), UInt(0), UInt(9)]
 BEGUN = [None, UInt(0), UInt(9), UInt(9)]
 OPENED = AMQP_HEADER + frame(OPEN, ["c"]) + frame(BEGIN, BEGUN)
 ATTACHED = frame(ATTACH, ["n", UInt(0), False])
+BOTH_ATTACHED = ATTACHED + frame(ATTACH, ["m", UInt(1), False])
 ECHO = frame(FLOW, [*WINDOWS, None, None, None, None, None, True])
+
+
+def transferred(
+    handle: int,
+    number: int | None,
+    settled: bool = False,
+    more: bool = False,
+    aborted: bool = False,
+    *,
+    body: bytes = b"",
+) -> bytes:
+    said = None if number is None else UInt(number)
+    fields = [UInt(handle), said, b"t", None, settled, more, None, None, None, aborted]
+    return frame(TRANSFER, fields if aborted else fields[:6], body)
+
 
 values = st.one_of(
     st.none(), st.booleans(), st.integers(0, 3).map(UInt), st.binary(max_size=4), st.text(max_size=4)
@@ -45,6 +70,14 @@ frames = st.one_of(
     ),
     st.builds(lambda body, kind: framed(body, kind=kind), st.binary(max_size=30), st.integers(0, 2)),
     st.sampled_from([AMQP_HEADER, frame(END, []), frame(BEGIN, BEGUN), ATTACHED, ECHO]),
+    st.builds(
+        lambda handle, number, settled, more, body: transferred(handle, number, settled, more, body=body),
+        st.integers(0, 1),
+        st.one_of(st.none(), st.integers(0, 2)),
+        st.booleans(),
+        st.booleans(),
+        st.binary(max_size=4),
+    ),
     st.binary(max_size=12),
 )
 
@@ -58,7 +91,7 @@ def walked(walk: FrameWalk, pieces: list[bytes]) -> tuple[bytes, list[Finding]]:
 @given(st.lists(frames, max_size=8).map(b"".join), st.lists(st.integers(0, 60), max_size=6))
 def test_the_same_is_made_of_it_in_whatever_pieces_it_comes(data: bytes, cuts: list[int]) -> None:
     """And what is held of a frame that is not whole is less than the largest."""
-    data = OPENED + ATTACHED + data
+    data = OPENED + BOTH_ATTACHED + data
     whole = FrameWalk(LARGEST, 4)
     expected = walked(whole, [data])
     walk, pieces = FrameWalk(LARGEST, 4), []
@@ -67,6 +100,7 @@ def test_the_same_is_made_of_it_in_whatever_pieces_it_comes(data: bytes, cuts: l
         data = data[cut:]
     assert walked(walk, [*pieces, data]) == expected
     assert walk.held_bytes == whole.held_bytes < LARGEST
+    assert walk.renumbered_count == whole.renumbered_count
 
 
 @given(st.lists(frames, max_size=8).map(b"".join))
@@ -127,3 +161,181 @@ def test_what_says_that_it_is_too_large_is_handed_on_with_all_behind_it() -> Non
     walk = FrameWalk(LARGEST, 4)
     large = (LARGEST + 1).to_bytes(4, "big") + b"\x02\x00\x00\x00"
     assert walked(walk, [OPENED + large, b"more"]) == (OPENED + large + b"more", [])
+
+
+# --- delivery-ids that are counted apart ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "own_ids", "found", "count"),
+    [
+        pytest.param([(0, 7), (0, 8), (1, 9)], [7, 8, 9], [], 0, id="over both links"),
+        pytest.param([(0, 0), (1, 0), (0, 1), (1, 1)], [0, 1, 2, 3], [Separation], 3, id="apart"),
+        pytest.param(
+            [(0, 0), (1, 9, True), (0, 5, True), (0, 6)], [0, 1, 2, 3], [Separation], 1, id="settled"
+        ),
+        pytest.param(
+            [(0, 2**32 - 1), (1, 2**32 - 1), (1, 0)], [2**32 - 1, 0, 1], [Separation], 2, id="come round"
+        ),
+        pytest.param(
+            [(0, 0), (1, 0, False, True), (1, 0, False, True), (1, None, False, False), (1, 1)],
+            [0, 1, 1, 1, 2],
+            [Separation],
+            2,
+            id="in several transfers",
+        ),
+        pytest.param(
+            [(0, 0), (1, 0, False, True), (1, None, True, False)],
+            [0, 1, 1],
+            [Separation],
+            0,
+            id="settled late",
+        ),
+        pytest.param(
+            [(0, 0), (1, 0, False, False, True), (1, 1, False, True), (1, None, False, True, True), (1, 2)],
+            [0, 1, 2, 2, 3],
+            [Separation],
+            1,
+            id="taken back",
+        ),
+        pytest.param(
+            [(0, 0, False, True), (1, 0), (0, 0, False, True), (0, None, False, False), (0, 7)],
+            [0, 1, 0, None, 2],
+            [Separation],
+            2,
+            id="one that was begun before",
+        ),
+        pytest.param(
+            [(0, 2**32 - 3), (1, 0), (0, 9), (1, 1), (1, 2)],
+            [2**32 - 3, 2**32 - 2, 2**32 - 1, 0, 1],
+            [Separation],
+            4,
+            id="the engine's come round",
+        ),
+        pytest.param([(0, 0), (0, 2)], [0, 2], [], 0, id="one left out, which the engine says"),
+        pytest.param([(0, 0), (1, 1), (1, 3)], [0, 1, 3], [], 0, id="one left out of both"),
+        pytest.param(
+            [(0, 0), (1, 0), (1, 2)], [0, 1], [Separation, BadSession], 0, id="one left out of its own"
+        ),
+        pytest.param(
+            [(0, 0), (1, 0, False, True), (1, 1, False, False)],
+            [0, 1],
+            [Separation, BadSession],
+            0,
+            id="another in the middle",
+        ),
+    ],
+)
+def test_deliveries_that_links_count_apart_are_counted_over_all(
+    sent: list[Any], own_ids: list[int], found: list[type], count: int
+) -> None:
+    """What says so comes before the first of them, and once; those that are to be settled are remembered."""
+    walk = FrameWalk(LARGEST, 4)
+    data = b"".join(transferred(*one) for one in sent)
+    walked(walk, [OPENED, BOTH_ATTACHED])
+    handed_on, findings = walked(walk, [data])
+    assert [fields_of(one, TRANSFER)[1] for one in frames_of(handed_on)] == own_ids
+    assert [type(one) for one in findings] == found
+    assert walk.renumbered_count == count
+
+
+def test_the_engine_is_told_first_that_its_output_is_to_be_translated() -> None:
+    """Before it has what it may answer at once, and behind a request that has come before."""
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0)])
+    pieces = walk.pieces_of(ECHO + transferred(1, 0) + transferred(0, 1))
+    assert [bytes(data) for data, _ in pieces] == [ECHO, b"", transferred(1, 1), transferred(0, 2)]
+    assert [type(found).__name__ for _, found in pieces] == [
+        "StateRequest",
+        "Separation",
+        "NoneType",
+        "NoneType",
+    ]
+
+
+def test_a_transfer_that_would_not_fit_its_frame_has_no_id() -> None:
+    """The next is meant then."""
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 300)])
+    room = LARGEST - len(transferred(1, 3))
+    for number, body, expected in ((3, b"x" * room, None), (4, b"x" * (room - 10), 302)):
+        handed_on, _ = walked(walk, [transferred(1, number, body=body)])
+        assert (fields_of(handed_on, TRANSFER)[1], len(handed_on) <= LARGEST) == (expected, True)
+
+
+ACCEPTED = Described(ULong(0x24), [])
+
+
+def accepted(first: int, last: int, channel: int = 5, *, peer_sends: bool = True) -> bytes:
+    return frame(DISPOSITION, [peer_sends, UInt(first), UInt(last), True, ACCEPTED], channel=channel)
+
+
+def test_outcomes_are_said_by_the_peer_s_ids() -> None:
+    """On the channel that answers its session, and no other; what we have sent is no concern of it."""
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, BOTH_ATTACHED, frame(BEGIN, BEGUN, channel=1)])
+    begins = ECHO + frame(BEGIN, BEGUN, channel=5)
+    assert walk.saw_begins(begins) == begins
+    walk.saw_begins(frame(BEGIN, BEGUN, channel=4) + ECHO)
+    walked(walk, [b"".join(transferred(*one) for one in [(0, 0), (0, 1), (1, 8), (1, 9), (0, 2), (1, 10)])])
+    others = accepted(2, 3, 4) + accepted(2, 3, peer_sends=False) + ECHO
+    assert walk.in_peers_ids(others) == others
+    assert walk.in_peers_ids(accepted(0, 4) + ECHO) == accepted(0, 1) + accepted(8, 9) + accepted(2, 2) + ECHO
+    alone = frame(DISPOSITION, [True, UInt(5), None, True, ACCEPTED, True], channel=5)
+    assert walk.in_peers_ids(alone) == frame(
+        DISPOSITION, [True, UInt(10), UInt(10), True, ACCEPTED, True], channel=5
+    )
+    assert walk.renumbered_count == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "said"), [(frame(DETACH, [UInt(1), True]), accepted(0, 0)), (frame(END, []), accepted(0, 0))]
+)
+def test_nothing_is_said_of_links_that_are_gone(last: bytes, said: bytes) -> None:
+    """Nor held of them, though the engine may have an outcome yet; the channel's next session is another."""
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0), transferred(1, 7), last])
+    walk.saw_begins(frame(BEGIN, BEGUN, channel=5))
+    assert walk.renumbered_count == 0
+    walked(walk, [frame(END, []), frame(BEGIN, BEGUN), BOTH_ATTACHED, transferred(0, 0), transferred(1, 1)])
+    assert walk.in_peers_ids(accepted(0, 1)) == said
+    walk.saw_begins(frame(BEGIN, BEGUN, channel=5))
+    assert walk.in_peers_ids(accepted(0, 1)) == accepted(0, 1)
+
+
+def test_what_a_peer_says_of_its_own_deliveries_is_cut_out_where_it_counts_apart() -> None:
+    """Its ids do not say which it means; before that they do."""
+    walk = FrameWalk(LARGEST, 4)
+    settled = accepted(0, 0, 0, peer_sends=False)
+    assert walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0), settled])[0].endswith(settled)
+    assert walked(walk, [transferred(1, 0), settled]) == (transferred(1, 1), [Separation()])
+    received = frame(DISPOSITION, [True, UInt(0), None, True, Described(ULong(0x27), [True])])
+    assert walked(walk, [received]) == (received, [])
+
+
+def test_a_session_that_is_begun_again_begins_with_any_id() -> None:
+    """Its channel's last session is no concern of it."""
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, ATTACHED, transferred(0, 0), frame(END, []), frame(BEGIN, BEGUN), ATTACHED])
+    assert walked(walk, [transferred(0, 9), transferred(0, 10)]) == (
+        transferred(0, 9) + transferred(0, 10),
+        [],
+    )
+
+
+def test_a_peer_is_remembered_no_more_than_it_has_unsettled() -> None:
+    """However its links come and go, and its ids jump."""
+    dice = Random(5)
+    walk = FrameWalk(LARGEST, 4)
+    walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0)])
+    for _ in range(200):
+        number = dice.randrange(2**32 - 50)
+        walked(walk, [b"".join(transferred(1, number + step, step % 2 == 0) for step in range(20))])
+        assert walk.renumbered_count == 10
+        walked(walk, [frame(DETACH, [UInt(1), True]), frame(ATTACH, ["m", UInt(1), False])])
+        assert walk.renumbered_count == 0
+    assert walked(walk, [transferred(1, 3), transferred(1, 9)])[1] == [
+        BadSession(
+            0, "amqp:invalid-field", "delivery-ids rise by one: 4 is next on the link at handle 1, not 9"
+        )
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,9 +19,14 @@ except ImportError:  # no compiler here
     in_c = plain_frames
 
 BEGUN, CONTINUED = {link_key(0, 0), link_key(1, 300)}, {link_key(0, 1), link_key(1, 7)}
+NEXT_IDS = {0: 5, 1: 2**32 - 2}
 ACCEPTED = Described(ULong(0x24), [])
 
-numbers = st.one_of(st.none(), st.sampled_from([0, 1, 7, 300]).map(UInt), st.integers(0, 2**32 - 1).map(UInt))
+numbers = st.one_of(
+    st.none(),
+    st.sampled_from([0, 1, 5, 6, 7, 300, 2**32 - 2, 2**32 - 1]).map(UInt),
+    st.integers(0, 2**32 - 1).map(UInt),
+)
 booleans = st.one_of(st.none(), st.booleans())
 states = st.sampled_from(
     [None, None, ACCEPTED, Described(ULong(0x25), []), Described(ULong(0x34), [b"t"]), ULong(1)]
@@ -52,41 +58,54 @@ def frames(draw: st.DrawFn) -> bytes:
     return made[:place] + bytes([draw(st.integers(0, 255))]) + made[place + 1 :]
 
 
+def skipped(skip: Any, data: bytes, position: int = 0) -> tuple[int, dict[int, int]]:
+    """Where it ends, and the next delivery-ids then."""
+    next_ids = dict(NEXT_IDS)
+    return skip(data, position, BEGUN, CONTINUED, next_ids), next_ids
+
+
 @given(st.lists(frames(), max_size=4).map(b"".join), st.integers(0, 3))
 def test_c_and_python_skip_the_same(data: bytes, cut: int) -> None:
     """Whatever comes, whole or cut, right or wrong."""
     data = data[: len(data) - cut]
-    assert in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED)
+    assert skipped(in_c, data) == skipped(plain_frames, data)
 
 
 @given(st.binary(max_size=80))
 def test_any_octets_are_looked_at_and_no_more(data: bytes) -> None:
     """Nothing behind the end, whatever sizes they say."""
-    assert 0 <= in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED) <= len(data)
+    assert skipped(in_c, data) == skipped(plain_frames, data)
+    assert 0 <= skipped(in_c, data)[0] <= len(data)
 
 
-def whole(handle: int, *more: Any, tag: Any = b"t", channel: int = 0) -> bytes:
-    return frame(TRANSFER, [UInt(handle), UInt(5), tag, UInt(0), *more], b"body", channel=channel)
+def whole(handle: int, *more: Any, tag: Any = b"t", channel: int = 0, number: int = 5) -> bytes:
+    return frame(TRANSFER, [UInt(handle), UInt(number), tag, UInt(0), *more], b"body", channel=channel)
 
 
 @pytest.mark.parametrize("skip", [plain_frames, in_c])
 @pytest.mark.parametrize(
-    "plain",
+    ("plain", "next_ids"),
     [
-        whole(0),
-        whole(0, True, False),
-        whole(300, channel=1),
-        frame(TRANSFER, [UInt(1), None, None, None, None, True], b"middle"),
-        frame(DISPOSITION, [True, UInt(1), UInt(4), True, ACCEPTED]),
-        frame(DISPOSITION, [True, UInt(1)]),
-        frame(DISPOSITION, [True, UInt(2**32 - 1), UInt(4), True, ACCEPTED]),
+        ([whole(0, number=number) for number in (5, 6, 7)], {0: 8, 1: 2**32 - 2}),
+        (
+            [whole(0, True, False), whole(300, channel=1, number=2**32 - 2), whole(0, number=6)],
+            {0: 7, 1: 2**32 - 1},
+        ),
+        ([whole(300, channel=1, number=number) for number in (2**32 - 2, 2**32 - 1, 0, 1)], {0: 5, 1: 2}),
+        ([frame(TRANSFER, [UInt(1), None, None, None, None, True], b"middle")] * 3, NEXT_IDS),
+        ([frame(TRANSFER, [UInt(1), UInt(5), b"t", None, None, True], b"middle")] * 3, NEXT_IDS),
+        ([frame(DISPOSITION, [True, UInt(1), UInt(4), True, ACCEPTED])] * 3, NEXT_IDS),
+        ([frame(DISPOSITION, [True, UInt(1)])] * 3, NEXT_IDS),
+        ([frame(DISPOSITION, [True, UInt(2**32 - 1), UInt(4), True, ACCEPTED])] * 3, NEXT_IDS),
     ],
 )
-def test_what_comes_by_the_thousand_is_skipped(skip: Any, plain: bytes) -> None:
-    """Up to what is something else."""
-    data = plain * 3 + frame(BEGIN, [])
-    assert skip(data, 0, BEGUN, CONTINUED) == len(plain) * 3
-    assert skip(data, len(plain), BEGUN, CONTINUED) == len(plain) * 3
+def test_what_comes_by_the_thousand_is_skipped(
+    skip: Any, plain: list[bytes], next_ids: dict[int, int]
+) -> None:
+    """Up to what is something else; deliveries are counted, and their middle parts not."""
+    whole_ones = b"".join(plain)
+    assert skipped(skip, whole_ones + frame(BEGIN, [])) == (len(whole_ones), next_ids)
+    assert skipped(skip, frame(BEGIN, []) + whole_ones, len(frame(BEGIN, [])))[1] == next_ids
 
 
 @pytest.mark.parametrize("skip", [plain_frames, in_c])
@@ -95,6 +114,8 @@ def test_what_comes_by_the_thousand_is_skipped(skip: Any, plain: bytes) -> None:
     [
         whole(5),
         whole(0, channel=1),
+        whole(0, number=4),
+        whole(0, number=6),
         whole(0, tag=None),
         whole(0, None, True),
         whole(0, None, None, UByte(1)),
@@ -102,6 +123,7 @@ def test_what_comes_by_the_thousand_is_skipped(skip: Any, plain: bytes) -> None:
         frame(TRANSFER, [None, UInt(5), b"t"]),
         frame(TRANSFER, [UInt(1), None, None, None, None, False], b"last"),
         frame(TRANSFER, [UInt(1), None, None, UInt(0), None, True], b"says its format"),
+        frame(DISPOSITION, [False, UInt(1)]),
         frame(DISPOSITION, [None, UInt(1)]),
         frame(DISPOSITION, [True, None]),
         frame(DISPOSITION, [True, UInt(5), UInt(4)]),
@@ -110,19 +132,35 @@ def test_what_comes_by_the_thousand_is_skipped(skip: Any, plain: bytes) -> None:
     ],
 )
 def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> None:
-    """What lacks a field, begins or ends a message of many parts, or is part of a transaction."""
-    assert skip(looked_at, 0, BEGUN, CONTINUED) == 0
+    """
+    What lacks a field, or has another id than the next; begins or ends a message of many parts; is part of a
+    transaction, or said by a sender.
+    """
+    assert skipped(skip, looked_at) == (0, NEXT_IDS)
+
+
+@pytest.mark.parametrize("skip", [plain_frames, in_c])
+@pytest.mark.parametrize(
+    "looked_at", [whole(0), frame(TRANSFER, [UInt(1), None, None, None, None, True], b"middle")]
+)
+def test_a_session_that_has_no_next_id_has_its_transfers_looked_at(skip: Any, looked_at: bytes) -> None:
+    """Before its first, or as its links count apart."""
+    assert skip(looked_at, 0, BEGUN, CONTINUED, {}) == 0
 
 
 @given(
-    st.just(whole(0, False, False)) | frames(), st.integers(0, 2), st.integers(0, 2**16), st.integers(0, 255)
+    st.just([whole(0, False, False, number=number) for number in (5, 6, 7)])
+    | st.tuples(frames()).map(lambda one: one * 3),
+    st.integers(0, 2),
+    st.integers(0, 2**16),
+    st.integers(0, 255),
 )
 def test_what_is_like_the_one_before_is_told_from_what_is_almost(
-    one: bytes, which: int, place: int, octet: int
+    alike: Sequence[bytes], which: int, place: int, octet: int
 ) -> None:
     """Of three that are alike, one has another octet, anywhere; half the time they are what comes most often."""
+    one = alike[which]
     place %= len(one)
-    alike = [one, one, one]
-    alike[which] = one[:place] + bytes([octet]) + one[place + 1 :]
-    data = b"".join(alike)
-    assert in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED)
+    changed = one[:place] + bytes([octet]) + one[place + 1 :]
+    data = b"".join([*alike[:which], changed, *alike[which + 1 :]])
+    assert skipped(in_c, data) == skipped(plain_frames, data)

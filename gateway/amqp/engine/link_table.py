@@ -34,7 +34,7 @@ from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import forget_name, incoming_bytes, outgoing_bytes
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
-from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
+from gateway.ledger import DELIVERY_ID_BYTES, LINK_BYTES, SESSION_BYTES, Account, Kind
 from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
 
@@ -315,9 +315,15 @@ class LinkTable:
         """What the sessions hold that the peer, or the socket, has not taken yet: each of them has a window."""
         return sum(map(outgoing_bytes, self.sessions))
 
-    def enter_unfinished(self) -> None:
-        """Enter in the account what has come, and is no whole message yet."""
-        self.account.holds(Kind.UNFINISHED, sum(map(incoming_bytes, self.sessions)))
+    def enter_unfinished(self, renumbered_count: int) -> None:
+        """
+        Enter in the account what has come, and is no whole message yet.
+
+        Args:
+            renumbered_count: Deliveries of which it is remembered what the peer calls them.
+        """
+        unfinished = sum(map(incoming_bytes, self.sessions))
+        self.account.holds(Kind.UNFINISHED, unfinished + renumbered_count * DELIVERY_ID_BYTES)
 
     # --- from the attach to the detach --------------------------------------------------------------------------
 
@@ -577,7 +583,7 @@ class PeerSessions:
             self._sessions[channel] = session
         session.open()
         most = self._limits.max_links_per_session - 1
-        self._rewrite(lambda output: with_handle_max(output, most))
+        self._rewrite(lambda output: self._walk.saw_begins(with_handle_max(output, most)))
 
     def ended_by_peer(self, session: Any) -> None:
         """The peer has ended a session, or has answered our end of it."""

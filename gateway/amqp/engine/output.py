@@ -59,6 +59,8 @@ class Output:
         """The transport's."""
         self._links: LinkTable | None = None
         self._filter: Callable[[bytes], bytes] | None = None
+        self._translation: Callable[[bytes], bytes] | None = None
+        """What all that the engine says passes through, whole frames at a time."""
         self._is_scheduled = False
         self._is_writable = True
         self._close_error: CloseError | None = None
@@ -188,7 +190,7 @@ class Output:
         if self._gate is not None:
             self._gate.forget(self.schedule_flush)
         self._transport = self._handle = self._links = self._socket = self._gate = None
-        self._filter = self._all_written = self._failed = None
+        self._filter = self._translation = self._all_written = self._failed = None
         self._held = b""
 
     def flush(self) -> None:
@@ -203,13 +205,15 @@ class Output:
         try:
             if self._held:
                 held, self._held = self._held, b""
-                self.write(held)
+                self._write_as_it_is(held)
             while self._is_writable:
                 data = pull(handle)
                 is_all = len(data) < OUTPUT_BYTES
                 if data:
+                    if self._close_error is not None or self._translation is not None:
+                        data += b"".join(iter(lambda: pull(handle), b""))
                     if self._close_error is not None:
-                        data = self._close_error.put_into(data + b"".join(iter(lambda: pull(handle), b"")))
+                        data = self._close_error.put_into(data)
                     links.names.saw(data)
                     self.write(data)
                 if is_all:
@@ -231,13 +235,27 @@ class Output:
         is_held_back = self._gate is not None and self._is_held_back()
         data = b"".join(iter(lambda: LOOPS.pull(handle), b""))
         links.names.saw(data)
+        data = self._translated(change(data))
         if is_held_back:
-            self._held += change(data)
+            self._held += data
         else:
-            self.write(change(data))
+            self._write_as_it_is(data)
+
+    def translate(self, translation: Callable[[bytes], bytes]) -> None:
+        """Have all that the engine says from now on pass through a function, whole frames at a time."""
+        if self._translation is None:
+            # What it has said until now may be written in part, up to the middle of a frame.
+            self.rewrite(bytes)
+            self._translation = translation
+
+    def _translated(self, data: bytes) -> bytes:
+        return data if self._translation is None else self._translation(data)
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, as frames or what comes before them."""
+        self._write_as_it_is(self._translated(data))
+
+    def _write_as_it_is(self, data: bytes) -> None:
         if self._filter is not None:
             data = self._filter(data)
         if data and self._socket is not None and not self._socket.is_closing():

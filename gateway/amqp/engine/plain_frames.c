@@ -136,7 +136,7 @@ is_plain_disposition(struct reader *reader)
     uint32_t role, first, last, settled;
     int has_last;
 
-    if (!list(reader) || boolean(reader, &role) != SAID || number(reader, &first) != SAID ||
+    if (!list(reader) || boolean(reader, &role) != SAID || !role || number(reader, &first) != SAID ||
         (has_last = number(reader, &last)) == WRONG || boolean(reader, &settled) == WRONG)
         return 0;
     return (has_last == UNSAID || (int32_t)(last - first) >= 0) && is_outcome(reader) &&
@@ -144,12 +144,12 @@ is_plain_disposition(struct reader *reader)
 }
 
 static _Bool
-is_plain_transfer(struct reader *reader, _Bool continues, uint32_t *handle)
+is_plain_transfer(struct reader *reader, _Bool continues, uint32_t next_id)
 {
-    uint32_t value, more;
+    uint32_t value, more, id;
     int has_id, has_format, form, size = 0;
 
-    if (!list(reader) || number(reader, handle) != SAID || (has_id = number(reader, &value)) == WRONG)
+    if (!list(reader) || number(reader, &value) != SAID || (has_id = number(reader, &id)) == WRONG)
         return 0;
     form = constructor(reader);
     if (form == 0xA0) {
@@ -163,13 +163,35 @@ is_plain_transfer(struct reader *reader, _Bool continues, uint32_t *handle)
     if ((has_format = number(reader, &value)) == WRONG || boolean(reader, &value) == WRONG ||
         boolean(reader, &more) == WRONG)
         return 0;
-    if (continues ? has_format == SAID || !more : has_id == UNSAID || form == 0x40 || more)
+    if (continues ? has_format == SAID || !more : has_id == UNSAID || id != next_id || form == 0x40 || more)
         return 0;
     return is_null(reader) && is_null(reader) && is_false(reader) && is_false(reader) &&
            boolean(reader, &value) != WRONG && reader->left == 0 && reader->at == reader->end;
 }
 
-PyDoc_STRVAR(plain_frames_doc, "plain_frames($module, data, position, begun, continued, /)\n--\n\n"
+/* The next delivery-id of a channel; -1 where there is none, -2 where Python has failed. */
+static int64_t
+next_id_of(PyObject *next_ids, int32_t channel)
+{
+    PyObject *key = PyLong_FromLong(channel), *id = key == NULL ? NULL : PyDict_GetItemWithError(next_ids, key);
+    int64_t value = id == NULL ? -1 : (int64_t)PyLong_AsUnsignedLong(id);
+
+    Py_XDECREF(key);
+    return PyErr_Occurred() ? -2 : value;
+}
+
+static int
+keep_next_id(PyObject *next_ids, int32_t channel, uint32_t id)
+{
+    PyObject *key = PyLong_FromLong(channel), *value = PyLong_FromUnsignedLong(id);
+    int result = key == NULL || value == NULL ? -1 : PyDict_SetItem(next_ids, key, value);
+
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return result;
+}
+
+PyDoc_STRVAR(plain_frames_doc, "plain_frames($module, data, position, begun, continued, next_ids, /)\n--\n\n"
                                "amqp_ext.frames.plain.plain_frames, in C.");
 
 static PyObject *
@@ -177,12 +199,14 @@ plain_frames(PyObject *Py_UNUSED(module), PyObject *args)
 {
     const uint8_t *data;
     Py_ssize_t position, end;
-    PyObject *octets, *begun, *continued;
+    PyObject *octets, *begun, *continued, *next_ids;
     uint64_t known = UINT64_MAX; /* No channel and handle: the former has 16 bits. */
     PyObject *known_in = NULL;
+    int32_t counted = -1; /* The channel that next_id is of. */
+    int64_t next_id = -1;
 
-    if (!PyArg_ParseTuple(args, "O!nO!O!:plain_frames", &PyBytes_Type, &octets, &position, &PySet_Type, &begun,
-                          &PySet_Type, &continued))
+    if (!PyArg_ParseTuple(args, "O!nO!O!O!:plain_frames", &PyBytes_Type, &octets, &position, &PySet_Type, &begun,
+                          &PySet_Type, &continued, &PyDict_Type, &next_ids))
         return NULL;
     data = (const uint8_t *)PyBytes_AS_STRING(octets);
     end = PyBytes_GET_SIZE(octets);
@@ -216,13 +240,23 @@ plain_frames(PyObject *Py_UNUSED(module), PyObject *args)
                     break;
                 known = key;
                 known_in = is_begun ? begun : continued;
+                if (counted != (int32_t)(key >> 32)) {
+                    if (next_id >= 0 && keep_next_id(next_ids, counted, (uint32_t)next_id) < 0)
+                        return NULL;
+                    counted = (int32_t)(key >> 32);
+                    next_id = next_id_of(next_ids, counted);
+                }
             }
-            if (!is_plain_transfer(&reader, known_in == continued, &handle))
+            if (next_id < 0 || !is_plain_transfer(&reader, known_in == continued, (uint32_t)next_id))
                 break;
+            if (known_in == begun)
+                next_id = (uint32_t)(next_id + 1);
         } else {
             break;
         }
         position += size;
     }
+    if (next_id == -2 || (next_id >= 0 && keep_next_id(next_ids, counted, (uint32_t)next_id) < 0))
+        return NULL;
     return PyLong_FromSsize_t(position);
 }

@@ -44,13 +44,13 @@ def _section(code: int, content: Any) -> bytes:
     return b"\x00\x53" + bytes([code]) + put(content)
 
 
-def _pieces(dice: Random, place: int, message: bytes) -> bytes:
+def _pieces(dice: Random, number: int, message: bytes, *, handle: int = 0) -> bytes:
     """A delivery, mostly in one transfer, now and then in more, or aborted behind its first."""
     if dice.random() < 0.9:
-        return amqp.transfer_frame(0, place, message)
+        return amqp.transfer_frame(handle, number, message)
     cut = dice.randrange(len(message) + 1)
-    first = amqp.transfer_frame(0, place, message[:cut], more=True)
-    return first + amqp.frame(amqp.TRANSFER, [UInt(0), None, None, None, None, False], message[cut:])
+    first = amqp.transfer_frame(handle, number, message[:cut], more=True)
+    return first + amqp.frame(amqp.TRANSFER, [UInt(handle), None, None, None, None, False], message[cut:])
 
 
 # --- sections -------------------------------------------------------------------------------------------------------
@@ -139,6 +139,22 @@ def _relayed(dice: Random, place: int) -> bytes:
 
 
 _RELAY = BEGUN + amqp.attach_frame(0, receiver=False, address=None)
+
+_FIRST_IDS = (0, 0, 2**32 - 5)
+
+
+def _apart(dice: Random, place: int) -> bytes:
+    """A delivery of one of three links that count their ids apart; now and then its sender says something of it."""
+    turn, handle = divmod(place, len(_FIRST_IDS))
+    number = (_FIRST_IDS[handle] + turn) % 2**32
+    said = amqp.disposition(number, number, receiver=False) if dice.random() < 0.1 else b""
+    return said + _pieces(dice, number, message(dice), handle=handle)
+
+
+_TO_APART = BEGUN + b"".join(
+    amqp.attach_frame(handle, receiver=False, address="topic://fuzz/apart")
+    for handle in range(len(_FIRST_IDS))
+)
 
 # --- RabbitMQ's /management -----------------------------------------------------------------------------------------
 
@@ -292,6 +308,7 @@ def _kind(name: str, make: Any, where: Listener, *begin: Step, window: int = AT_
 TRANSFERS = (
     _kind("sections", _sections, Listener.PLAIN, Step(_TO_QUEUE, amqp.FLOW, 1)),
     _kind("relayed", _relayed, Listener.PLAIN, Step(_RELAY, amqp.FLOW, 1)),
+    _kind("apart", _apart, Listener.PLAIN, Step(_TO_APART, amqp.FLOW, len(_FIRST_IDS))),
     _kind(
         "rabbitmq", _rabbitmq, Listener.RABBITMQ, Step(_TO_MANAGEMENT, amqp.FLOW, 1), window=REQUESTS_AT_ONCE
     ),

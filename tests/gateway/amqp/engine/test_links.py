@@ -15,7 +15,7 @@ from gateway.amqp.engine.conditions import CloseError, code_of
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
 from gateway.core.errors import ErrorCode, Refused
-from gateway.ledger import LINK_BYTES, SESSION_BYTES, Ledger
+from gateway.ledger import DELIVERY_ID_BYTES, LINK_BYTES, SESSION_BYTES, Ledger
 from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.frames import (
     ATTACH,
@@ -229,6 +229,13 @@ def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> 
     table.end_session(session)
     assert (ended.told, stays.told) == ([("detached", False)], [])
     assert (list(table.attached.values()), list(table.sessions)) == ([stays], [other])
+
+
+def test_ids_that_are_remembered_for_a_peer_are_held_for_it(table: LinkTable) -> None:
+    """As long as they are."""
+    for count in (3, 1, 0):
+        table.enter_unfinished(count)
+        assert table.account.held_bytes == count * DELIVERY_ID_BYTES
 
 
 def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: Any) -> None:
