@@ -212,14 +212,21 @@ def test_a_cache_that_is_closed_or_emptied_leaves_its_room() -> None:
 
 @given(
     st.integers(1, 50),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), max_size=60),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30), st.booleans()), max_size=60),
 )
-def test_together_they_hold_no_more_than_the_limit(limit: int, publications: list[tuple[int, int]]) -> None:
-    """Whoever publishes how much; each holds a run that ends with its last id, and is counted for what it holds."""
+def test_together_they_hold_no_more_than_the_limit(
+    limit: int, publications: list[tuple[int, int, bool]]
+) -> None:
+    """
+    Whoever publishes how much, and gives up what; each holds a run that ends with its last id, and is counted for what
+    it holds.
+    """
     budget = CacheBudget(limit * ROW_BYTES)
     caches = [MessageCache(budget, 1) for _ in range(3)]
-    for who, count in publications:
+    for who, count, gives_up in publications:
         commit(caches[who], count)
+        if gives_up:
+            caches[who].drop_below(caches[who].next_id - count)
         assert budget.used_bytes == sum(cache.size_bytes for cache in caches) <= limit * ROW_BYTES
         for cache in caches:
             assert held(cache) == list(range(cache.first_id, cache.next_id))
