@@ -25,10 +25,10 @@ from gateway.amqp.engine.conditions import CloseError
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import (
-    OUTPUT_BYTES,
     ACCEPTED,
     MODIFIED,
     NULL,
+    OUTPUT_BYTES,
     REJECTED,
     RELEASED,
     TRANSACTIONAL,
