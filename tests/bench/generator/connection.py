@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,6 +150,18 @@ class Connection:
             raise Refused("the peer closed the socket")
         self.end += received
         return received
+
+    def poll(self) -> None:
+        """Receive as ``fill`` does, and wait for it without sleeping."""
+        given_up = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                self.fill(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if time.monotonic() > given_up:
+                    raise Refused("the peer sent nothing for too long") from None
+            else:
+                return
 
     def frames(self) -> Iterator[tuple[int, int]]:
         """Start and stop of every whole frame in the buffer; each is consumed as the next is asked for."""
