@@ -13,6 +13,7 @@ from typing import Any, Final
 from amqp_ext import codec
 from amqp_ext.codec import CodecError, Described, Symbol, ULong
 from amqp_ext.frames.performatives import described
+from amqp_ext.message.fields import DeliveryTimeError, retry_time
 from amqp_ext.message.sections import MalformedMessage, body
 
 DECLARE: Final = 0x31
@@ -55,6 +56,8 @@ class Outcome:
     code: int
     failed: bool = False
     undeliverable: bool = False
+    again_ms: int = 0
+    """When to deliver again, in ms since the epoch; 0 where nothing is said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,11 @@ def read_outcome(value: Any) -> Outcome:
         raise OutcomeError("an outcome is accepted, rejected, released or modified")
     if code != MODIFIED:
         return Outcome(code)
-    failed, undeliverable = (bool(value) for value in [*values, None, None][:2])
-    return Outcome(code, failed, undeliverable)
+    failed, undeliverable, annotations = [*values, None, None, None][:3]
+    try:
+        return Outcome(code, bool(failed), bool(undeliverable), retry_time(annotations))
+    except DeliveryTimeError as error:
+        raise OutcomeError(str(error)) from None
 
 
 def declared(txn_id: bytes) -> bytes:

@@ -55,7 +55,7 @@ SMALL: Final[Mapping[str, str]] = {
     "cursor_range": "number, part, first, last",
     "attempt": "cursor, message, count",
     "reference": "cursor, message",
-    "delayed": "cursor, due, message, size_bytes",
+    "delayed": "cursor, due, message, size_bytes, retry",
     "garbage": "cursor, endpoint, up_to",
     "point": "name, position, time, made",
     "replay_record": "number, name, state, record",

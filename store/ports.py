@@ -23,6 +23,7 @@ from gateway.core.effects import (
     DeletePoint,
     Effect,
     EraseMessages,
+    HoldBack,
     MoveCursor,
     Publication,
     ReleaseDelayed,
@@ -203,6 +204,7 @@ UNDONE_BY_FAILURE: Final = (
     SaveReplayRecord,
     ReleaseDelayed,
     CancelDelayed,
+    HoldBack,
 )
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
 writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""
@@ -542,13 +544,18 @@ class Reader(LogProbe, Protocol):
         """
 
     def delayed_page(
-        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+        self,
+        cursor: int,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 256,
+        retries_below: int | None = None,
     ) -> list[DelayedMessage]:
         """
         What waits by an endpoint's cursor for its time, in the order of times, then of ids.
 
         Args:
             after: Behind this time, in ms, and id.
+            retries_below: Of what a consumer gave back, and of ids below this one; None for all that waits.
         """
 
     def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:

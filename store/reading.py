@@ -168,11 +168,17 @@ class PooledReader(ABC):
 
     @reads
     def delayed_page(
-        self, cursor: int, after: tuple[int, int] = (0, 0), limit: int = 256
+        self,
+        cursor: int,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 256,
+        retries_below: int | None = None,
     ) -> list[DelayedMessage]:
         """See ``store.ports.Reader``."""
-        which = "cursor = ? and (due, message) > (?, ?) order by due, message limit ?"
-        return self._delayed(which, [cursor, *after, limit])
+        which, values = "cursor = ? and (due, message) > (?, ?)", [cursor, *after]
+        if retries_below is not None:
+            which, values = f"{which} and retry <> 0 and message < ?", [*values, retries_below]
+        return self._delayed(f"{which} order by due, message limit ?", [*values, limit])
 
     @reads
     def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
@@ -181,15 +187,16 @@ class PooledReader(ABC):
 
     def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
         found = self._ask(
-            (int, int, int, int, int, bytes),
-            f"select due, id, size_bytes, length(content), bare, substr(content, 1, {HEADER_BYTES}) "
-            f"from (select * from delayed where {which}) as waiting "
-            f"{self.joined.format('id = waiting.message')} order by due, id",
+            (int, int, int, int, int, bytes, int, int),
+            f"select due, id, size_bytes, length(content), bare, substr(content, 1, {HEADER_BYTES}), "
+            f"coalesce(count, 0), retry from (select * from delayed where {which}) as waiting "
+            f"{self.joined.format('id = waiting.message')} left join attempt "
+            "on attempt.cursor = waiting.cursor and attempt.message = waiting.message order by due, id",
             values,
         )
         return [
-            DelayedMessage(due, i, counted, size, header_priority(front, bare))
-            for due, i, counted, size, bare, front in found
+            DelayedMessage(due, i, counted, size, header_priority(front, bare), attempts, bool(retry))
+            for due, i, counted, size, bare, front, attempts, retry in found
         ]
 
     @reads

@@ -22,7 +22,7 @@ from gateway.core.effects import (
 from gateway.core.log import RetentionMark
 from gateway.core.model import WHOLE, LogState, Point, ReplayRecord, RouteDefinition
 from store.copies import LogRow
-from store.cursors import DroppedCursor, dropped_cursors
+from store.cursors import DroppedCursor, dropped_cursors, header_priority
 from store.ports import Recovered
 from store.property_index import IndexedSpan
 from store.tables import ShortTables
@@ -77,11 +77,17 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
     for dropped in garbage:
         cursors.pop(dropped.cursor, None)
     _add_references(tables.referred(), by_cursor)
-    for cursor, *delays in ask(
-        "select cursor, count(*), sum(size_bytes), min(due) from delayed group by cursor"
+    in_order: dict[int, list[tuple[int, int]]] = {}
+    for cursor, message_id, bare, front in tables.retries_in_order():
+        in_order.setdefault(cursor, []).append((message_id, header_priority(front, bare)))
+    for cursor, count, size, due, retries in ask(
+        "select cursor, count(*), sum(size_bytes), min(due), count(*) filter (where retry <> 0) "
+        "from delayed group by cursor"
     ):
         if cursor in by_cursor:
-            by_cursor[cursor].delays = StoredDelays(*map(int, delays))
+            by_cursor[cursor].delays = StoredDelays(
+                int(count), int(size), due, retries, tuple(in_order.get(cursor, ()))
+            )
     for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
     ((has_held,),) = ask(f"select exists ({tables.held_ids})")

@@ -124,6 +124,17 @@ DELAYED: Final = """
 """
 """Messages that wait on endpoints for their time."""
 
+RETRIES: Final = (
+    "alter table delayed add column retry bigint not null default 0",
+    "create index delayed_retry on delayed (cursor, due, message) where retry <> 0",
+)
+"""Some of them were given back by a consumer."""
+
+NO_RETRY: Final = 0
+RETRY: Final = 1
+RETRY_IN_ORDER: Final = 2
+"""Values of ``delayed.retry``: published so, given back, given back where nothing behind is to be delivered before."""
+
 ROWID: Final = "integer primary key"
 """Such a key is SQLite's own number of a row."""
 

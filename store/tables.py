@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from gateway.core.model import RouteDefinition
 from store.property_index import IndexedSpan
+from store.schema import RETRY_IN_ORDER
 
 
 class QueuedMessage(NamedTuple):
@@ -122,6 +123,17 @@ class ShortTables(ABC):
             "select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0) "
             f"from reference {self.joined.format('id = reference.message')} left join attempt "
             "on attempt.cursor = reference.cursor and attempt.message = reference.message order by 1, 2"
+        )
+
+    def retries_in_order(self) -> list[tuple[int, int, int, bytes]]:
+        """
+        (cursor, message, where the bare message begins, what is before that) of what is to be tried again before what
+        is behind it.
+        """
+        return self.ask(
+            "select waiting.cursor, id, bare, substr(content, 1, bare) from (select * from delayed "
+            f"where retry <> 0 and retry = {RETRY_IN_ORDER}) as waiting "
+            f"{self.joined.format('id = waiting.message')} order by 1, 2"
         )
 
     def routes(self) -> list[RouteDefinition]:

@@ -23,6 +23,7 @@ from gateway.core.effects import (
     DropReplayRecords,
     Effect,
     EraseMessages,
+    HoldBack,
     MoveCursor,
     OpenCursor,
     Publication,
@@ -39,6 +40,7 @@ from gateway.core.effects import (
 from gateway.core.model import CONTENT, ID, RouteDefinition
 from store.cursors import DroppedCursor, GatheredMoves
 from store.property_index import SEGMENT_BITS, IndexedSpan, IndexEntry
+from store.schema import NO_RETRY, RETRY, RETRY_IN_ORDER
 from store.tables import INSERT_ROUTE, ShortTables
 
 NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
@@ -70,8 +72,8 @@ class StoreTransaction(ABC):
     def __init__(self, before: Before) -> None:
         self._indexed = before.indexed
         self._entries: list[IndexEntry] = []
-        self._delayed: list[tuple[int, int, int, int]] = []
-        """(cursor, when to be delivered, message, bytes of content) of what waits from now on."""
+        self._delayed: list[tuple[int, int, int, int, int]] = []
+        """(cursor, when to be delivered, message, bytes of content, ``delayed.retry``) of what waits from now on."""
         self._known_routes = before.routes
         self._garbage = list(before.garbage)
         self._dropped = {found.cursor for found in before.garbage}
@@ -110,7 +112,7 @@ class StoreTransaction(ABC):
         if publication.delays is not None:
             cursors, due_ms = publication.delays
             self._delayed += [
-                (cursor, due, row[ID], len(row[CONTENT]))
+                (cursor, due, row[ID], len(row[CONTENT]), NO_RETRY)
                 for cursor in cursors
                 for due, row in zip(due_ms, publication.rows, strict=True)
             ]
@@ -140,6 +142,11 @@ class StoreTransaction(ABC):
             ):
                 self._flush()
                 self._change_messages(effect)
+            case HoldBack(cursor, held_back, in_order):
+                # Of a cursor that is dropped nothing waits: as with its moves.
+                if cursor not in self._dropped:
+                    retry = RETRY_IN_ORDER if in_order else RETRY
+                    self._delayed += [(cursor, *entry, retry) for entry in held_back]
             case CountedUpTo(message_id):
                 self._raise_to("counted_id", message_id)
             case SaveArchived(last_id):

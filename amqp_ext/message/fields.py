@@ -135,10 +135,33 @@ def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTime
     name, value = (DELIVERY_DELAY, annotations.get(DELIVERY_DELAY)) if at is None else (DELIVERY_TIME, at)
     if value is None:
         return 0
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LATEST_MS:
+    if not _is_time(value):
         return DeliveryTimeError(f"{name} is a whole number of milliseconds, up to 2^53, not {value!r:.60}")
     due_ms = value if at is not None else now_ms + value
     return due_ms if due_ms > now_ms else 0
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LATEST_MS
+
+
+def retry_time(annotations: Any) -> int:
+    """
+    When a message that its receiver gives back is to be delivered again, by the annotations of the outcome modified, in
+    ms since the epoch; 0 where they say nothing of it (RabbitMQ 4.3, "Delayed Retry", "Explicit Delivery Time").
+
+    Raises:
+        DeliveryTimeError: They say something that is no time.
+    """
+    value = annotations.get(DELIVERY_TIME) if isinstance(annotations, dict) else None
+    if value is None:
+        return 0
+    if not _is_time(value):
+        raise DeliveryTimeError(
+            f"{DELIVERY_TIME} in modified is when to deliver again, a whole number of milliseconds since 1970, up to "
+            f"2^53, not {value!r:.60}"
+        )
+    return int(value)
 
 
 class Destination(NamedTuple):

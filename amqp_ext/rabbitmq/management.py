@@ -176,13 +176,19 @@ class QueueArguments:
     max_redelivery: int | None = None
     single_active_consumer: bool | None = None
     priorities: bool | None = None
+    retry_type: str | None = None
+    retry_delay_ms: int | None = None
+    retry_max_ms: int | None = None
+    retry_factor: int | None = None
+    """Linear, which is 0, where messages are to be tried again later."""
 
     def to_map(self) -> dict[str, Any]:
         """As RabbitMQ says it."""
         found: dict[str, Any] = {"x-queue-type": "stream" if self.is_stream else "quorum"}
+        tries_again = self.retry_type not in (None, "disabled")
         for argument in _ARGUMENTS:
             value = getattr(self, argument.setting)
-            if value:
+            if value and (tries_again or argument.name not in _OF_RETRIES):
                 found[argument.name] = value if argument.told is None else argument.told
         return found
 
@@ -218,7 +224,22 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
             "x-dead-letter-exchange without an x-dead-letter-routing-key would send dead letters back to their queue; "
             "name the queue that they go to"
         )
+    if fields.get("retry_type", "disabled") != "disabled":
+        _complete_retries(fields)
     return QueueArguments(is_stream=is_stream, **fields)
+
+
+def _complete_retries(fields: dict[str, Any]) -> None:
+    """What RabbitMQ goes by where a queue's messages are to be tried again later."""
+    least = fields.get("retry_delay_ms")
+    if least is None:
+        raise ArgumentError(
+            "x-delayed-retry-type without x-delayed-retry-min, the milliseconds of the first delay"
+        )
+    most = fields.setdefault("retry_max_ms", least)
+    if most < least:
+        raise ArgumentError(f"x-delayed-retry-max ({most}) is less than x-delayed-retry-min ({least})")
+    fields["retry_factor"] = 0
 
 
 def _positive(name: str, value: Any) -> int:
@@ -245,6 +266,12 @@ def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ArgumentError(f"{name} is a boolean, not {value!r:.80}")
     return value
+
+
+def _retry_type(name: str, value: Any) -> str:
+    if value not in ("disabled", "failed", "returned", "all"):
+        raise ArgumentError(f"{name} is disabled, failed, returned or all, not {value!r:.80}")
+    return str(value)
 
 
 def _check_only(name: str, value: Any) -> None:
@@ -287,8 +314,13 @@ _ARGUMENTS: Final = (
     _Argument("x-single-active-consumer", "single_active_consumer", _boolean),
     _Argument("x-dead-letter-exchange", "dead_message_queue", _queue, told=""),
     _Argument("x-max-priority", "priorities", _is_above_zero, told=9),
+    _Argument("x-delayed-retry-type", "retry_type", _retry_type),
+    _Argument("x-delayed-retry-min", "retry_delay_ms", _positive),
+    _Argument("x-delayed-retry-max", "retry_max_ms", _positive),
 )
 """In the order in which a description has them."""
+
+_OF_RETRIES: Final = frozenset({"x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"})
 
 _BY_NAME: Final = {
     **{argument.name: argument for argument in _ARGUMENTS},

@@ -213,7 +213,7 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
     @verb(group, "delayed", _name)
     def delayed(api: Api, name: str) -> None:
         """List what waits on it for its time, the next one first."""
-        columns = ("replicationGroupMsgId", "deliveryTimeMs", "contentSize")
+        columns = ("replicationGroupMsgId", "deliveryTimeMs", "contentSize", "deliveryCount")
         api.table(
             api.all("monitor", collection, name, "delayedMsgs"), columns, "no message waits for its time"
         )
@@ -225,6 +225,12 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
         api.done(
             api.act(collection, name, "cancelDelayedMsg", body=body), f"{replay_id} will not be delivered"
         )
+
+    @verb(group, "release-delayed", _name, click.argument("replay_id"))
+    def release_delayed(api: Api, name: str, replay_id: str) -> None:
+        """Have the message REPLAY_ID (rmid1:…), which waits for its time, be delivered now."""
+        body = {"replicationGroupMsgId": replay_id}
+        api.done(api.act(collection, name, "releaseDelayedMsg", body=body), f"{replay_id} waits no longer")
 
     @verb(group, "copy", _name, click.argument("replay_id"))
     def copy(api: Api, name: str, replay_id: str) -> None:

@@ -28,7 +28,15 @@ from gateway.config.setting_types import (
     parse_address,
     table,
 )
-from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
+from gateway.core.endpoint.settings import (
+    SETTINGS,
+    EndpointSettings,
+    Exclusivity,
+    RetryType,
+    Setting,
+    SettingType,
+    Unit,
+)
 
 T = TypeVar("T")
 
@@ -59,6 +67,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.QUEUE: Annotated[str, Field(max_length=200)],
     SettingType.START: StartText,
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
+    SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
 }
 
 _SPELLED_OTHERWISE: Final = {"quota_bytes": ("quota_mb", Unit.MEGABYTES)}

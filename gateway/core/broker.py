@@ -151,8 +151,14 @@ class Broker:
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
             replay.resume(self.log.next_id, position, acknowledged, len(found.references))
-        endpoint.backlog.delayed = DelayedMessages(*found.delays)
-        if found.delays.messages:
+        delays = found.delays
+        endpoint.backlog.delayed = DelayedMessages(
+            delays.messages, delays.size_bytes, delays.next_ms, delays.retries
+        )
+        for message_id, priority in delays.in_order:
+            part = priority if endpoint.settings.priorities else WHOLE
+            endpoint.held_up.add(endpoint.ready, {part: (message_id,)})
+        if delays.messages:
             self.publications.delayed_on[endpoint] = None
         below = replay.position if replay is not None and replay.is_reading else 0
         for reference in found.references:

@@ -187,6 +187,20 @@ class CancelDelayed:
     """(when it was to be delivered, message)."""
 
 
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """
+    Messages that a consumer gave back wait on their endpoint for their time. Its cursor passes them in the same batch,
+    or a reference to them goes, without letting go of them.
+    """
+
+    cursor: int
+    entries: Sequence[tuple[int, int, int]]
+    """(when it is to be delivered again, message, bytes of content)."""
+    in_order: bool
+    """Nothing behind them is to be delivered before them."""
+
+
 class DelayedMessage(NamedTuple):
     """A message that waits on an endpoint for its time."""
 
@@ -199,6 +213,10 @@ class DelayedMessage(NamedTuple):
     """Its content."""
     priority: int
     """By its header."""
+    attempts: int = 0
+    """Failed deliveries."""
+    is_retry: bool = False
+    """A consumer gave it back."""
 
 
 class HeldRun(NamedTuple):
@@ -354,6 +372,7 @@ Effect: TypeAlias = (
     | AddReferences
     | ReleaseDelayed
     | CancelDelayed
+    | HoldBack
     | TrimLog
     | TrimTopics
     | SaveArchived
@@ -412,6 +431,10 @@ class StoredDelays(NamedTuple):
     size_bytes: int = 0
     next_ms: int | None = None
     """When the first of them is to be delivered; None where there is none."""
+    retries: int = 0
+    """How many of them a consumer gave back."""
+    in_order: Sequence[tuple[int, int]] = ()
+    """(message, priority) of those behind which nothing is to be delivered before them."""
 
 
 NO_DELAYS: Final = StoredDelays()

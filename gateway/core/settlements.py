@@ -8,7 +8,7 @@ that the transaction has withdrawn from its flow is worked out here, whichever w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.core.effects import Effect, SettleInTransaction
@@ -50,6 +50,33 @@ class PendingSettlement:
         return self.endpoint.cursor_number == self.cursor_number
 
 
+class PendingRetry(PendingSettlement):
+    """
+    Messages that a consumer gave back, and that are to wait until they are tried again. They are nobody's until that is
+    durable, and ready where it fails.
+    """
+
+    __slots__ = ("due_ms",)
+
+    def __init__(self, flow: Flow, due_ms: Mapping[int, int], newest_id: int) -> None:
+        """
+        Args:
+            due_ms: When each is to be delivered again, in ms since the epoch, by id; at least one.
+        """
+        super().__init__(flow, due_ms, newest_id)
+        self.flow = Flow(self.endpoint, None)
+        self.due_ms = due_ms
+        self.endpoint.holding_back += len(self.messages)
+        # They stay on the endpoint: nobody is to have their room meanwhile.
+        self.endpoint.backlog.reserve(len(self.messages), self.size_bytes)
+        self.effects = self.endpoint.begin_hold_back(self.effects, self.messages, due_ms)
+
+    def ended(self) -> bool:
+        self.endpoint.holding_back -= len(self.messages)
+        self.endpoint.backlog.reserve(-len(self.messages), -self.size_bytes)
+        return super().ended()
+
+
 @dataclass(eq=False)
 class Settlements:
     """Commands come from the broker's callers; each returns what must be durable, or what follows from it."""
@@ -79,6 +106,25 @@ class Settlements:
         pending = PendingSettlement(flow, ids, self._log.newest_id)
         self._pending[pending] = None
         return pending
+
+    def hold_back(self, flow: Flow, due_ms: Mapping[int, int]) -> PendingRetry:
+        """
+        Messages that a flow has unsettled are to wait, as ``Endpoint.retry_times`` said: ``held_back`` or ``failed``
+        says what came of it.
+        """
+        pending = PendingRetry(flow, due_ms, self._log.newest_id)
+        self._pending[pending] = None
+        return pending
+
+    def held_back(self, pending: PendingRetry) -> list[Effect]:
+        """They wait, durably; what is to be written because of what happened meanwhile."""
+        del self._pending[pending]
+        if not pending.ended():
+            return []
+        endpoint = pending.endpoint
+        effects = endpoint.settle_withdrawn(pending.messages, pending.effects)
+        endpoint.end_hold_back(pending.due_ms, pending.size_bytes)
+        return effects
 
     def committed(self, pending: PendingSettlement) -> list[Effect]:
         """They are gone for good; what is to be written because of what happened meanwhile."""

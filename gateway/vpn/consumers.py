@@ -9,21 +9,27 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.settings import Exclusivity
+from gateway.core.endpoint.settings import Exclusivity, RetryType
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.reading import Pacer
 from gateway.core.replay.starts import Resolved
-from gateway.core.settlements import PendingSettlement
+from gateway.core.settlements import PendingRetry, PendingSettlement
 from gateway.vpn.clients import ConsumerLink, LogLink
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
 from gateway.vpn.state import VpnPart, VpnState
+from store.errors import WriteFailed
+
+AT_ONCE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Consumers(VpnPart):
@@ -149,9 +155,19 @@ class Consumers(VpnPart):
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
 
-    def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
-        """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
+    def release(
+        self, flow: Flow, ids: list[int], *, failed: bool, asked_ms: Mapping[int, int] = AT_ONCE
+    ) -> None:
+        """
+        Messages given back by a consumer, to be delivered again: at once, or later by what the endpoint's settings say.
+
+        Args:
+            failed: This counts as a failed delivery.
+            asked_ms: When the consumer wants some to be delivered again, in ms since the epoch.
+        """
         endpoint = flow.endpoint
+        if asked_ms or endpoint.settings.retry_type is not RetryType.DISABLED:
+            ids = self._hold_back(flow, ids, asked_ms, failed=failed)
         back = endpoint.release(flow, ids, failed=failed)
         if not back:
             return
@@ -163,6 +179,32 @@ class Consumers(VpnPart):
             attempts = [(i, endpoint.attempts[i]) for i in back if i not in archived]
             if attempts:
                 self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))
+        self._feeds.deliver(endpoint)
+
+    def _hold_back(
+        self, flow: Flow, ids: list[int], asked_ms: Mapping[int, int], *, failed: bool
+    ) -> list[int]:
+        """Have those wait that are to be tried again later; the others."""
+        now_ms = self._runtime.clock.now_ms()
+        due_ms = flow.endpoint.retry_times(flow, ids, asked_ms, now_ms, failed=failed)
+        if not due_ms:
+            return ids
+        if self._tracing is not None:
+            outcome = "modified" if failed else "released"
+            self._tracing.settled(flow.endpoint.name, list(due_ms), outcome)
+        pending = self._broker.settlements.hold_back(flow, due_ms)
+        self._committer.commit(pending.effects, partial(self._held_back, pending))
+        return [i for i in ids if i not in due_ms]
+
+    def _held_back(self, pending: PendingRetry, error: WriteFailed | None) -> None:
+        """They wait; or they are ready, as the store could not be written."""
+        settlements, endpoint = self._broker.settlements, pending.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        effects = settlements.held_back(pending) if error is None else settlements.failed(pending)
+        self._committer.commit(effects)
+        self._broker.publications.delayed_on[endpoint] = None
+        if is_replaying:
+            self._feeds.replays.acknowledged(endpoint)
         self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int]) -> None:

@@ -46,6 +46,7 @@ from store.schema import (
     PROPERTY_VALUES,
     REPLAY_RECORDS,
     RETENTION,
+    RETRIES,
     refuse_later,
     size_on_disk,
 )
@@ -144,6 +145,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m002_replay_records": (REPLAY_RECORDS,),
     "m003_retention": (RETENTION,),
     "m004_delayed": (DELAYED, "create index delayed_message_idx on delayed (message)"),
+    "m005_retries": RETRIES,
 }
 """Their statements, by name, in their order."""
 

@@ -67,8 +67,8 @@ INSERT_ENTRIES: Final = (
 _ENTRIES: Final = "unnest(%s::bigint[], %s::bigint[]) as entry (due, message)"
 
 INSERT_DELAYED: Final = (
-    "insert into delayed (cursor, due, message, size_bytes) "
-    "select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+    "insert into delayed (cursor, due, message, size_bytes, retry) "
+    "select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
 )
 
 RELEASE_DELAYED: Final = (
@@ -81,6 +81,8 @@ CANCEL_DELAYED: Final = (
     f"delete from delayed using {_ENTRIES} where delayed.cursor = %s and delayed.due = entry.due "
     "and delayed.message = entry.message"
 )
+
+FORGET_ATTEMPTS: Final = "delete from attempt where cursor = %s and message = any(%s::bigint[])"
 
 LET_GO_OF: Final = "update held_message set held = held - 1 where id = any(%s::bigint[])"
 
@@ -195,8 +197,9 @@ class Transaction(StoreTransaction):
                 self._steps.append(Statement(RELEASE_DELAYED, (*_entries(entries), cursor)))
             case CancelDelayed(cursor, entries):
                 self._steps.append(Statement(CANCEL_DELAYED, (*_entries(entries), cursor)))
+                ids = [message for _, message in entries]
+                self._steps.append(Statement(FORGET_ATTEMPTS, (cursor, ids)))
                 if self.has_held:
-                    ids = [message for _, message in entries]
                     self._steps.append(Statement(LET_GO_OF, (ids,)))
                     self._steps.append(Statement(DROP_RELEASED, (ids,)))
             case CountAttempts(cursor, attempts):

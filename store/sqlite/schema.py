@@ -22,6 +22,8 @@ Shape, and why:
 ``reference``   messages that an endpoint has though no route leads to it: copies, and what a replay was forced to put.
 ``delayed``     messages that wait on an endpoint for their time, by its cursor, in the order of their times: from the
                 commit that accepts them to the one that has a reference lead to them, or cancels them.
+                ``retry`` says whether a consumer gave it back, and whether what is behind it is to wait for it.
+``delayed_retry``  those that a consumer gave back: while a replay is under way, they alone are released.
 ``delayed_message``  the same by message, for whoever trims the log.
 ``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
 ``point``       named points of the log: where a replay from each one starts.
@@ -54,6 +56,7 @@ from store.schema import (
     PROPERTY_VALUES,
     REPLAY_RECORDS,
     RETENTION,
+    RETRIES,
     size_on_disk,
     tables_in_sqlite,
 )
@@ -135,6 +138,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
         *tables_in_sqlite(DELAYED),
         "create index delayed_message on delayed (message)",
     ),
+    "m005_retries": RETRIES,
 }
 """
 Statements by the migration's name, in their order.

@@ -180,7 +180,7 @@ class Transaction(StoreTransaction):
         self._end_alike()
         self._insert_mixed()
         if self._delayed:
-            self._connection.executemany("insert into delayed values (?, ?, ?, ?)", self._delayed)
+            self._connection.executemany("insert into delayed values (?, ?, ?, ?, ?)", self._delayed)
             self._delayed = []
         self._moves.write(has_held=self.has_held)
 
@@ -270,6 +270,10 @@ class Transaction(StoreTransaction):
                 self._drop_delayed(cursor, entries)
             case CancelDelayed(cursor, entries):
                 self._drop_delayed(cursor, entries)
+                self._connection.executemany(
+                    "delete from attempt where cursor = ? and message = ?",
+                    [(cursor, message) for _, message in entries],
+                )
                 if self.has_held and let_go_of(self._connection, [message for _, message in entries]):
                     self._writes_log_row = True
             case CountAttempts(cursor, attempts):

@@ -122,7 +122,7 @@ def delayed(
 
 def waiting(model: NaiveStore, number: int) -> list[tuple[int, int]]:
     """(when it is due, message) of what waits on an endpoint, in that order."""
-    return sorted((due_ms, i) for i, (due_ms, _) in model.cursor_of(number).delayed.items())
+    return sorted((due_ms, i) for i, (due_ms, *_) in model.cursor_of(number).delayed.items())
 
 
 def settled(

@@ -20,6 +20,7 @@ from gateway.core.effects import (
     DropCursor,
     DropReplayRecords,
     Effect,
+    HoldBack,
     MoveCursor,
     OpenCursor,
     ReleaseDelayed,
@@ -31,7 +32,7 @@ from gateway.core.effects import (
     SaveSubscription,
     SettleInTransaction,
 )
-from gateway.core.model import BARE, COPY, ID, WHOLE, Point, ReplayRecord
+from gateway.core.model import BARE, CONTENT, COPY, ID, WHOLE, Point, ReplayRecord
 from store.cursors import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
@@ -57,7 +58,7 @@ NAMES = ("q", "r", "s", "t")
 PATTERNS = ("a/>", "*", "ä/€")
 KINDS = (
     *["publish", "settle"] * 4,
-    *["replay", "other", "trim", "rule", "purge", "delay", "release"] * 2,
+    *["replay", "other", "trim", "rule", "purge", "delay", "release", "hold back"] * 2,
     "cancel",
     *["erase"] * 2,
     "archived",
@@ -148,6 +149,15 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
         up_to = draw(st.sampled_from([0, end - 1]))
         is_joined = draw(st.booleans())
         return settled(model, number, _some(draw, lying), counted_id=up_to, is_joined=is_joined)
+    if kind == "hold back":
+        ids = _some(draw, lying)
+        moves = settled(model, number, ids, SettleInTransaction, is_joined=False)
+        for move in moves:
+            move.done = move.attempts = ()
+        due = st.integers(model.last_time_ms + 1, model.last_time_ms + 5)
+        entries = [(draw(due), i, len(model.messages[i][CONTENT])) for i in ids]
+        cursor = model.endpoints[number].definition.cursor
+        return [*moves, HoldBack(cursor, entries, draw(st.booleans()))] if ids else []
     if kind == "attempts":
         ids = _some(draw, lying)[:5]
         cursor = model.endpoints[number].definition.cursor

@@ -60,7 +60,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
                 if row[ROUTE] != UNROUTED
             )
             dropped += sum(cursor in garbage for cursor, message in references if message == i)
-            dropped += sum(cursor in garbage for cursor, _, message, _ in delayed if message == i)
+            dropped += sum(cursor in garbage for cursor, _, message, _, _ in delayed if message == i)
             messages[i] = (*row[:HELD], row[HELD] - dropped, row[CONTENT])
     messages = {i: row for i, row in messages.items() if row[HELD] is None or row[HELD] > 0}
     named = {row[ROUTE] for row in messages.values()} - {UNROUTED}

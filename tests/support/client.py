@@ -558,10 +558,17 @@ class Receiver(_End):
             message.delivery.settle()
 
     def modify(
-        self, messages: Iterable[Received], *, failed: bool = False, undeliverable: bool = False
+        self,
+        messages: Iterable[Received],
+        *,
+        failed: bool = False,
+        undeliverable: bool = False,
+        again: Any = None,
     ) -> None:
-        """Settle messages as modified."""
+        """Settle messages as modified; ``again`` is when they are to be delivered again."""
         for message in messages:
+            if again is not None:
+                message.delivery.local.annotations = {symbol("x-opt-delivery-time"): again}
             message.delivery.local.failed = failed
             message.delivery.local.undeliverable = undeliverable
             message.delivery.update(Delivery.MODIFIED)

@@ -57,8 +57,8 @@ class State:
     """By cursor and part."""
     references: set[tuple[int, int]]
     """(cursor, message)."""
-    delayed: set[tuple[int, int, int, int]]
-    """(cursor, when it is due, message, bytes)."""
+    delayed: set[tuple[int, int, int, int, int]]
+    """(cursor, when it is due, message, bytes, whether it is a retry, and one in order)."""
     attempts: dict[tuple[int, int], int]
     """(cursor, message) -> failed deliveries."""
     endpoints: dict[int, effects.SaveEndpoint]
@@ -100,8 +100,8 @@ class NaiveCursor:
     parts: dict[int, NaivePart]
     references: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
-    delayed: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """When each message is due that waits for its time, and its size."""
+    delayed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """When each message is due that waits for its time, its size, and whether it is a retry (2: in order)."""
 
     def part_of(self, route: RouteDefinition) -> NaivePart:
         """The part that messages of a route are in."""
@@ -160,7 +160,15 @@ class NaiveStore:
             case effects.CancelDelayed(number, entries):
                 self._end_delays(number, entries)
                 for _, i in entries:
+                    self.cursors[number].attempts.pop(i, None)
                     self._let_go(i)
+            case effects.HoldBack(number, held_back, in_order):
+                if number in self.cursors:
+                    owner = self._owner(number)
+                    assert owner, "it waits on an endpoint"
+                    for due_ms, i, size in held_back:
+                        assert not self._needs(owner, self.messages[i]), "it would lie there, too"
+                        self.cursors[number].delayed[i] = (due_ms, size, 1 + in_order)
             case effects.TrimLog():
                 self._trim(effect)
             case effects.EraseMessages():
@@ -225,7 +233,7 @@ class NaiveStore:
             for due_ms, row in zip(publication.delays.due_ms, rows, strict=True):
                 for cursor in publication.delays.cursors:
                     assert self._owner(cursor), "it waits on an endpoint"
-                    self.cursors[cursor].delayed[row[ID]] = (due_ms, len(row[CONTENT]))
+                    self.cursors[cursor].delayed[row[ID]] = (due_ms, len(row[CONTENT]), 0)
         assert publication.size_bytes == self.size_of(row[ID] for row in rows)
         if publication.logged:
             assert publication.logged_bytes == sum(map(_weight, rows))
@@ -373,7 +381,10 @@ class NaiveStore:
         part = cursor.parts[effect.part]
         owner = self._owner(effect.cursor)
         assert len(set(effect.done)) == len(effect.done)
-        assert set(effect.references) <= set(effect.done)
+        # What a consumer gave back waits elsewhere from now on: it is needed as before.
+        kept = set(effect.references).difference(effect.done)
+        assert kept <= cursor.references and (not kept or isinstance(effect, effects.SettleInTransaction))
+        cursor.references -= kept
         for i in effect.done:
             by_reference = i in effect.references
             # Where the trimming that was to make it failed, there is no reference, and the log has the message.
@@ -517,8 +528,14 @@ class NaiveStore:
             sorted(endpoint.subscriptions),
             effects.StoredDelays(
                 len(cursor.delayed),
-                sum(size for _, size in cursor.delayed.values()),
-                min((due_ms for due_ms, _ in cursor.delayed.values()), default=None),
+                sum(size for _, size, _ in cursor.delayed.values()),
+                min((due_ms for due_ms, *_ in cursor.delayed.values()), default=None),
+                sum(retry > 0 for *_, retry in cursor.delayed.values()),
+                tuple(
+                    (i, *priorities_of([self.messages[i][CONTENT]], [self.messages[i][BARE]]))
+                    for i, (*_, retry) in sorted(cursor.delayed.items())
+                    if retry > 1
+                ),
             ),
         )
 
@@ -541,9 +558,9 @@ class NaiveStore:
             },
             references={(number, i) for number, cursor in self.cursors.items() for i in cursor.references},
             delayed={
-                (number, due_ms, i, size)
+                (number, due_ms, i, size, retry)
                 for number, cursor in self.cursors.items()
-                for i, (due_ms, size) in cursor.delayed.items()
+                for i, (due_ms, size, retry) in cursor.delayed.items()
             },
             attempts={
                 (number, i): count for number, c in self.cursors.items() for i, count in c.attempts.items()

@@ -36,6 +36,7 @@ from gateway.core.endpoint.settings import (
     EndpointKind,
     EndpointSettings,
     Exclusivity,
+    RetryType,
     Setting,
     SettingType,
     Unit,
@@ -100,6 +101,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
+    SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
 }
 
 

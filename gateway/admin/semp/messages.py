@@ -453,6 +453,8 @@ class _Delayed(TypedDict):
     deliveryTimeMs: int
     priority: int
     contentSize: int
+    deliveryCount: int
+    isRetry: bool
 
 
 DELAYED_MESSAGE: Final = resource("DelayedMsg", _Delayed)
@@ -467,11 +469,13 @@ def listed_delayed(message: DelayedMessage, generation: int) -> _Delayed:
         "deliveryTimeMs": message.due_ms,
         "priority": message.priority,
         "contentSize": message.size_bytes,
+        "deliveryCount": message.attempts,
+        "isRetry": message.is_retry,
     }
 
 
-class CancelDelayedMessage(Body):
-    """The message that is not to be delivered."""
+class WaitingMessage(Body):
+    """A message that waits for its time."""
 
     replicationGroupMsgId: str
     """`rmid1:…`"""
@@ -529,11 +533,19 @@ def _add_messages(collection: Collection) -> None:
         return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
 
     @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right)
-    async def cancel_delayed(request: Request, vpn: Name, name: Name, body: CancelDelayedMessage) -> Answer:
+    async def cancel_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
         """Have a message that waits on it not be delivered; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
         await administration.vpn.delayed.cancel(endpoint, message_id)
+        return answer(request)
+
+    @_ACTION.put(f"/{collection.name}/{{name}}/releaseDelayedMsg", right)
+    async def release_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
+        """Have a message that waits on it be delivered now."""
+        administration, endpoint = collection.find(request, vpn, name)
+        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        await administration.vpn.delayed.release(endpoint, message_id)
         return answer(request)
 
 

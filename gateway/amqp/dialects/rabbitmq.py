@@ -134,7 +134,11 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
         exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
         temporary=command.is_exclusive,
         auto_delete=command.is_auto_delete,
-        **{field: value for field in _SETTINGS if (value := getattr(arguments, field)) is not None},
+        **{
+            field: SETTINGS[field].read(value, None)
+            for field in _SETTINGS
+            if (value := getattr(arguments, field)) is not None
+        },
     )
     made = vpn.endpoints.create(name, kind, settings)
     if command.is_exclusive:
@@ -261,7 +265,7 @@ def _arguments_of(endpoint: Endpoint) -> QueueArguments:
     return QueueArguments(
         is_stream=endpoint.kind is EndpointKind.STREAM,
         single_active_consumer=settings.exclusive is Exclusivity.WAIT,
-        **{field: getattr(settings, field) for field in _SETTINGS},
+        **{field: SETTINGS[field].told(getattr(settings, field), None) for field in _SETTINGS},
     )
 
 

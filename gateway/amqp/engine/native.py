@@ -118,7 +118,15 @@ def state_fields(delivery: Any) -> Any:
     """
     if lib.pn_delivery_remote_state(delivery) != TRANSACTIONAL:
         return None
-    data = lib.pn_disposition_data(lib.pn_delivery_remote(delivery))
+    return _decoded(lib.pn_disposition_data(lib.pn_delivery_remote(delivery)))
+
+
+def modified_annotations(disposition: Any) -> Any:
+    """What the peer says of a message, with the outcome modified, as annotations; none for what is no map."""
+    return _decoded(lib.pn_disposition_annotations(disposition))
+
+
+def _decoded(data: Any) -> Any:
     size = lib.pn_data_encoded_size(data)
     if size <= 0:
         return []

@@ -20,6 +20,7 @@ from cproton_ffi import lib
 from proton import Link, Transport
 
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.fields import DeliveryTimeError, retry_time
 from amqp_ext.transactions import Outcome
 from gateway.amqp.engine.conditions import CloseError
 from gateway.amqp.engine.link_table import LinkTable
@@ -32,6 +33,7 @@ from gateway.amqp.engine.native import (
     REJECTED,
     RELEASED,
     TRANSACTIONAL,
+    modified_annotations,
     state_fields,
 )
 from gateway.core.errors import ErrorCode, Refused
@@ -266,8 +268,11 @@ BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
 
 
-Others: TypeAlias = "list[tuple[int, int, bool, bool]]"
-"""Deliveries that have come to something else than "accepted": id, outcome, failed, undeliverable here."""
+Others: TypeAlias = "list[tuple[int, int, bool, bool, int]]"
+"""Deliveries that have come to something else than "accepted": id, outcome, failed, undeliverable here, when to deliver
+again (in ms since the epoch; 0 for nothing said, ``NO_TIME`` where that is none)."""
+
+NO_TIME: Final = -1
 
 Confirm: TypeAlias = "Callable[[], None] | None"
 """To be called when what became of deliveries is durable: it settles those that the peer waits for, if any."""
@@ -476,14 +481,21 @@ class OutgoingTransfers:
             if default.code == ACCEPTED:
                 self._accepted.append(message_id)
             else:
-                self._others.append((message_id, default.code, default.failed, default.undeliverable))
+                self._others.append(
+                    (message_id, default.code, default.failed, default.undeliverable, default.again_ms)
+                )
             return
         failed = undeliverable = False
+        again_ms = 0
         if state == MODIFIED:
             disposition = lib.pn_delivery_remote(structure)
             failed = bool(lib.pn_disposition_is_failed(disposition))
             undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
-        self._others.append((message_id, state, failed, undeliverable))
+            try:
+                again_ms = retry_time(modified_annotations(disposition))
+            except DeliveryTimeError:
+                again_ms = NO_TIME
+        self._others.append((message_id, state, failed, undeliverable, again_ms))
 
     def report(self) -> None:
         """Hand on what was noted since the last time."""

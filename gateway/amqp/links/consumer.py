@@ -11,21 +11,26 @@ from typing import Any, Final
 from proton import Link, Terminus
 
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.fields import DELIVERY_TIME
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from gateway.amqp.engine.output import Confirm, Others
+from gateway.amqp.engine.output import NO_TIME, Confirm, Others
 from gateway.amqp.links.base_link import SendingLink
 from gateway.amqp.nodes import Lease
 from gateway.amqp.transactions import LocalTransaction
 from gateway.core.endpoint.endpoint import Flow
-from gateway.core.errors import Refused
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.states import Replay
 
 FAILED: Final = Outcome(MODIFIED, failed=True)
 """What a delivery has come to where nothing is said of it: nothing is lost, and the next consumer knows."""
+
+
+def _said(outcome: Outcome) -> tuple[int, bool, bool, int]:
+    return outcome.code, outcome.failed, outcome.undeliverable, outcome.again_ms
 
 
 class Consumer(SendingLink):
@@ -129,24 +134,33 @@ class Consumer(SendingLink):
         if flow is None:
             return
         if self.in_transaction:
-            self._leave_transactions([*accepted, *(message_id for message_id, _, _, _ in others)])
+            self._leave_transactions([*accepted, *(message_id for message_id, *_ in others)])
         if accepted:
             self._consumers.settle(flow, accepted)
         # Rejected means: never again (AMQP 1.0 section 3.4.3).
-        rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
+        rejected = [i for i, state, *_ in others if state not in (RELEASED, MODIFIED)]
         if rejected:
             self._consumers.reject(flow, rejected)
-        undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
+        undeliverable = [i for i, _, _, undeliverable, _ in others if undeliverable]
         if undeliverable and not self._is_suspended:
             self._consumers.exclude(flow, undeliverable)
-        back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
+        asked_ms = {i: again_ms for i, _, _, _, again_ms in others if again_ms > 0}
+        back = [i for i, state, failed, *_ in others if state in (RELEASED, MODIFIED) and not failed]
         if back:
-            self._consumers.release(flow, back, failed=False)
-        failed = [i for i, state, failed, _ in others if state == MODIFIED and failed]
+            self._consumers.release(flow, back, failed=False, asked_ms=asked_ms)
+        failed = [i for i, state, failed, *_ in others if state == MODIFIED and failed]
         if failed:
-            self._consumers.release(flow, failed, failed=True)
+            self._consumers.release(flow, failed, failed=True, asked_ms=asked_ms)
         if confirm is not None:
             self._committer.commit((), lambda _: self._confirmed(confirm))
+        if any(again_ms == NO_TIME for *_, again_ms in others):
+            self.refuse(
+                Refused(
+                    ErrorCode.INVALID_FIELD,
+                    f"{DELIVERY_TIME} in modified is when to deliver again, a whole number of milliseconds since 1970",
+                )
+            )
+            return
         # Outcomes bring no credit: one that waits for messages is given what it can take once there are some.
         if self._is_suspended or (flow.demand <= 0 and self.transfers.credit > 0):
             self.on_credit()
@@ -175,7 +189,7 @@ class Consumer(SendingLink):
             self.in_transaction.pop(message_id, None)
             if delivery is not None:
                 self.transfers.settle(delivery, outcome.code)
-        others = [(i, o.code, o.failed, o.undeliverable) for i, o, _ in outcomes if o.code != ACCEPTED]
+        others = [(i, *_said(o)) for i, o, _ in outcomes if o.code != ACCEPTED]
         self.on_outcomes([], others, None)
         self._output.schedule_flush()
 
@@ -190,7 +204,7 @@ class Consumer(SendingLink):
         elif self.flow is not None:
             default = self._default_outcome
             accepted = [message_id] if default.code == ACCEPTED else []
-            others = [] if accepted else [(message_id, default.code, default.failed, default.undeliverable)]
+            others = [] if accepted else [(message_id, *_said(default))]
             self.on_outcomes(accepted, others, None)
             self.on_credit()
 

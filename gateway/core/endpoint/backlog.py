@@ -6,8 +6,9 @@ passed it. Or a replay has put it there, out of the log, and the replay's own cu
 reference to it: a copy that an administrator made, what a replay had put before the log or the replay dropped it, or a
 message that waited here for its time. ``PutMessages`` has the last two.
 
-Messages whose time has not come wait in the store, in the order of their times; ``DelayedMessages`` knows how many, and
-when the next one is due. They are no part of the backlog until they are released, but for its quota.
+Messages whose time has not come, and those that are to be tried again later, wait in the store, in the order of their
+times; ``DelayedMessages`` knows how many, and when the next one is due. They are no part of the backlog until they are
+released, but for its quota.
 
 Nobody adds up counts for each publication: the backlog of an endpoint that is asleep (no consumer, no quota) is what
 its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the store's
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from amqp_ext.message.fields import DEFAULT
 from gateway.core.effects import (
     AddReferences,
+    DelayedMessage,
     DropCursor,
     Effect,
     MoveCursor,
@@ -362,21 +364,25 @@ class DelayedMessages:
     size_bytes: int = 0
     next_ms: int | None = None
     """When the first of them is to be delivered, at the earliest, in ms since the epoch; None while there is none."""
+    retries: int = 0
+    """How many of them were given back by a consumer, and are to be tried again."""
 
-    def add(self, due_ms: Sequence[int], size_bytes: int) -> None:
+    def add(self, due_ms: Collection[int], size_bytes: int, *, are_retries: bool = False) -> None:
         """These wait here from now on."""
         self.messages += len(due_ms)
         self.size_bytes += size_bytes
+        self.retries += len(due_ms) if are_retries else 0
         self.note_next(min(due_ms))
 
     def note_next(self, due_ms: int) -> None:
         """One of them is to be delivered then."""
         self.next_ms = due_ms if self.next_ms is None else min(self.next_ms, due_ms)
 
-    def remove(self, messages: int, size_bytes: int) -> None:
-        """So many of them are released, or cancelled."""
-        self.messages -= messages
-        self.size_bytes -= size_bytes
+    def remove(self, messages: Sequence[DelayedMessage]) -> None:
+        """These are released, or cancelled."""
+        self.messages -= len(messages)
+        self.size_bytes -= sum(message.counted_bytes for message in messages)
+        self.retries -= sum(message.is_retry for message in messages)
         if not self.messages:
             self.next_ms = None
 

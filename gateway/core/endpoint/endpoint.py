@@ -22,17 +22,21 @@ from typing import Final
 
 from gateway.core.effects import (
     AddReferences,
+    CountAttempts,
     DelayedMessage,
     DeleteSubscription,
     Effect,
+    HoldBack,
     ReleaseDelayed,
     SaveEndpoint,
     SaveReplay,
     SaveSubscription,
+    SettleInTransaction,
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.flow import BoundFlow, Sizes, admit
 from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
+from gateway.core.endpoint.retry import HeldUp, retry_time
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
 from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, WHOLE, Row
 from gateway.core.replay.states import Replay
@@ -75,6 +79,10 @@ class Endpoint:
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
     topics: EndpointTopics = field(init=False)
+    held_up: HeldUp = field(default_factory=HeldUp)
+    """What waits to be tried again, and has all behind it wait."""
+    holding_back: int = 0
+    """How many messages are about to wait: not durably yet."""
     _watchers: int = 0
     _awaits_emptied: bool = False
     """Publications were on their way when it was emptied: they are dropped when they are committed, though their route
@@ -262,6 +270,7 @@ class Endpoint:
         self.withdrawn.clear()
         self.wake()
         self.attempts.clear()
+        self.held_up.clear(self.ready)
         self.ready.forget_all(self.backlog.parts)
         for flow in (*self.flows, *self.suspended):
             flow.unsettled.clear()
@@ -385,13 +394,23 @@ class Endpoint:
     def room_for_released(self) -> int:
         """
         How many messages whose time has come may be released now: the others are as well off in the store. A replay
-        goes before them, as it would take them for its own.
+        goes before them, but for those of ``retries_below``.
         """
-        if self.replay is not None and self.replay.is_under_way:
+        if self.replay is not None and self.replay.is_under_way and not self.backlog.delayed.retries:
             return 0
         put = self.backlog.put
         handed_out = sum(len(flow.unsettled) for flow in (*self.flows, *self.suspended))
         return max(MOST_RELEASED + handed_out - len(put.references) - len(put.coming), 0)
+
+    @property
+    def retries_below(self) -> int | None:
+        """
+        While a replay is under way, messages are released that it has brought, and that are tried again: those below
+        this id. It would take others for its own, and with it they would be dropped. None: all are released.
+        """
+        if self.replay is None or not self.replay.is_under_way:
+            return None
+        return NEVER_MS if self.replay.live_from is None else self.replay.live_from
 
     def begin_release(self, messages: Sequence[DelayedMessage]) -> ReleaseDelayed:
         """The time of these has come. Once it is committed, or failed, tell ``end_release``."""
@@ -405,14 +424,85 @@ class Endpoint:
         self.backlog.put.coming.difference_update(message.id for message in messages)
         if not is_committed or self.cursor_number != effect.cursor:
             return False  # A replay, or a purge, has dropped them with all the rest.
-        self.backlog.delayed.remove(len(messages), sum(message.counted_bytes for message in messages))
+        self.backlog.delayed.remove(messages)
         released = sorted(messages, key=DELAYED_ID)
+        ids = [message.id for message in released]
+        self.note_attempts((message.id, message.attempts) for message in released if message.attempts)
+        if self.replay is not None:
+            self.replay.take_back(ids)
         self.refer(
-            [message.id for message in released],
+            ids,
             [message.priority for message in released],
             sum(message.size_bytes for message in released),
         )
+        self.held_up.remove(self.ready, ids)
         return True
+
+    def cancelled(self, message: DelayedMessage) -> None:
+        """A message that waited here is not delivered."""
+        self.backlog.delayed.remove([message])
+        self.held_up.remove(self.ready, [message.id])
+
+    # --- messages that are to be tried again ----------------------------------------------------------------------
+
+    def retry_times(
+        self, flow: Flow, ids: Iterable[int], asked_ms: Mapping[int, int], now_ms: int, *, failed: bool
+    ) -> dict[int, int]:
+        """
+        When messages that a flow gives back are to be delivered again, in ms since the epoch, of those that are not
+        ready at once: those to which a delay applies, and that are not to go to the dead.
+
+        Args:
+            asked_ms: Times that its consumer asks for.
+            failed: Their deliveries failed, and are counted here.
+        """
+        settings, archived = self.settings, self.backlog.put.archived
+        found: dict[int, int] = {}
+        for i in ids:
+            # Of what the log's archive alone has the store holds nothing: that cannot wait in it.
+            if i in archived or i not in flow.unsettled:
+                continue
+            attempts = self.attempts.get(i, 0) + failed
+            if settings.max_redelivery and attempts > settings.max_redelivery:
+                continue
+            due_ms = retry_time(
+                settings, failed=failed, attempts=attempts, now_ms=now_ms, asked_ms=asked_ms.get(i, 0)
+            )
+            if due_ms is not None:
+                found[i] = due_ms
+                if failed:
+                    self.attempts[i] = attempts
+        return found
+
+    def begin_hold_back(
+        self, settling: Sequence[Effect], messages: Mapping[int, int], due_ms: Mapping[int, int]
+    ) -> list[Effect]:
+        """
+        Messages that were withdrawn are to wait.
+
+        Args:
+            settling: The effects of that.
+            messages: Content sizes in bytes by id.
+            due_ms: When each is to be delivered again.
+
+        Returns:
+            What makes them wait, all or none of it.
+        """
+        for effect in settling:
+            if isinstance(effect, SettleInTransaction):
+                # The endpoint needs them still, and knows how often they failed.
+                effect.done = effect.attempts = ()
+        in_order = self.settings.strict_order
+        if in_order:
+            self.held_up.add(self.ready, self.ready.by_part(sorted(messages)))
+        attempts = [(i, self.attempts[i]) for i in messages if i in self.attempts]
+        entries = [(due_ms[i], i, size) for i, size in messages.items()]
+        counted = [CountAttempts(self.cursor_number, attempts)] if attempts else []
+        return [*settling, *counted, HoldBack(self.cursor_number, entries, in_order)]
+
+    def end_hold_back(self, due_ms: Mapping[int, int], size_bytes: int) -> None:
+        """They wait, durably."""
+        self.backlog.delayed.add(due_ms.values(), size_bytes, are_retries=True)
 
     # --- messages go ------------------------------------------------------------------------------------------
 
@@ -537,6 +627,7 @@ class Endpoint:
             What is to be written because of what happened meanwhile.
         """
         effects = self.keep_withdrawn(messages)
+        self.held_up.remove(self.ready, messages)
         routed, put = self._by_way(sorted(messages))
         there = put.union(*self.backlog.open_among(routed).values())
         back = {i: size for i, size in messages.items() if i in there}

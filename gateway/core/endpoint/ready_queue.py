@@ -57,7 +57,12 @@ class Candidates:
         self._last = self.searches[0]
 
     def __bool__(self) -> bool:
-        return any(self.searches)
+        for queue, search in zip(self._queues, self.searches, strict=True):
+            if search and search[0] < queue.held_at:
+                return True
+            if queue.is_held_up:
+                return False
+        return False
 
     def take(self, limit: int) -> list[int]:
         """
@@ -68,11 +73,12 @@ class Candidates:
             self._last, selectable = search, queue.selectable
             assert selectable is not None
             found: set[int] = set()
-            while search and len(found) < limit:
+            held_at = queue.held_at
+            while search and len(found) < limit and search[0] < held_at:
                 i = search.popleft()
                 if i in selectable:
                     found.add(i)
-            if found or (queue.has_more and len(queue.oldest) < SELECTOR_WINDOW):
+            if found or queue.is_held_up or (queue.has_more and len(queue.oldest) < SELECTOR_WINDOW):
                 return sorted(found)
         return []
 
@@ -103,6 +109,8 @@ class ReadyQueue:
     """The ready ids in memory, while a flow with a selector is bound: others in ``oldest`` are gone."""
     searches: list[deque[int]] = field(default_factory=list)
     """What each flow with a selector has yet to look at, rising."""
+    held_at: int = sys.maxsize
+    """What is ready from this id on is not to be given out: it waits for a message before it."""
 
     def __post_init__(self) -> None:
         if self.read_up_to < 0:
@@ -122,6 +130,11 @@ class ReadyQueue:
     def has_more(self) -> bool:
         """Older messages than ``newest`` wait in the store."""
         return self.read_up_to < self.stored_up_to
+
+    @property
+    def is_held_up(self) -> bool:
+        """What is behind it waits, too."""
+        return self.held_at != sys.maxsize
 
     @property
     def _known_up_to(self) -> int:
@@ -276,6 +289,7 @@ class ReadyQueue:
         self.oldest.clear()
         self.newest.clear()
         self.given_back.clear()
+        self.held_at = sys.maxsize
         if self.selectable is not None:
             self.selectable.clear()
         for search in self.searches:
@@ -320,6 +334,12 @@ class ReadyQueue:
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
+        ids = self._peek(limit)
+        if ids and ids[-1] >= self.held_at:
+            del ids[bisect_left(ids, self.held_at) :]
+        return ids
+
+    def _peek(self, limit: int) -> list[int]:
         if self.selectable is not None:
             return self._peek_selectable(limit)
         if self.read_up_to >= self.stored_up_to:
@@ -519,7 +539,7 @@ class PriorityReadyQueues:
         """The next ready ids, at most ``limit``: all of one priority, rising."""
         for queue in self.queues:
             ids = queue.peek(limit)
-            if ids or queue.has_more:
+            if ids or queue.has_more or queue.is_held_up:
                 return ids
         return []
 

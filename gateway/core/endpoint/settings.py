@@ -38,6 +38,22 @@ class Exclusivity(enum.Enum):
     STEAL = "steal"
 
 
+class RetryType(enum.Enum):
+    """
+    Which messages that a consumer gave back wait before they are delivered again: those whose delivery failed, those
+    that came back without that, or both (RabbitMQ 4.3, "Delayed Retry").
+    """
+
+    DISABLED = "disabled"
+    FAILED = "failed"
+    RETURNED = "returned"
+    ALL = "all"
+
+    def takes(self, *, failed: bool) -> bool:
+        """Whether a message waits that was given back, with its delivery failed or without that."""
+        return self is RetryType.ALL or self is (RetryType.FAILED if failed else RetryType.RETURNED)
+
+
 class SettingType(enum.Enum):
     """What the values of a setting are. A vocabulary checks each type in one way."""
 
@@ -47,6 +63,18 @@ class SettingType(enum.Enum):
     QUEUE = "the name of a queue, or empty"
     START = "a replay start"
     EXCLUSIVITY = "none, wait, refuse or steal"
+    RETRY = "disabled, failed, returned or all"
+
+    @property
+    def choices(self) -> type[enum.Enum] | None:
+        """Of which its values are one; None for a type that has others."""
+        return _CHOICES.get(self)
+
+
+_CHOICES: Final[Mapping[SettingType, type[enum.Enum]]] = {
+    SettingType.EXCLUSIVITY: Exclusivity,
+    SettingType.RETRY: RetryType,
+}
 
 
 class Unit(enum.Enum):
@@ -60,6 +88,7 @@ class Unit(enum.Enum):
     MEGABYTES = ("megabytes", 1_048_576)
     MILLISECONDS = ("milliseconds", 1)
     SECONDS = ("seconds", 1_000)
+    TIMES = ("times", 1)
 
     def __init__(self, word: str, size: int) -> None:
         self.word = word
@@ -95,13 +124,13 @@ class Setting:
 
     def read(self, value: Any, unit: Unit | None) -> Any:
         """The value to be kept, of one that a vocabulary has in this unit."""
-        if self.type is SettingType.EXCLUSIVITY:
-            return Exclusivity(value)
+        if self.type.choices is not None:
+            return self.type.choices(value)
         return value if unit is self.unit or unit is None else value * unit.size
 
     def told(self, value: Any, unit: Unit | None) -> Any:
         """A kept value as a vocabulary has it in this unit, rounded up."""
-        if self.type is SettingType.EXCLUSIVITY:
+        if self.type.choices is not None:
             return value.value
         return value if unit is self.unit or unit is None else -(-value // unit.size)
 
@@ -196,6 +225,43 @@ class EndpointSettings:
         "there. Empty: they are discarded; the replay log has them still.",
         on_streams="no message dies there",
     )
+    retry_type: RetryType = _setting(  # noqa: RUF009 - it makes a field
+        RetryType.DISABLED,
+        SettingType.RETRY,
+        "Which messages that a consumer gives back wait before they are delivered again: `failed` (modified with "
+        "delivery-failed), `returned` (released, or modified without it), or `all`. `disabled`, because a message in "
+        "its place at once is what AMQP says.",
+        on_streams="a reader that wants a message again attaches at it",
+    )
+    retry_delay_ms: int = _setting(
+        1_000,
+        SettingType.NUMBER,
+        "{Unit} that it waits after the first try.",
+        unit=Unit.MILLISECONDS,
+        on_streams="a reader that wants a message again attaches at it",
+    )
+    retry_factor: int = _setting(
+        2,
+        SettingType.NUMBER,
+        "How many {unit} as long it waits after each further try: 2 doubles the delay, 1 keeps it. 0 is linear: the "
+        "delay for each failed try (RabbitMQ).",
+        unit=Unit.TIMES,
+        on_streams="a reader that wants a message again attaches at it",
+    )
+    retry_max_ms: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} that it waits at most by the factor; 0 is no bound. A consumer may ask for any time.",
+        unit=Unit.MILLISECONDS,
+        on_streams="a reader that wants a message again attaches at it",
+    )
+    strict_order: bool = _setting(
+        False,
+        SettingType.FLAG,
+        "Whether nothing behind a message that waits to be tried again is given out before it. Off, because one bad "
+        "message would hold up all others.",
+        on_streams="a reader has the log in order",
+    )
     default_start: str = _setting(
         "",
         SettingType.START,
@@ -235,7 +301,7 @@ class EndpointSettings:
     def from_json(cls, text: str) -> EndpointSettings:
         """What ``to_json`` wrote; a setting that was not there yet has its default."""
         kept = json.loads(text)
-        return cls(**{**kept, **{name: Exclusivity(kept[name]) for name in _ENUMERATED if name in kept}})
+        return cls(**{**kept, **{name: of(kept[name]) for name, of in _ENUMERATED.items() if name in kept}})
 
 
 SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
@@ -247,7 +313,7 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
 )
 """What can be said of an endpoint from outside, by name, in the order of the documents."""
 
-_ENUMERATED: Final = tuple(name for name, said in SETTINGS.items() if said.type is SettingType.EXCLUSIVITY)
+_ENUMERATED: Final = {name: of for name, said in SETTINGS.items() if (of := said.type.choices) is not None}
 
 
 class EndpointTopics:

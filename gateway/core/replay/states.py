@@ -308,6 +308,10 @@ class Replay:
         self.settle_state()
         return count
 
+    def take_back(self, ids: Sequence[int]) -> None:
+        """Messages, rising, that were acknowledged to be tried again later are on the endpoint once more."""
+        self.put += self.acknowledges(ids)
+
     def settle_state(self) -> None:
         """Pending-complete becomes complete with the last acknowledgement."""
         if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:

@@ -27,6 +27,10 @@ T = TypeVar("T")
 Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
 
+MOST_HOLDING_BACK: Final = 10_000
+"""Messages of an endpoint that are about to wait for their next try: on a disk that takes nothing, an endpoint whose
+consumer gives all back must not become memory."""
+
 NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
 
 
@@ -105,7 +109,11 @@ class EndpointFeed(VpnPart):
 
     def _hand_out_ready(self) -> None:
         endpoint = self.endpoint
-        if self._is_scheduled or self._dead_letters.holds_up(endpoint):
+        if (
+            self._is_scheduled
+            or endpoint.holding_back >= MOST_HOLDING_BACK
+            or self._dead_letters.holds_up(endpoint)
+        ):
             return
         if self._lease is not None and not self._lease.holds():
             self._lease.wait(self.run)

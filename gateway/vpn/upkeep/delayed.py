@@ -8,6 +8,9 @@ Of what is due, no more is released than the endpoint's consumers may soon take;
 
 A purge drops what waits, and so does a replay onto the endpoint, which brings it at once. A message is never delivered
 before its time, and late by as long as a read and a commit take.
+
+What a consumer gave back and is to be tried again later (``gateway.core.endpoint.retry``) waits in the same way, and
+comes back the same way. While a replay is under way, only what it has brought itself does.
 """
 
 from __future__ import annotations
@@ -107,17 +110,23 @@ class DelayedDelivery(VpnService):
     def _read(self, endpoint: Endpoint) -> None:
         room = endpoint.room_for_released
         if not room:
-            self._loop.call_later(HELD_UP_SECONDS, self._go_on, endpoint)
+            self._later(endpoint)
             return
-        number, limit = endpoint.cursor_number, min(room, PAGE)
-        # What is committed meanwhile says when it is due itself.
-        endpoint.backlog.delayed.next_ms = None
-        future = self._reader.submit(partial(self._reader.delayed_page, number, (0, 0), limit))
-        then = partial(self._was_read, endpoint, number, limit)
+        number, limit, below = endpoint.cursor_number, min(room, PAGE), endpoint.retries_below
+        if below is None:
+            # What is committed meanwhile says when it is due itself.
+            endpoint.backlog.delayed.next_ms = None
+        future = self._reader.submit(partial(self._reader.delayed_page, number, (0, 0), limit, below))
+        then = partial(self._was_read, endpoint, number, limit, below)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
 
     def _was_read(
-        self, endpoint: Endpoint, number: int, limit: int, done: Future[list[DelayedMessage]]
+        self,
+        endpoint: Endpoint,
+        number: int,
+        limit: int,
+        below: int | None,
+        done: Future[list[DelayedMessage]],
     ) -> None:
         if self._is_closed or done.cancelled():
             return
@@ -130,15 +139,18 @@ class DelayedDelivery(VpnService):
             self._not_released(endpoint, self._now_ms())
             return
         found, now_ms = done.result(), self._now_ms()
-        later = next((message for message in found if message.due_ms > now_ms), None)
-        if later is not None:
-            endpoint.backlog.delayed.note_next(later.due_ms)
-        elif len(found) == limit:
-            endpoint.backlog.delayed.note_next(found[-1].due_ms)
+        if below is None:
+            later = next((message for message in found if message.due_ms > now_ms), None)
+            if later is not None:
+                endpoint.backlog.delayed.note_next(later.due_ms)
+            elif len(found) == limit:
+                endpoint.backlog.delayed.note_next(found[-1].due_ms)
         put_off = endpoint.backlog.put.coming.union(self._cancelled.get(endpoint, ()))
         due = [message for message in found if message.due_ms <= now_ms and message.id not in put_off]
+        if endpoint.retries_below != below:
+            due = []  # A replay has ended meanwhile, or come further.
         if not due:
-            self._go_on(endpoint)
+            self._later(endpoint) if below is not None else self._go_on(endpoint)
             return
         effect = endpoint.begin_release(due)
 
@@ -155,6 +167,10 @@ class DelayedDelivery(VpnService):
     def _not_released(self, endpoint: Endpoint, next_ms: int) -> None:
         endpoint.backlog.delayed.note_next(next_ms)
         self._loop.call_later(TRY_AGAIN_SECONDS, self._go_on, endpoint)
+
+    def _later(self, endpoint: Endpoint) -> None:
+        """It takes nothing for now."""
+        self._loop.call_later(HELD_UP_SECONDS, self._go_on, endpoint)
 
     def _go_on(self, endpoint: Endpoint) -> None:
         self._busy.discard(endpoint)
@@ -177,6 +193,50 @@ class DelayedDelivery(VpnService):
         """
         return await off_loop(self._reader, self._reader.delayed_page, endpoint.cursor_number, after, limit)
 
+    async def _waiting(self, endpoint: Endpoint, message_id: int) -> DelayedMessage:
+        reader, cursor = self._reader, endpoint.cursor_number
+        message = await off_loop(reader, reader.delayed_message, cursor, message_id)
+        if (
+            message is None
+            or message_id in endpoint.backlog.put.coming
+            or endpoint.cursor_number != cursor
+            or message_id in self._cancelled.get(endpoint, ())
+        ):
+            raise Refused(
+                ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
+            )
+        return message
+
+    async def release(self, endpoint: Endpoint, message_id: int) -> None:
+        """
+        Have a message be delivered now, and not when its time has come. Returns when that is durable.
+
+        Raises:
+            Refused: NOT_FOUND, it does not wait here, or is just being released; PRECONDITION_FAILED, a replay is under
+                way that has not brought it; INTERNAL, the store could not write.
+            store.errors.ReadFailed: The store cannot be read.
+        """
+        message = await self._waiting(endpoint, message_id)
+        below = endpoint.retries_below
+        if below is not None and not (message.is_retry and message_id < below):
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"a replay of {endpoint.name!r} is under way; release what waits when it is complete, or cancel it",
+            )
+        effect = endpoint.begin_release([message])
+
+        def then(error: WriteFailed | None) -> None:
+            if endpoint.end_release(effect, [message], is_committed=error is None):
+                self._has_gone(endpoint, message_id)
+
+        await self._committer.committed([effect], then)
+
+    def _has_gone(self, endpoint: Endpoint, message_id: int) -> None:
+        """An administrator has ended a message's wait."""
+        if endpoint in self._busy:
+            self._cancelled.setdefault(endpoint, set()).add(message_id)
+        self._feeds.deliver(endpoint)
+
     async def cancel(self, endpoint: Endpoint, message_id: int) -> None:
         """
         Have a message not be delivered here; the replay log keeps it. Returns when that is durable.
@@ -185,20 +245,14 @@ class DelayedDelivery(VpnService):
             Refused: NOT_FOUND, it does not wait here, or is just being released; INTERNAL, the store could not write.
             store.errors.ReadFailed: The store cannot be read.
         """
-        reader, cursor = self._reader, endpoint.cursor_number
-        message = await off_loop(reader, reader.delayed_message, cursor, message_id)
-        coming = endpoint.backlog.put.coming
-        if message is None or message_id in coming or endpoint.cursor_number != cursor:
-            raise Refused(
-                ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
-            )
+        message = await self._waiting(endpoint, message_id)
+        coming, cursor = endpoint.backlog.put.coming, endpoint.cursor_number
 
         def then(error: WriteFailed | None) -> None:
             coming.discard(message_id)
             if error is None and endpoint.cursor_number == cursor:
-                endpoint.backlog.delayed.remove(1, message.counted_bytes)
-                if endpoint in self._busy:
-                    self._cancelled.setdefault(endpoint, set()).add(message_id)
+                endpoint.cancelled(message)
+                self._has_gone(endpoint, message_id)
 
         coming.add(message_id)
         await self._committer.committed([CancelDelayed(cursor, [(message.due_ms, message_id)])], then)

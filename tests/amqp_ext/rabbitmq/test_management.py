@@ -293,6 +293,9 @@ QUEUE = {
     "x-delivery-limit": 3,
     "x-single-active-consumer": True,
     "x-max-priority": 9,
+    "x-delayed-retry-type": "failed",
+    "x-delayed-retry-min": 1_000,
+    "x-delayed-retry-max": 30_000,
 }
 
 
@@ -304,6 +307,10 @@ READ = QueueArguments(
     max_redelivery=3,
     single_active_consumer=True,
     priorities=True,
+    retry_type="failed",
+    retry_delay_ms=1_000,
+    retry_max_ms=30_000,
+    retry_factor=0,
 )
 STREAM = QueueArguments(is_stream=True)
 
@@ -313,6 +320,12 @@ STREAM = QueueArguments(is_stream=True)
     [
         (QUEUE, READ),
         (READ.to_map(), READ),
+        # Without a longest delay the shortest is it; what is disabled is not told.
+        (
+            {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5},
+            QueueArguments(retry_type="all", retry_delay_ms=5, retry_max_ms=5, retry_factor=0),
+        ),
+        (QueueArguments(retry_type="disabled", retry_delay_ms=1_000).to_map(), QueueArguments()),
         # What clients send for replicas, segments and leaders changes nothing on one node with one log.
         ({"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3}, QueueArguments()),
         ({"x-queue-version": 2}, QueueArguments()),
@@ -338,6 +351,12 @@ def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments)
         ({"x-overflow": "drop-head"}, "'drop-head' is not there"),
         ({"x-message-ttl": "soon"}, "x-message-ttl is a whole number of at least 1, not 'soon'"),
         ({"x-message-ttl": True}, "not True"),
+        ({"x-delayed-retry-type": "often"}, "disabled, failed, returned or all, not 'often'"),
+        ({"x-delayed-retry-type": "all"}, "without x-delayed-retry-min"),
+        (
+            {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5, "x-delayed-retry-max": 4},
+            "x-delayed-retry-max (4) is less than x-delayed-retry-min (5)",
+        ),
         ({"x-max-length": 0}, "at least 1, not 0"),
         ({"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "q"}, "not the exchange 'dlx'"),
         ({"x-dead-letter-exchange": ""}, "back to their queue"),

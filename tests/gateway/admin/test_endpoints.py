@@ -81,6 +81,10 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     again = api.refused("PUT", "action", "/queues/q/cancelDelayedMsg", body)
     assert again["status"] == "NOT_FOUND"
     assert "message 3 does not wait on 'q' for its time" in again["description"]
+    assert api.seen(path)[0] | {"deliveryCount": 0, "isRetry": False} == api.seen(path)[0]
+    api.act("/queues/q/releaseDelayedMsg", {"replicationGroupMsgId": second[0]["replicationGroupMsgId"]})
+    assert (api.queue("q")["spooledMsgCount"], api.queue("q")["delayedMsgCount"]) == (2, 1)
+    assert api.refused("PUT", "action", "/queues/q/releaseDelayedMsg", body)["status"] == "NOT_FOUND"
     log = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
     assert texts(log.take(4)) == ["now", "3", "1", "2"]
     # A purge drops what waits, and counts it.

@@ -208,9 +208,14 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
     assert "due" in shown
     assert "rmid1:" in shown
     (found,) = [json.loads(line) for line in rewind("queue", "delayed", "q", "--json").splitlines()]
-    assert rewind("queue", "cancel-delayed", "q", found["replicationGroupMsgId"]).strip() == (
-        f"{found['replicationGroupMsgId']} will not be delivered"
-    )
+    replay_id = found["replicationGroupMsgId"]
+    assert (found["deliveryCount"], found["isRetry"]) == (0, False)
+    assert rewind("queue", "release-delayed", "q", replay_id).strip() == f"{replay_id} waits no longer"
+    assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
+    ran = CliRunner().invoke(main, ["send", "q", "--delay", "2h", "--url", url], input="later\n")
+    (found,) = [json.loads(line) for line in rewind("queue", "delayed", "q", "--json").splitlines()]
+    replay_id = found["replicationGroupMsgId"]
+    assert rewind("queue", "cancel-delayed", "q", replay_id).strip() == f"{replay_id} will not be delivered"
     assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
 
 

@@ -15,7 +15,15 @@ from gateway.config import Queue, Vpn, parse
 from gateway.config.changes import reconcile
 from gateway.config.toml import example_toml, literal
 from gateway.config.vpn import QUEUE_KEYS
-from gateway.core.endpoint.settings import SETTINGS, EndpointSettings, Exclusivity, Setting, SettingType, Unit
+from gateway.core.endpoint.settings import (
+    SETTINGS,
+    EndpointSettings,
+    Exclusivity,
+    RetryType,
+    Setting,
+    SettingType,
+    Unit,
+)
 from tests.support.core import new_endpoint
 
 NOTED = {"temporary", "owner", "no_local", "selector", "auto_delete", "declared", "purged_below", "purged_ms"}
@@ -28,6 +36,7 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.QUEUE: "dead",
     SettingType.START: "last",
     SettingType.EXCLUSIVITY: Exclusivity.STEAL,
+    SettingType.RETRY: RetryType.ALL,
 }
 """A value of each type that no setting has by default, and that every unit can say."""
 

@@ -49,10 +49,11 @@ def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] =
 def delayed_of(model: NaiveStore, cursor: int) -> list[DelayedMessage]:
     """What waits by a cursor for its time, in that order."""
     found = []
-    for i, (due_ms, counted) in model.cursors[cursor].delayed.items():
+    for i, (due_ms, counted, retry) in model.cursors[cursor].delayed.items():
         row = model.messages[i]
         (priority,) = priorities_of([row[CONTENT]], [row[BARE]])
-        found.append(DelayedMessage(due_ms, i, counted, len(row[CONTENT]), priority))
+        attempts = model.cursors[cursor].attempts.get(i, 0)
+        found.append(DelayedMessage(due_ms, i, counted, len(row[CONTENT]), priority, attempts, retry > 0))
     return sorted(found)
 
 
@@ -158,6 +159,8 @@ def test_a_page_is_that_of_the_naive_store(
             assert reader.delayed_message(cursor, delay.id) == delay
             after = (delay.due_ms, delay.id)
             assert reader.delayed_page(cursor, after, 2) == expected_delays[k + 1 : k + 3]
+            retries = [one for one in expected_delays[k + 1 :] if one.is_retry and one.id < end - 2]
+            assert reader.delayed_page(cursor, after, 2, end - 2) == retries[:2]
         assert reader.delayed_message(cursor, end) is None
 
 

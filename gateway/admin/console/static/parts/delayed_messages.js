@@ -1,4 +1,4 @@
-// What waits on an endpoint for its time, the next one first; one may be kept from being delivered.
+// What waits on an endpoint for its time, the next one first; one may be delivered now, or kept from being delivered.
 
 import { at, page, put } from "../api.js";
 import { html, useState } from "../html.js";
@@ -20,19 +20,23 @@ export function DelayedMessages({ vpn, collection, name, onChanged }) {
   const [asking, setAsking] = useState(/** @type {any} */ (null));
   const cursor = cursors.at(-1) ?? null;
   const found = usePolled((signal) => page(path, { count: PAGE_ROWS, cursor }, signal), [path, cursor], cursor === null ? 2_000 : 0);
-  const cancel = async () => {
-    const body = { replicationGroupMsgId: asking.replicationGroupMsgId };
-    await put(at`action/msgVpns/${vpn}/${collection}/${name}/cancelDelayedMsg`, body);
-    toast(`Message #${asking.msgId} will not be delivered.`);
+  const end = async (/** @type {any} */ row, /** @type {string} */ action, /** @type {string} */ said) => {
+    const body = { replicationGroupMsgId: row.replicationGroupMsgId };
+    await put(at`action/msgVpns/${vpn}/${collection}/${name}/${action}`, body);
+    toast(`Message #${row.msgId} ${said}.`);
     found.reload();
     onChanged();
   };
+  const cancel = () => end(asking, "cancelDelayedMsg", "will not be delivered");
+  const release = (/** @type {any} */ row) => end(row, "releaseDelayedMsg", "waits no longer");
   /** @type {import("./table.js").Column[]} */
   const columns = [
     { key: "due", title: "Due", cell: (row) => html`<span title=${words.exactly(row.deliveryTimeMs)}>${words.momentAndAge(row.deliveryTimeMs, now.value)}</span>` },
     { key: "id", title: "Offset", align: "end", width: "110px", mono: true, cell: (row) => row.msgId },
     { key: "priority", title: "Priority", align: "end", width: "92px", wide: true, cell: (row) => row.priority },
     { key: "size", title: "Size", align: "end", width: "92px", wide: true, cell: (row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
+    { key: "tries", title: "Tries", align: "end", width: "92px", cell: (row) => (row.isRetry ? words.number(row.deliveryCount) : "") },
+    { key: "release", title: "", align: "end", width: "132px", cell: (row) => html`<${Button} label="Deliver message #${row.msgId} now" onClick=${() => release(row)}>Deliver now<//>` },
     { key: "cancel", title: "", align: "end", width: "110px", cell: (row) => html`<${Button} label="Cancel message #${row.msgId}" onClick=${() => setAsking(row)}>Cancel…<//>` },
   ];
   return html`<${Found} of=${found}>
@@ -42,7 +46,7 @@ export function DelayedMessages({ vpn, collection, name, onChanged }) {
             columns=${columns}
             rows=${rows}
             rowKey=${(/** @type {any} */ row) => row.msgId}
-            empty=${html`<${Empty} title="No delayed messages">A publisher delays a message by x-opt-delivery-time or x-opt-delivery-delay.<//>`}
+            empty=${html`<${Empty} title="No delayed messages">A publisher delays a message by x-opt-delivery-time or x-opt-delivery-delay; what a consumer gives back waits by the queue's limits.<//>`}
           />
           <${Pager} cursors=${cursors} next=${found.data?.cursor} onMove=${setCursors} back="Sooner" on="Later" />`}
     <//>

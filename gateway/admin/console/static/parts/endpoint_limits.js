@@ -26,6 +26,14 @@ const EXCLUSIVITY = {
   steal: "one at a time; a higher epoch takes over",
 };
 
+/** @type {Record<string, string>} */
+const RETRIES = {
+  disabled: "at once",
+  failed: "later, when their delivery failed",
+  returned: "later, when it did not fail",
+  all: "later",
+};
+
 /** @type {Limit[]} */
 const LIMITS = [
   { name: "exclusivity", title: "Consumers", said: (value) => EXCLUSIVITY[value] ?? value },
@@ -37,6 +45,11 @@ const LIMITS = [
   { name: "maxDeliveredUnackedMsgsPerFlow", title: "Unacknowledged messages per consumer", said: (value) => (value ? words.number(value) : "the gateway's limit"), unit: "messages" },
   { name: "maxRedeliveryCount", title: "Maximum redeliveries", said: orNone((value) => words.number(value)), unit: "times" },
   { name: "deadMsgQueue", title: "Dead letters go to", said: (value) => value || "nowhere: they are dropped, but stay in the log" },
+  { name: "retryType", title: "Messages given back are tried again", said: (value) => RETRIES[value] ?? value },
+  { name: "retryDelayMs", title: "First delay of a retry", said: (value) => words.duration(value), unit: "milliseconds" },
+  { name: "retryFactor", title: "Each further delay", said: (value) => (value ? `${words.number(value)} times as long` : "the first one longer"), unit: "times" },
+  { name: "retryMaxMs", title: "Longest delay of a retry", said: orNone((value) => words.duration(value)), unit: "milliseconds" },
+  { name: "strictOrder", title: "Others wait for a retry", said: (value) => (value ? "yes" : "no") },
   { name: "respectMsgPriorityEnabled", title: "Higher priorities first", said: (value) => (value ? "yes" : "no") },
   { name: "defaultStart", title: "Default replay start", said: (value) => value },
 ];
