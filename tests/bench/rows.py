@@ -82,7 +82,7 @@ ROWS = (
     Row("consume-cpu", "processor time of that", PROCESSOR, (rates.queue,)),
     Row("replay-log", "replay, log reader", RATE, _QUEUE, "sqlite-read", container=7),
     Row("replay-endpoint", "replay, rewound queue, to a log reader", RATE, _QUEUE, "replay-log", 0.95),
-    Row("sync-p50", "publish, 1 outstanding, p50", "ms", _LATENCY, "commit-p50", most=1.9),
+    Row("sync-p50", "publish, 1 outstanding, p50", "ms", _LATENCY, "commit-p50", most=1.6),
     Row("sync-p99", "publish, 1 outstanding, p99", "ms", _LATENCY, "commit-p99"),
     Row("100-p50", "publish, 100 outstanding, p50", "ms", _LATENCY),
     Row("100-p99", "publish, 100 outstanding, p99", "ms", _LATENCY),
