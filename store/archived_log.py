@@ -2,8 +2,8 @@
 A replay log's archive as the gateway reads it: pages of messages, as from the store, on a small pool of its own.
 
 Every read looks at one row group of one file at most (``store.archive.segments``), and a page is bounded in messages
-and bytes, as the store's are. What a file was compacted into is read in its place. What the manifest names and is not
-there, or is not what the manifest says, fails the read and is a problem until it can be read again: nothing is passed
+and bytes, as the store's are. What a file was compacted into is read in its place. What the table names and is not
+there, or is not what the table says, fails the read and is a problem until it can be read again: nothing is passed
 over.
 """
 
@@ -20,16 +20,16 @@ from urllib.parse import urlsplit
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.erasing import erased_row
 from gateway.core.log import ArchivedRun
-from gateway.core.model import ID, UNROUTED, Row
+from gateway.core.model import UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import segments
 from store.archive.erasures import ErasedList, Erasure, Erasures
 from store.archive.errors import LogError
-from store.archive.manifest import Manifest, Segment, State
+from store.archive.maintenance import erase
 from store.archive.segments import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
-from store.archive.storage import storage_at
+from store.archive.storage import ArchiveStorage, storage_at
+from store.archive.table import ArchiveTable, Segment, State
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage
 from store.reading import drain
@@ -73,12 +73,13 @@ class ArchivedLog:
         self._page_rows = page_rows
         self._page_bytes = page_bytes
         self._refreshing = threading.Lock()
-        self._manifest: Manifest | None = None
+        self._storage: ArchiveStorage | None = None
+        self._table: ArchiveTable | None = None
         self._state = State()
-        """The manifest's, as it was read last, whole."""
+        """The table's, as it was read last, whole."""
         self._groups: RowGroups | None = None
         self._unread: str | None = None
-        """Why the manifest could not be read, last."""
+        """Why the table could not be read, last."""
         self._broken: dict[str, str] = {}
         """Why a file could not be read, last."""
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="archive")
@@ -112,11 +113,11 @@ class ArchivedLog:
     def _refreshed(self) -> State:
         with self._refreshing:
             try:
-                if self._manifest is None:
-                    storage = storage_at(self._where)
-                    self._groups = RowGroups(storage)
-                    self._manifest = Manifest(storage)
-                state = self._manifest.refresh()
+                if self._table is None:
+                    self._storage = storage_at(self._where)
+                    self._groups = RowGroups(self._storage)
+                    self._table = ArchiveTable(self._storage)
+                state = self._table.refresh()
             except (LogError, *CANNOT_BE_READ) as error:
                 self._unread = self._told(error)
                 raise ReadFailed(f"the archive: {self._unread}") from error
@@ -134,12 +135,12 @@ class ArchivedLog:
             return _begun(erasures.begin(ids, Erasure(time_ms, reason), self._generation))
 
     def end_erasure(self, begun: BegunErasure, *, is_done: bool) -> None:
-        found = ErasedList(begun.name, self._generation, Erasure(begun.time_ms, begun.reason), begun.ids)
         with self._erasures() as erasures:
-            if is_done:
-                erasures.finish(found)
-            else:
-                erasures.abandon(found)
+            if is_done and self._state.generation in {None, self._generation}:
+                assert self._storage is not None and self._groups is not None
+                erase(self._storage, dict.fromkeys(begun.ids, Erasure(begun.time_ms, begun.reason)))
+                self._groups.forget()
+            erasures.end(begun.name)
 
     def begun_erasures(self) -> list[BegunErasure]:
         try:
@@ -155,10 +156,9 @@ class ArchivedLog:
             WriteFailed: With them something cannot be done.
         """
         self._refreshed()
-        assert self._manifest is not None
+        assert self._storage is not None
         try:
-            with self._refreshing:
-                yield self._manifest.erasures
+            yield Erasures(self._storage)
         except (LogError, *CANNOT_BE_READ) as error:
             raise WriteFailed(f"the archive: {self._told(error)}") from error
 
@@ -232,7 +232,7 @@ class ArchivedLog:
             table = groups.table(group)
             places = _places(table, position, end, matches)
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(self._row, segments.messages_at(table, chosen))) if chosen else []
+            rows = list(map(_row, segments.messages_at(table, chosen))) if chosen else []
             if len(chosen) < len(places):
                 return LogPage(rows, rows[-1][0] + 1)
             return LogPage(rows, min(end, group.stop))
@@ -264,7 +264,7 @@ class ArchivedLog:
         for message in segments.messages_at(table, looked_at):
             if work.is_over:
                 return SearchPage(None, message.message_id, work.unknown)
-            if search.takes(self._row(message), work):
+            if search.takes(_row(message), work):
                 return SearchPage(message.message_id, message.message_id + 1, work.unknown)
         if len(looked_at) < len(places):
             return SearchPage(None, segments.id_at(table, places[len(looked_at)]), work.unknown)
@@ -305,16 +305,10 @@ class ArchivedLog:
             table = groups.table(group)
             places = segments.places_of(table, [i for i in ids if i < group.stop])
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(self._row, segments.messages_at(table, chosen))) if chosen else []
+            rows = list(map(_row, segments.messages_at(table, chosen))) if chosen else []
             return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
 
         return read
-
-    def _row(self, message: ArchivedMessage) -> Row:
-        row = _row(message)
-        manifest = self._manifest
-        found = None if manifest is None else manifest.erasures.found.get(row[ID])
-        return row if found is None else erased_row(row, *found)
 
     # --- probes -----------------------------------------------------------------------------------------------
 

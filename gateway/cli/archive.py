@@ -1,7 +1,7 @@
 """
-``rewind archive``: the log as Parquet files, once or on and on, and its compaction.
+``rewind archive``: the log as a Delta table, once or on and on, and what keeps that small.
 
-Here are the verbs and their options; the work is in ``gateway.cli.archiving``, which needs pyarrow.
+Here are the verbs and their options; the work is in ``gateway.cli.archiving``, which needs deltalake and pyarrow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import click
 from gateway.cli.api import Api, api_options
 from gateway.cli.options import F, needing
 
-_EXTRA: Final = "an archive", "pip install 'rewind-gateway[spark]', or pyarrow and numpy alone"
+_EXTRA: Final = (
+    "an archive",
+    "pip install 'rewind-gateway[archive]', or [spark] to archive a data folder",
+)
 
 
 def _bound(name: str, kind: Any, default: float, text: str) -> Callable[[F], F]:
@@ -46,7 +49,7 @@ def _bound(name: str, kind: Any, default: float, text: str) -> Callable[[F], F]:
 @click.option("--skip-lost", is_flag=True, help="Go on behind what was trimmed before it was archived.")
 @api_options
 def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -> None:
-    """Copy the replay log to Parquet files, from where the last run ended.
+    """Copy the replay log to a Delta table, from where the last run ended.
 
     \b
     rewind archive --from rewind-data --to /srv/archive             once
@@ -67,7 +70,36 @@ def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -
 @click.option("--all", "is_all", is_flag=True, help="Today's files, too.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a new file.")
 def compact(to: str, is_all: bool, as_json: bool) -> None:
-    """Make one file of each day's segments; on a folder, an archiver may be at work meanwhile."""
+    """Make one file of each day's files. Archivers and readers may be at work meanwhile.
+
+    The files that it replaces stay for those who read an earlier version of the table, until a vacuum.
+    """
     with needing(*_EXTRA):
         from gateway.cli.archiving import compact_archive  # noqa: PLC0415 - as the module says
     compact_archive(to, is_all=is_all, as_json=as_json)
+
+
+@archive.command()
+@click.option("--to", required=True, metavar="PLACE", help="The archive: a folder or a URI.")
+@click.option(
+    "--hours",
+    type=click.IntRange(1),
+    default=168,
+    show_default=True,
+    help="For so long old versions of the table, and writers, keep what they need.",
+)
+@click.option("--json", "as_json", is_flag=True, help="A JSON object with the names of the files.")
+def vacuum(to: str, hours: int, as_json: bool) -> None:
+    """Remove the files that compaction replaced, and what writers left that were killed."""
+    with needing(*_EXTRA):
+        from gateway.cli.archiving import vacuum_archive  # noqa: PLC0415 - as the module says
+    vacuum_archive(to, hours, as_json=as_json)
+
+
+@archive.command()
+@click.option("--to", required=True, metavar="PLACE", help="The archive: a folder or a URI.")
+def convert(to: str) -> None:
+    """Make an archive of an earlier version a Delta table, once. It may be interrupted, and run again."""
+    with needing(*_EXTRA):
+        from gateway.cli.archiving import convert_archive  # noqa: PLC0415 - as the module says
+    convert_archive(to)

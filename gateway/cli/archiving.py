@@ -24,11 +24,11 @@ from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Archived, Schema, parse
 from spark_bridge.places.from_options import live_log
-from store.archive import archiver
+from store.archive import maintenance
 from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError
-from store.archive.manifest import Segment
 from store.archive.storage import storage_at
+from store.archive.table import ArchiveTable, Segment
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def archive_log(
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-    state = archiver.manifest.state
+    state = archiver.table.state
     api.done(
         {"archivedMsgId": state.last, "rows": progress.rows, "files": len(state.segments)},
         f"archived {counted(progress.rows, 'message')}; {to} has the log up to message {number(state.last)} "
@@ -156,8 +156,37 @@ def compact_archive(to: str, *, is_all: bool, as_json: bool) -> None:
             )
 
     with told_to_the_user():
-        state = archiver.compact(storage_at(to), progress, is_all=is_all)
+        state = maintenance.compact(storage_at(to), progress, is_all=is_all)
     if not as_json:
         click.echo(
             f"{to} has {counted(len(state.segments), 'file')} now; {counted(replaced, 'file')} replaced"
         )
+
+
+def vacuum_archive(to: str, hours: int, *, as_json: bool) -> None:
+    """
+    Remove files that no commit of the last hours names, and say so.
+
+    Raises:
+        click.ClickException: It failed.
+    """
+    with told_to_the_user():
+        table = ArchiveTable(storage_at(to))
+        table.refresh()
+        gone = table.vacuum(hours)
+    if as_json:
+        click.echo(json.dumps({"removed": gone}))
+    else:
+        click.echo(f"{counted(len(gone), 'file')} removed from {to}")
+
+
+def convert_archive(to: str) -> None:
+    """
+    Make an archive of an earlier version a table, and say so.
+
+    Raises:
+        click.ClickException: It failed.
+    """
+    with told_to_the_user():
+        state = maintenance.convert(storage_at(to))
+    click.echo(f"{to} is a Delta table of {counted(len(state.segments), 'file')} now")

@@ -5,7 +5,7 @@ The store is told, route by route, how many endpoints need the messages from one
 at no cursor: from then on these messages are held by so many.
 
 Invariant: where the log keeps what is not archived, nothing is trimmed that an archiver has not reported. It reports
-what its own manifest holds durably, so that at any moment each id is in the log, in the archive, or in both.
+what its own table holds durably, so that at any moment each id is in the log, in the archive, or in both.
 """
 
 from __future__ import annotations

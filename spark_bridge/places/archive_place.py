@@ -25,10 +25,10 @@ from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
 from spark_bridge.places.log_place import LiveLog, LogPlace, check_stop, say, topic_filter
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
-from store.archive.manifest import Manifest, Segment, State
 from store.archive.segments import Chooser, batches
 from store.archive.source import IdRange, LogWatch
 from store.archive.storage import storage_at
+from store.archive.table import ArchiveTable, Segment, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ArchiveReader:
         self._selection = selection
         self._log = log
         self._storage = storage_at(archive)
-        self._manifest = Manifest(self._storage)
+        self._table = ArchiveTable(self._storage)
 
     def extent(self) -> IdRange:
         """
@@ -84,7 +84,7 @@ class ArchiveReader:
             DataLoss: The archive is of another log.
             ArchiveError: There is none, or it is damaged.
         """
-        state = self._manifest.refresh()
+        state = self._table.refresh()
         if self._log is None:
             if not state.segments:
                 raise ArchiveError(f"There is no archive at {self._storage.where}, or nothing in it yet.")
@@ -96,7 +96,7 @@ class ArchiveReader:
 
     def _joined(self, live: IdRange, state: State) -> IdRange:
         if not state.segments:
-            if live.first > 1 and self._selection.fail_on_data_loss and self._manifest.is_missing():
+            if live.first > 1 and self._selection.fail_on_data_loss and self._table.is_missing():
                 raise ArchiveError(
                     f"There is no archive at {self._storage.where}, and the log alone begins at {live.first}."
                 )
@@ -111,7 +111,7 @@ class ArchiveReader:
     def plan(self) -> IdRange:
         """What a read with these options means now."""
         whole = self.extent()
-        state = self._manifest.state
+        state = self._table.state
         first = self._first(whole, state)
         last, stop = whole.last, self._selection.stop
         if self._selection.before is not None:
@@ -244,7 +244,7 @@ class ArchiveReader:
         """The rows of one range as Arrow batches, the same each time."""
         position, known = ids.first, ids.taken_below
         while position <= ids.last:
-            state = self._manifest.refresh()
+            state = self._table.refresh()
             self._check(state, ids)
             segment = state.at(position)
             if segment is not None:
@@ -268,7 +268,7 @@ class ArchiveReader:
                     position = behind
                 position = stop + 1
             except DataLoss:
-                state = self._manifest.refresh()
+                state = self._table.refresh()
                 if state.at(position) is not None:
                     continue  # archived and trimmed meanwhile
                 if self._selection.fail_on_data_loss:
@@ -315,7 +315,6 @@ class ArchiveReader:
                 chooser.needed,
                 first,
                 min(last, segment.last),
-                self._manifest.erasures,
             ):
                 yield chooser.chosen(batch), batch.column("offset")[-1].as_py() + 1
         except FileNotFoundError:
@@ -324,9 +323,9 @@ class ArchiveReader:
             raise ArchiveError(f"{segment.file} of the archive {self._storage.where}: {error}") from error
 
     def _renewed(self, state: State, segment: Segment) -> State:
-        """The manifest as it is now, in which the file that is gone must not be any more."""
-        renewed = self._manifest.refresh()
-        if renewed.number == state.number or segment in renewed.segments:
+        """The table as it is now, in which the file that is gone must not be any more."""
+        renewed = self._table.refresh()
+        if renewed.version == state.version or segment in renewed.segments:
             raise ArchiveError(f"{segment.file} of the archive {self._storage.where} is missing.")
         return renewed
 

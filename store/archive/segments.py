@@ -15,6 +15,7 @@ them again. What is kept is bounded: in files, and in bytes, beside what is bein
 
 from __future__ import annotations
 
+import secrets
 import threading
 import zlib
 from bisect import bisect_left
@@ -31,10 +32,9 @@ import pyarrow.parquet as pq
 
 from amqp_ext.topics import TopicFilter
 from store.archive.columns import ALL, Columns, arrow_schema
-from store.archive.erasures import Erasures
 from store.archive.errors import ArchiveError
-from store.archive.manifest import Segment
 from store.archive.storage import ArchiveStorage
+from store.archive.table import Segment, segment_name
 
 SCHEMA: Any = pa.schema(
     [*arrow_schema(ALL), pa.field("envelope", pa.binary()), pa.field("bodyAt", pa.int32())]
@@ -75,6 +75,10 @@ class SegmentWriter:
     stream: Any
     rows: int = 0
     bytes: int = 0
+    low: int = 0
+    """The first id."""
+    high: int = 0
+    """The last id."""
     first_ms: int = 0
     last_ms: int = 0
 
@@ -95,8 +99,11 @@ class SegmentWriter:
         if not batch.num_rows:
             return
         times = batch.column("enqueuedTime").cast(pa.int64())
+        ids = batch.column("offset")
         if not self.rows:
+            self.low = ids[0].as_py()
             self.first_ms = times[0].as_py() // 1000
+        self.high = ids[-1].as_py()
         self.last_ms = times[-1].as_py() // 1000
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
@@ -118,70 +125,97 @@ class SegmentWriter:
         self._group, self._group_rows, self._group_bytes = [], 0, 0
 
 
+def publish_segment(storage: ArchiveStorage, first: int, fill: Callable[[SegmentWriter], int]) -> Segment:
+    """
+    A file that is whole and durable, and in no table yet.
+
+    Args:
+        first: The first id that it speaks for.
+        fill: Puts the messages in, and returns the last id that the file speaks for.
+    """
+    filled: list[tuple[SegmentWriter, int]] = []
+
+    def write(stream: Any) -> None:
+        writer = SegmentWriter(stream)
+        last = fill(writer)
+        writer.close()
+        filled.append((writer, last))
+
+    def named(stream: Any) -> str:
+        return segment_name(first, zlib.crc32(_footer_of(stream)), secrets.token_hex(4))
+
+    name, size = storage.publish(write, named)
+    ((writer, last),) = filled
+    return Segment(
+        name, first, last, writer.low, writer.high, writer.rows, size, writer.first_ms, writer.last_ms
+    )
+
+
 def batches(
-    storage: ArchiveStorage,
-    segment: Segment,
-    columns: Sequence[str],
-    first: int,
-    last: int,
-    erasures: Erasures,
+    storage: ArchiveStorage, segment: Segment, columns: Sequence[str], first: int, last: int
 ) -> Iterator[pa.RecordBatch]:
     """
     The rows of ids ``first`` to ``last`` in order, with these columns; ``offset`` has to be one of them.
 
-    Args:
-        erasures: What the contents are not given of.
-
     Raises:
         FileNotFoundError: The file is gone.
-        ArchiveError: It is not the one that the manifest names.
+        ArchiveError: It is not the one that the table names.
+        OSError, pyarrow.ArrowException: It cannot be read.
     """
-    with storage.open(segment.file) as source:
-        file = pq.ParquetFile(source)
-        if file.metadata.num_rows != segment.rows:
-            raise ArchiveError(
-                f"{segment.file} of the archive {storage.where} has {file.metadata.num_rows} rows, and the manifest "
-                f"says {segment.rows}."
-            )
-        offset = file.schema_arrow.get_field_index("offset")
-        groups = []
-        for group in range(file.metadata.num_row_groups):
-            stored = file.metadata.row_group(group).column(offset).statistics
-            if stored is None or not stored.has_min_max or (stored.max >= first and stored.min <= last):
-                groups.append(group)
+    file = _opened(storage, segment)
+    try:
+        groups = [group for group, low, high, _ in _pieces(file, segment) if high >= first and low <= last]
         for batch in file.iter_batches(
             BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
         ):
             ids = batch.column("offset")
             if ids[0].as_py() >= first and ids[-1].as_py() <= last:
-                yield erasures.blanked(batch)
+                yield batch
                 continue
             wanted = batch.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
             if wanted.num_rows:
-                yield erasures.blanked(wanted)
+                yield wanted
+    finally:
+        file.close(force=True)
 
 
-def read_footer(source: Any) -> bytes:
+def _opened(storage: ArchiveStorage, segment: Segment) -> Any:
     """
-    The footer of a file, with its length and the mark at the end.
+    A file, whose pages are compared with their checksums, where they have any, as they are read.
 
     Raises:
-        ArchiveError: It has none.
+        FileNotFoundError: It is gone.
+        ArchiveError: It is not the one that the table names.
     """
-    size = source.size()
+    source = storage.open(segment.file)
+    try:
+        if segment.footer is not None and zlib.crc32(_footer_of(source)) != segment.footer:
+            raise ArchiveError(
+                f"The footer of {segment.file} of the archive {storage.where} is not what was written."
+            )
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        if file.metadata.num_rows != segment.rows:
+            raise ArchiveError(
+                f"{segment.file} of the archive {storage.where} has {file.metadata.num_rows} rows, and the table says "
+                f"{segment.rows}."
+            )
+    except BaseException:
+        source.close()
+        raise
+    return file
+
+
+def _footer_of(source: Any) -> bytes:
+    """The footer of a file, with its length and the mark at the end; nothing where it has none."""
+    source.seek(0, 2)
+    size = source.tell()
     source.seek(max(size - 8, 0))
     end = source.read(8)
     length = int.from_bytes(end[:4], "little")
     if end[4:] != b"PAR1" or length + 8 > size:
-        raise ArchiveError("it has no footer of a Parquet file")
+        return b""
     source.seek(size - 8 - length)
     return bytes(source.read(length + 8))
-
-
-def footer_checksum(storage: ArchiveStorage, name: str) -> int:
-    """CRC-32 of the footer of a published file: what says where all else is, and has no checksum of its own in it."""
-    with storage.open(name) as source:
-        return zlib.crc32(read_footer(source))
 
 
 class Chooser:
@@ -258,36 +292,25 @@ class _OpenFile:
 
     def __init__(self, storage: ArchiveStorage, segment: Segment) -> None:
         self.lock = threading.Lock()
-        source = storage.open(segment.file)
-        if segment.footer is not None and zlib.crc32(read_footer(source)) != segment.footer:
-            raise ArchiveError(
-                f"The footer of {segment.file} of the archive {storage.where} is not what was written."
-            )
-        # The checksums of pages are compared where the file has any.
-        self.file = pq.ParquetFile(source, page_checksum_verification=True)
+        self.file = _opened(storage, segment)
         self.groups = _groups(self.file, segment, storage.where)
 
 
 def _groups(file: Any, segment: Segment, where: str) -> list[RowGroup]:
     """
     Raises:
-        ArchiveError: It is not the file that the manifest names.
+        ArchiveError: It is not the file that the table names.
     """
     names = file.schema_arrow.names
     missing = [name for name in WHOLE if name not in names]
     if missing:
         raise ArchiveError(f"{segment.file} of the archive {where} has no column {missing[0]}.")
-    if file.metadata.num_rows != segment.rows:
-        raise ArchiveError(
-            f"{segment.file} of the archive {where} has {file.metadata.num_rows} rows, and the manifest says "
-            f"{segment.rows}."
-        )
-    found = list(_stated(file) if segment.footer is not None else _looked_up(file))
+    found = list(_pieces(file, segment))
     bounds = [segment.first - 1, *(i for _, first, last, _ in found for i in (first, last)), segment.last + 1]
     if any(left > right for left, right in pairwise(bounds)) or (
         found and (found[0][1] < segment.first or found[-1][2] > segment.last)
     ):
-        raise ArchiveError(f"{segment.file} of the archive {where} has ids that the manifest does not name.")
+        raise ArchiveError(f"{segment.file} of the archive {where} has ids that the table does not name.")
     stops = [first for _, first, _, _ in found[1:]] + [segment.last + 1]
     return [
         RowGroup(segment, number, first, last, stop, last_ms)
@@ -295,9 +318,14 @@ def _groups(file: Any, segment: Segment, where: str) -> list[RowGroup]:
     ]
 
 
+def _pieces(file: Any, segment: Segment) -> Iterator[tuple[int, int, int, int]]:
+    """(number, first id, last id, last time in ms) of each row group."""
+    return _stated(file) if segment.footer is not None else _looked_up(file)
+
+
 def _stated(file: Any) -> Iterator[tuple[int, int, int, int]]:
     """
-    (number, first id, last id, last time in ms) of each row group, by its footer. To be called where that is what was
+    The same, by the footer. To be called where that is what was
     written: of a damaged one Arrow's statistics end the process.
     """
     offset, time = (file.schema_arrow.names.index(name) for name in ("offset", "enqueuedTime"))
@@ -342,7 +370,7 @@ class RowGroups:
 
         Raises:
             FileNotFoundError: It is gone.
-            ArchiveError: It is not the file that the manifest names.
+            ArchiveError: It is not the file that the table names.
             OSError, pyarrow.ArrowException: It cannot be read.
         """
         return self._open(segment).groups

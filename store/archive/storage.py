@@ -1,19 +1,21 @@
 """
-Where an archive's files lie: a folder of this host, or any place that pyarrow's file systems take as a URI.
+Where an archive's files lie: a folder of this host, or any place that pyarrow's file systems take as a URI. The table's
+log is written by ``deltalake``, which is given the same place in its own words.
 
-Invariant: a file is seen under its name whole or not at all, and once ``publish`` or ``create`` has returned, it
-survives a power cut (on a store: as far as the store promises). ``create`` gives a name to one writer only; object
-stores cannot do that through pyarrow, so there one process alone may write to an archive.
+Invariant: a file is seen under its name whole or not at all, and once ``publish`` or ``put`` has returned, it survives
+a power cut (on a store: as far as the store promises).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,50 +23,22 @@ from pyarrow import fs
 from store.archive.errors import ArchiveError, ConnectionFailed
 
 Step: TypeAlias = Callable[[str], None]
-TEMPORARY = ".tmp"
-_PUT_IS_ATOMIC = {"s3", "gcs", "abfs"}  # types of stores where an object appears when its stream is closed
+TEMPORARY: Final = ".tmp"
+
+LOG: Final = "_delta_log"
+_UNSYNCED: Final = (
+    200  # commits, of writers that were killed before they had synced them: more than they make at once
+)
+
+_OPTIONS: Final = {
+    "region": "AWS_REGION",
+    "access_key": "AWS_ACCESS_KEY_ID",
+    "secret_key": "AWS_SECRET_ACCESS_KEY",
+}
 
 
 def no_step(_name: str) -> None:
     """Called between the steps of making something durable; tests end the process there."""
-
-
-class ArchiveStorage(Protocol):
-    """A folder of files by name; names may have one ``/``."""
-
-    where: str
-
-    def publish(self, name: str, write: Callable[[Any], None]) -> None:
-        """Make a file of what ``write`` puts into the stream it is given; one of that name is replaced."""
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Make a small file, unless there is one of that name: then False."""
-
-    def read(self, name: str) -> bytes | None:
-        """A whole small file, or None when there is none."""
-
-    def open(self, name: str) -> Any:
-        """
-        A file for random access, as pyarrow takes it.
-
-        Raises:
-            FileNotFoundError: There is none of that name.
-        """
-
-    def names(self, folder: str = "") -> list[str]:
-        """The names of the files in it, sorted, without the folder's."""
-
-    def remove(self, name: str) -> None:
-        """Let a file go; one that is gone is no error."""
-
-    @contextmanager
-    def lock(self, role: str) -> Iterator[None]:
-        """
-        Hold a role that one process may have.
-
-        Raises:
-            ArchiveError: Another process has it.
-        """
 
 
 def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
@@ -82,156 +56,85 @@ def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
         raise ConnectionFailed(f"{where} is no place for an archive that pyarrow knows: {error}") from error
     if isinstance(system, fs.LocalFileSystem):
         return FolderStorage(Path(path), step)
-    return RemoteStorage(where, system, path, step)
+    return ArchiveStorage(where, system, path, step)
 
 
-class FolderStorage:
-    """A folder of this host."""
+class ArchiveStorage:
+    """
+    A folder of files by name, behind one of pyarrow's file systems, such as ``s3://bucket/folder``. Names may have one
+    ``/``.
 
-    def __init__(self, folder: Path, step: Step = no_step) -> None:
-        self.where = str(folder)
-        self._folder = folder
-        self._step = step
-
-    def publish(self, name: str, write: Callable[[Any], None]) -> None:
-        path = self._path(name)
-        temporary = path.with_name(path.name + TEMPORARY)
-        with self._told(), open(temporary, "wb") as file:
-            write(file)
-            self._step(f"written {name}")
-            _sync_file(file)
-        self._step(f"synced {name}")
-        with self._told():
-            os.replace(temporary, path)
-            self._step(f"renamed {name}")
-            _sync_folder(path.parent)
-        self._step(f"published {name}")
-
-    def create(self, name: str, content: bytes) -> bool:
-        path = self._path(name)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
-        with self._told():
-            with open(temporary, "wb") as file:
-                file.write(content)
-                _sync_file(file)
-            self._step(f"synced {name}")
-            try:
-                os.link(temporary, path)  # unlike a rename, it does not replace another writer's
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(temporary)
-            self._step(f"renamed {name}")
-            _sync_folder(path.parent)
-        self._step(f"published {name}")
-        return True
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            with self._told():
-                return (self._folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def open(self, name: str) -> Any:
-        return pa.OSFile(str(self._folder / name))
-
-    def names(self, folder: str = "") -> list[str]:
-        path = self._folder / folder
-        return sorted(entry.name for entry in path.iterdir() if entry.is_file()) if path.is_dir() else []
-
-    def remove(self, name: str) -> None:
-        with self._told():
-            (self._folder / name).unlink(missing_ok=True)
-
-    @contextmanager
-    def lock(self, role: str) -> Iterator[None]:
-        path = self._path(f"_manifest/{role}.lock")
-        with self._told():
-            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(held)
-            raise ArchiveError(
-                f"Another {role} is at work on {self.where}; an archive has one at a time."
-            ) from error
-        try:
-            yield
-        finally:
-            os.close(held)
-
-    def _path(self, name: str) -> Path:
-        path = self._folder / name
-        with self._told():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise ArchiveError(f"The archive {self.where} cannot be used: {error}.") from error
-
-
-class RemoteStorage:
-    """A place behind one of pyarrow's file systems, such as ``s3://bucket/folder``."""
+    Attributes:
+        where: As a person named it.
+        uri: As ``deltalake`` takes it, with ``options``.
+    """
 
     def __init__(self, where: str, system: fs.FileSystem, path: str, step: Step = no_step) -> None:
         self.where = where
+        self.uri, self.options = _for_table(where)
         self._system = system
         self._path = path.rstrip("/")
         self._step = step
 
-    def publish(self, name: str, write: Callable[[Any], None]) -> None:
-        path = f"{self._path}/{name}"
-        is_atomic = self._system.type_name in _PUT_IS_ATOMIC
-        written = path if is_atomic else path + TEMPORARY
-        with self._told():
-            if not is_atomic:
-                self._system.create_dir(path.rpartition("/")[0], recursive=True)
-            with self._system.open_output_stream(written) as file:
-                write(file)
-                self._step(f"written {name}")
-            if not is_atomic:
-                self._system.move(written, path)
-        self._step(f"published {name}")
+    def publish(self, write: Callable[[Any], None], named: Callable[[Any], str]) -> tuple[str, int]:
+        """
+        Make a file of what ``write`` puts into the stream it is given.
 
-    def create(self, name: str, content: bytes) -> bool:
-        if self.read(name) is not None:
-            return False
-        self.publish(name, lambda file: file.write(content))
-        return True
+        Args:
+            named: Tells the name, by what was written, as a stream that is read.
+
+        Returns:
+            Its name, and its size in bytes.
+        """
+        with self._told(), tempfile.TemporaryFile() as file:
+            write(file)
+            self._step("written")
+            size, name = file.tell(), named(file)
+            file.seek(0)
+            with self._system.open_output_stream(self._at(name)) as stream:
+                shutil.copyfileobj(file, stream, 1 << 20)
+        self._step("published")
+        return name, size
+
+    def put(self, name: str, content: bytes) -> None:
+        """Make a small file; one of that name is replaced."""
+        with self._told(), self._system.open_output_stream(self._at(name)) as stream:
+            stream.write(content)
+
+    def sync_commits(self, first: int, last: int) -> None:
+        """Return when some of the table's commits survive a power cut; a store has seen to it already."""
 
     def read(self, name: str) -> bytes | None:
+        """A whole small file, or None when there is none."""
         try:
-            with self._told(), self._system.open_input_stream(f"{self._path}/{name}") as file:
+            with self._told(), self._system.open_input_stream(self._at(name)) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
 
     def open(self, name: str) -> Any:
-        return self._system.open_input_file(f"{self._path}/{name}")
+        """
+        A file for random access, as pyarrow takes it.
+
+        Raises:
+            FileNotFoundError: There is none of that name.
+        """
+        return self._system.open_input_file(self._at(name))
 
     def names(self, folder: str = "") -> list[str]:
-        path = f"{self._path}/{folder}" if folder else self._path
+        """The names of the files in it, sorted, without the folder's."""
         with self._told():
-            found = self._system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            selector = fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True)
+            found = self._system.get_file_info(selector)
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def remove(self, name: str) -> None:
-        try:
-            with self._told():
-                self._system.delete_file(f"{self._path}/{name}")
-        except FileNotFoundError:
-            pass
+        """Let a file go; one that is gone is no error."""
+        with suppress(FileNotFoundError), self._told():
+            self._system.delete_file(self._at(name))
 
-    @contextmanager
-    def lock(self, role: str) -> Iterator[None]:
-        yield  # a store has no locks
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}"
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -241,6 +144,71 @@ class RemoteStorage:
             raise
         except (OSError, pa.ArrowException) as error:
             raise ArchiveError(f"The archive {self.where} cannot be used: {error}") from error
+
+
+class FolderStorage(ArchiveStorage):
+    """A folder of this host, where what is written has to be synced."""
+
+    def __init__(self, folder: Path, step: Step = no_step) -> None:
+        super().__init__(str(folder), fs.LocalFileSystem(), str(folder.absolute()), step)
+        self._folder = folder.absolute()
+
+    def publish(self, write: Callable[[Any], None], named: Callable[[Any], str]) -> tuple[str, int]:
+        with self._told():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=TEMPORARY) as file:
+                write(file)
+                self._step("written")
+                _sync_file(file)
+                self._step("synced")
+                size, name = file.tell(), named(file)
+                os.link(file.name, self._folder / name)
+                self._step("linked")
+            _sync_folder(self._folder)
+        self._step("published")
+        return name, size
+
+    def put(self, name: str, content: bytes) -> None:
+        path = self._folder / name
+        temporary = path.with_name(path.name + TEMPORARY)
+        with self._told():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(content)
+                _sync_file(file)
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+
+    def sync_commits(self, first: int, last: int) -> None:
+        with self._told():
+            for number in range(first, last + 1):
+                # An old commit that a checkpoint replaced may be gone.
+                with (
+                    suppress(FileNotFoundError),
+                    open(self._folder / LOG / f"{number:020}.json", "rb") as file,
+                ):
+                    os.fsync(file.fileno())
+            _sync_folder(self._folder / LOG)
+            _sync_folder(self._folder)
+
+
+def _for_table(where: str) -> tuple[str, dict[str, str] | None]:
+    """A URI of pyarrow's in the words of ``deltalake``, which takes from the environment what is not said here."""
+    parts = urlsplit(where)
+    if not parts.scheme:
+        return str(Path(where).absolute()), None
+    said = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    options = {theirs: said[ours] for ours, theirs in _OPTIONS.items() if ours in said}
+    if parts.username and parts.password:
+        options |= {"AWS_ACCESS_KEY_ID": parts.username, "AWS_SECRET_ACCESS_KEY": parts.password}
+    if "endpoint_override" in said:
+        scheme = said.get("scheme", "https")
+        endpoint = said["endpoint_override"]
+        options["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        options["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
+    if parts.scheme == "s3":
+        options["AWS_CONDITIONAL_PUT"] = "etag"  # what gives the number of a commit to one writer only
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")), options
 
 
 def _sync_file(file: Any) -> None:

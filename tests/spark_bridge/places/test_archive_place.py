@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_bridge.errors import OptionError
-from store.archive.archiver import Archiver, Limits, compact
+from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, DataLoss
+from store.archive.maintenance import compact
 from store.archive.storage import storage_at
 from tests.spark_bridge.places.test_log_file import rows, source, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import IDS, archiver, ids, log_of, two_days
 from tests.store.vpn_file import MADE_MS
+from tests.support.ports import free_port
+from tests.support.running import PLAIN_HTTP
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -182,22 +192,27 @@ def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog,
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of an S3 server of this process."""
-    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    """A bucket of an S3 server, which is a process."""
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "test")
-        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
-        client.create_bucket(Bucket="bucket")
-        client.close()
-        yield f"s3://bucket/archive?scheme=http&endpoint_override={host}%3A{port}&region=us-east-1"
+
+        def has_made_a_bucket() -> bool:
+            with suppress(httpx.TransportError):
+                return httpx.put(f"http://127.0.0.1:{port}/bucket", **PLAIN_HTTP).is_success
+            return False
+
+        wait_until(has_made_a_bucket, "the server has begun")
+        yield f"s3://bucket/archive?scheme=http&endpoint_override=127.0.0.1%3A{port}&region=us-east-1"
     finally:
-        server.stop()
+        server.kill()
+        server.wait()
 
 
 def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
@@ -209,3 +224,38 @@ def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
     assert ids(path=log.path, archive=store) == log.logged
     assert len(compact(storage_at(store), is_all=True).segments) < 5
     assert table(archive=store).to_pylist() == expected
+
+
+@pytest.mark.parametrize("place", ["folder", "store"])
+def test_archivers_compactions_and_readers_work_at_once(
+    log: StoredLog, to: str, place: str, request: pytest.FixtureRequest
+) -> None:
+    """In a folder and in a bucket: whoever reads meanwhile finds a whole beginning of the log, each id once."""
+    where = to if place == "folder" else request.getfixturevalue("store")
+    done = threading.Event()
+    seen: list[list[int]] = []
+
+    def archive() -> None:
+        Archiver(log_of({"path": log.path}), storage_at(where), Limits(rows=2)).run()
+
+    def compact_on() -> None:
+        while not done.is_set():
+            compact(storage_at(where), is_all=True)
+
+    def read_on() -> None:
+        while not done.is_set():
+            with suppress(ArchiveError):  # nothing is there yet
+                seen.append(ids(archive=where))
+
+    with ThreadPoolExecutor() as beside:
+        others = [beside.submit(work) for work in (compact_on, read_on)]
+        archivers = [beside.submit(archive) for _ in range(2)]
+        try:
+            for archiver in archivers:
+                archiver.result()
+        finally:
+            done.set()
+        for other in others:
+            other.result()
+    assert ids(archive=where) == log.logged
+    assert [part for part in seen if part != log.logged[: len(part)]] == []

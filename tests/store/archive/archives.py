@@ -8,9 +8,9 @@ from pathlib import Path
 from spark_bridge.options import Archived, parse
 from spark_bridge.places.from_options import live_log
 from store.archive.archiver import Archiver, Limits
-from store.archive.manifest import Manifest, State
 from store.archive.source import ArchivableLog
 from store.archive.storage import FolderStorage, storage_at
+from store.archive.table import ArchiveTable, State
 from tests.spark_bridge.places.test_log_file import table
 from tests.spark_bridge.stored_log import StoredLog
 
@@ -47,7 +47,7 @@ def archiver(
 
 def state_of(to: str) -> State:
     """The archive there, as of now."""
-    return Manifest(storage_at(to)).refresh()
+    return ArchiveTable(storage_at(to)).refresh()
 
 
 def ids(**options: str) -> list[int]:

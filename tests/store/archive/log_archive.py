@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +13,10 @@ import pyarrow as pa
 from gateway.app import Gateway
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.vpn.administration import Administration
-from store.archive import archiver
-from store.archive.manifest import Manifest, Segment, segment_name
-from store.archive.segments import SCHEMA, SegmentWriter, footer_checksum, with_envelopes
+from store.archive import maintenance
+from store.archive.segments import SCHEMA, SegmentWriter, publish_segment, with_envelopes
 from store.archive.storage import FolderStorage
+from store.archive.table import ArchiveTable, Segment
 from tests.support.messages import body_of
 from tests.support.running import RunningGateway
 
@@ -47,23 +46,17 @@ def write_segment(
     storage: FolderStorage, rows: Sequence[Row], first: int, last: int, generation: int, group_rows: int = 3
 ) -> Segment:
     """One more file, of ids ``first`` to ``last``, in row groups of a few messages."""
-    manifest = Manifest(storage)
-    name = segment_name(first, manifest.refresh().number + 1)
-    writers: list[SegmentWriter] = []
+    table = ArchiveTable(storage)
+    state = table.create(generation, SCHEMA)
 
-    def write(stream: object) -> None:
-        writer = SegmentWriter(stream)
-        writers.append(writer)
+    def fill(writer: SegmentWriter) -> int:
         for start in range(0, len(rows), group_rows):
             writer.add(batch_of(rows[start : start + group_rows]))
             writer._end_group()
-        writer.close()
+        return last
 
-    storage.publish(name, write)
-    (writer,) = writers
-    segment = Segment(name, first, last, writer.rows, writer.bytes, writer.first_ms, writer.last_ms)
-    segment = replace(segment, footer=footer_checksum(storage, name))
-    manifest.exchange([segment], [], generation)
+    segment = publish_segment(storage, first, fill)
+    table.append(segment, state.erasures)
     return segment
 
 
@@ -88,7 +81,7 @@ class LogArchive:
     @property
     def last(self) -> int:
         """The last id that is archived."""
-        return Manifest(self.storage).refresh().last
+        return ArchiveTable(self.storage).refresh().last
 
     def archive(self, last: int | None = None, rows: int = 4) -> int:
         """
@@ -115,7 +108,7 @@ class LogArchive:
 
     def tell(self) -> None:
         """Say how far the log is archived."""
-        state = Manifest(self.storage).refresh()
+        state = ArchiveTable(self.storage).refresh()
         if state.segments:
             assert state.generation is not None
             told = self._order(
@@ -136,7 +129,7 @@ class LogArchive:
 
     def compact(self) -> None:
         """Make one file of all."""
-        archiver.compact(self.storage, is_all=True)
+        maintenance.compact(self.storage, is_all=True)
 
     def _order(self, order: object) -> int:
         done: Future[int] = Future()

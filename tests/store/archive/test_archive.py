@@ -1,27 +1,32 @@
-"""Archiving, the manifest and compaction: the archive is complete and exact after a crash anywhere."""
+"""Archiving, the table and compaction: the archive is complete and exact after a crash anywhere."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from proton import symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
 from gateway.config import Vpn
 from gateway.config.vpn import ArchivedLog
 from store.archive import archiver as archivers
-from store.archive import manifest as manifests
-from store.archive.archiver import Archiver, Limits, compact
+from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError
-from store.archive.manifest import Manifest, Segment
+from store.archive.maintenance import compact, convert
 from store.archive.segments import messages_of
 from store.archive.storage import FolderStorage, storage_at
+from store.archive.table import ArchiveTable, CommitConflict, Segment
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import EVERY_KIND, source, table
 from tests.spark_bridge.spark_types import struct
@@ -37,7 +42,7 @@ from tests.support.starts import STARTS, Start
 pytestmark = pytest.mark.spark
 
 
-# --- Archiving, the manifest and compaction -------------------------------------------------------------------------
+# --- Archiving, the table and compaction ----------------------------------------------------------------------------
 
 
 class Crash(BaseException):
@@ -65,6 +70,13 @@ def log(tmp_path: Path) -> StoredLog:
 @pytest.fixture
 def to(tmp_path: Path) -> str:
     return str(tmp_path / "archive")
+
+
+def vacuum(to: str) -> None:
+    """Keep nothing for anybody."""
+    table = ArchiveTable(storage_at(to))
+    table.refresh()
+    table.vacuum(0)
 
 
 # --- archiving --------------------------------------------------------------------------------------------------
@@ -117,19 +129,19 @@ def test_a_second_run_goes_on_where_the_first_ended(log: StoredLog, to: str) -> 
     """What is archived is not archived again; a run with nothing to do adds nothing."""
     archiver(log, to).run()
     archiver(log, to).run()
-    number = state_of(to).number
+    version = state_of(to).version
     log.publish(7)
     archiver(log, to).run()
-    assert state_of(to).number == number + 1
+    assert state_of(to).version == version + 1
     assert ids(archive=to) == log.logged
 
 
 def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp_path: Path) -> None:
-    """Written, synced, renamed, named, told: wherever the process ends, the manifest is sound, the gateway was never
-    told of more than it has, and the next run makes each id be there once, and no file that nobody names."""
+    """Written, synced, linked, committed, told: wherever the process ends, the table is sound, the gateway was never
+    told of more than it has, and the next run makes each id be there once. A vacuum takes files that nobody names."""
     whole = CrashAt()
     archiver(log, str(tmp_path / "whole"), whole, rows=30).run()
-    assert len(whole.names) == 2 * (4 + 3 + 2)  # segment, entry, named and told
+    assert len(whole.names) == 2 * (4 + 2)  # file, committed and told
     for number in range(len(whole.names)):
         to, crashing = str(tmp_path / f"{number}"), CrashAt(number)
         told: list[int] = []
@@ -146,7 +158,8 @@ def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp
         again.run()
         assert ids(archive=to) == log.logged, crashing.names[-1]
         assert told[-1] == log.last
-        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == sorted(
+        vacuum(to)
+        assert sorted(path.name for path in Path(to).glob("*.*")) == sorted(
             segment.file for segment in state_of(to).segments
         )
 
@@ -194,10 +207,18 @@ def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str
     assert ids(archive=to, failOnDataLoss="false") == [i for i in log.logged if not 50 < i < 60]
 
 
-def test_one_archiver_at_a_time(log: StoredLog, to: str) -> None:
-    """A second one is refused before it takes away what the first is writing."""
-    with storage_at(to).lock("archiver"), pytest.raises(ArchiveError, match="Another archiver is at work"):
-        archiver(log, to).run()
+def test_two_archivers_take_turns(log: StoredLog, to: str) -> None:
+    """Whoever commits second goes on behind what the first one has committed: each id is there once."""
+    second = archiver(log, to, rows=7)
+
+    def meanwhile(name: str) -> None:
+        if name == "published" and len(state_of(to).segments) < 3:
+            second.run()
+
+    archiver(log, to, meanwhile).run()
+    assert ids(archive=to) == log.logged
+    assert [segment.rows for segment in state_of(to).segments] == [7, 7, 7, 7, 7, 7, 3]
+    assert len(list(Path(to).glob("*.parquet"))) == 7
 
 
 def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> None:
@@ -223,7 +244,7 @@ def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
 
     run.progress = progress
     run.run(follow=True)
-    assert [segment.last for segment in state_of(to).segments] == [50, 60, 70, 80]
+    assert [segment.high for segment in state_of(to).segments] == [49, 59, 69, 79]
     assert log.archived == 80
 
 
@@ -257,57 +278,78 @@ def test_following_outlives_a_gateway_that_is_away(
         Archiver(log_of({"path": to}), storage_at(to)).run(follow=True)
 
 
-# --- the manifest -----------------------------------------------------------------------------------------------
-def test_a_new_reader_begins_at_the_newest_list(
-    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Entries before the newest that lists all files are not needed any more, and the result is the same."""
-    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
-    archiver(log, to, rows=5).run()
-    assert state_of(to).number == 9
-    for number in range(1, 8):
-        (Path(to) / "_manifest" / f"{number:020}.json").unlink()
+# --- the table --------------------------------------------------------------------------------------------------
+def test_a_checkpoint_serves_who_comes_new(log: StoredLog, to: str) -> None:
+    """Commits before the newest checkpoint are not needed any more, and the result is the same."""
+    log.publish(60)
+    archiver(log, to, rows=1).run()
+    (checkpoint,) = (Path(to) / "_delta_log").glob("*.checkpoint.parquet")
+    assert int(checkpoint.name[:20]) == 99
+    for number in range(99):
+        (Path(to) / "_delta_log" / f"{number:020}.json").unlink()
     assert ids(archive=to) == log.logged
 
 
-def test_pruned_entries_are_missed_by_nobody(
-    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compaction lets old entries go: who comes new, and who has looked long ago, both see what there is."""
-    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
-    archiver(log, to, rows=40).run()
-    early = Manifest(storage_at(to))
-    assert early.refresh().number == 2
-    log.publish(60, day=2)
-    archiver(log, to, rows=5).run()
-    state = compact(storage_at(to), is_all=True)
-    kept = sorted((Path(to) / "_manifest").glob("*.json"))
-    assert int(kept[0].stem) == (state.number // 4 - 1) * 4 > 2
-    assert early.refresh() == state_of(to) == state
-    assert ids(archive=to) == log.logged
-
-
-def test_two_writers_take_turns(to: str) -> None:
-    """An entry's number is one writer's: the other puts its own behind, after another look at what is there."""
-    one, other = Manifest(storage_at(to)), Manifest(storage_at(to))
-    one.refresh(), other.refresh()
-    one.exchange([Segment("a", 1, 5, 5, 5, 0, 0)], [], 7)
-    assert other.exchange([Segment("b", 6, 9, 4, 4, 0, 0)], [], 7).last == 9
-    with pytest.raises(ArchiveError, match="would archive ids again"):
-        one.exchange([Segment("c", 9, 9, 1, 1, 0, 0)], [], 7)
-    with pytest.raises(ArchiveError, match="is of generation 7"):
-        one.exchange([Segment("c", 10, 10, 1, 1, 0, 0)], [], 8)
-    with pytest.raises(ArchiveError, match="not in the archive any more"):
-        one.exchange([], ["z"], 7)
-    assert [segment.file for segment in state_of(to).segments] == ["a", "b"]
-
-
-def test_a_damaged_entry_is_named(log: StoredLog, to: str) -> None:
-    """No half of an archive is taken for all of it."""
+def test_only_one_of_two_commits_is_taken(log: StoredLog, to: str) -> None:
+    """Of two that began from the same state, and of one that has not seen what was erased."""
     archiver(log, to).run()
-    (Path(to) / "_manifest" / f"{2:020}.json").write_text("{")
-    with pytest.raises(ArchiveError, match=r"00002\.json of the archive .* is damaged"):
-        ids(archive=to)
+    one, other = ArchiveTable(storage_at(to)), ArchiveTable(storage_at(to))
+    state = one.refresh()
+    other.refresh()
+    new = Segment("a.parquet", 51, 60, 51, 60, 10, 100, 0, 0)
+    one.append(new, 0)
+    with pytest.raises(CommitConflict):
+        other.append(new, 0)
+    with pytest.raises(CommitConflict):
+        one.append(new, 0)
+    one.refresh(), other.refresh()
+    one.exchange([replace(state.segments[0], file="c.parquet")], state.segments[:1], is_erasing=True)
+    with pytest.raises(CommitConflict):
+        other.exchange([new], state.segments[:1], is_erasing=False)
+    for each in (one, other):
+        each.refresh()
+        with pytest.raises(CommitConflict):
+            each.append(Segment("b.parquet", 61, 70, 61, 70, 10, 100, 0, 0), 0)
+    with pytest.raises(CommitConflict):
+        one.exchange([], [Segment("z.parquet", 1, 10, 1, 10, 10, 100, 0, 0)], is_erasing=False)
+    with pytest.raises(DataLoss, match="is of generation"):
+        one.create(8, None)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.write_text("{"), Path.unlink], ids=["damaged", "missing"]
+)
+def test_a_commit_that_cannot_be_read_is_told(
+    log: StoredLog, to: str, spoil: Callable[[Path], object]
+) -> None:
+    """No half of an archive is taken for all of it, neither by a reader nor by the next archiver."""
+    archiver(log, to).run()
+    spoil(Path(to) / "_delta_log" / f"{2:020}.json")
+    for read in (lambda: ids(archive=to), archiver(log, to).run):
+        with pytest.raises(ArchiveError, match=r"archive .* cannot be used"):
+            read()
+
+
+def test_a_table_of_something_else_is_refused(log: StoredLog, to: str) -> None:
+    """Nothing is added to it."""
+    write_deltalake(to, pa.table({"offset": [1]}))
+    with pytest.raises(ArchiveError, match="is no archive of a replay log"):
+        archiver(log, to).run()
+
+
+def test_what_another_program_optimized_is_read(log: StoredLog, to: str) -> None:
+    """Its files have other names and no checksums, and the same rows."""
+    log.publish(20)
+    log.trim(55)
+    run = archiver(log, to)
+    run.run()
+    before = table(archive=to).to_pylist()
+    DeltaTable(to).optimize.z_order(["offset"])
+    assert table(archive=to).to_pylist() == before
+    assert state_of(to).first == 55
+    log.publish(5)
+    archiver(log, to).run()
+    assert ids(archive=to) == [i for i in log.logged if i >= 55]
 
 
 # --- compaction -------------------------------------------------------------------------------------------------
@@ -323,6 +365,8 @@ def test_days_that_are_over_become_one_file_each(log: StoredLog, to: str) -> Non
     assert len(compact(storage_at(to), now_ms=day).segments) == 4
     assert len(compact(storage_at(to), is_all=True, now_ms=day).segments) == 2
     assert table(archive=to).to_pylist() == before
+    assert len(list(Path(to).glob("*.parquet"))) > 2
+    vacuum(to)
     assert sorted(path.name for path in Path(to).glob("*.parquet")) == [s.file for s in state_of(to).segments]
 
 
@@ -346,7 +390,7 @@ def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> Non
 
     compact(FolderStorage(Path(to), look), is_all=True, step=look)
     assert early + [i for batch in reading for i in batch.column(0).to_pylist()] == log.logged
-    assert len(names) > 15
+    assert len(names) == 2 * 5
     for number in range(len(names)):
         to, crashing = archived(str(number)), CrashAt(number)
         with pytest.raises(Crash):
@@ -355,57 +399,92 @@ def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> Non
         compact(storage_at(to), is_all=True)
         archiver(log, to).run()
         assert ids(archive=to) == log.logged, crashing.names[-1]
-        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == [
+        vacuum(to)
+        assert sorted(path.name for path in Path(to).glob("*.*")) == [
             segment.file for segment in state_of(to).segments
         ]
 
 
 # --- what is damaged --------------------------------------------------------------------------------------------
 def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
-    """A file that the manifest names and nobody compacted away is an error, not fewer rows."""
+    """A file that the table names and nobody compacted away is an error, not fewer rows."""
     archiver(log, to).run()
     (Path(to) / state_of(to).segments[1].file).unlink()
     with pytest.raises(LogError, match="is missing"):
         ids(archive=to)
 
 
-def test_a_file_with_other_rows_than_the_manifest_says_is_told(log: StoredLog, to: str) -> None:
+def test_a_file_with_other_rows_than_the_table_says_is_told(log: StoredLog, to: str) -> None:
     """A file put in its place, or restored from elsewhere, makes no read short; nor a look-up by time."""
     archiver(log, to).run()
     first, second, *_ = state_of(to).segments
     table = pq.read_table(Path(to) / second.file)
     pq.write_table(table.slice(1), Path(to) / second.file)
-    with pytest.raises(ArchiveError, match=f"{second.file} .* has 9 rows, and the manifest says 10"):
+    with pytest.raises(ArchiveError, match=f"{second.file} .* is not what was written"):
         ids(archive=to)
     (Path(to) / first.file).write_bytes(b"PAR1")
     with pytest.raises(ArchiveError, match=first.file):
         ids(archive=to, startingTimestamp="0")
 
 
-def test_a_missing_entry_is_told(log: StoredLog, to: str) -> None:
-    """Without it the archive would look as if it ended there, to a reader and to the next archiver."""
-    archiver(log, to).run()
-    (Path(to) / "_manifest" / f"{3:020}.json").unlink()
-    for read in (lambda: ids(archive=to), archiver(log, to).run):
-        with pytest.raises(ArchiveError, match=f"{3:020}.json of the archive .* is missing"):
-            read()
+# --- archives of earlier versions -------------------------------------------------------------------------------
+def old_form(to: str, log: StoredLog) -> None:
+    """What the archiver of an earlier version left: entries in place of commits, one of them an exchange."""
+    folder = Path(to)
+    entries = folder / "_manifest"
+    entries.mkdir()
+    files = [
+        {"file": one.file, "first": one.first, "last": one.last, "rows": one.rows}
+        | {"bytes": 1, "first_ms": one.first_ms, "last_ms": one.last_ms, "footer": 1}
+        for one in state_of(to).segments
+    ]
+    before = [{**files[0], "file": "a.parquet"}]
+    for number, (added, removed) in enumerate([(before, []), (files[:1], before), (files[1:], [])], 1):
+        entry = {"format": 2, "number": number, "generation": log.generation, "added": added}
+        entry["removed"] = [file["file"] for file in removed]
+        (entries / f"{number:020}.json").write_text(json.dumps(entry))
+    (entries / "archiver.lock").touch()
+    shutil.rmtree(folder / "_delta_log")
+    (folder / "_erased").mkdir()
+    told = {"format": 1, "generation": log.generation, "time": 5, "reason": "asked to", "ids": [3, 999]}
+    (folder / "_erased" / "x.json").write_text(json.dumps(told))
 
 
-def test_files_are_not_swept_away_with_a_lost_manifest(log: StoredLog, to: str) -> None:
-    """What the log no longer has is not removed as left over, neither by an archiver nor by a compaction."""
+def test_an_archive_of_the_old_form_is_converted_once(log: StoredLog, to: str) -> None:
+    """In place and without writing files anew, but for what was erased; interrupted, it is run again."""
     archiver(log, to).run()
-    compact(storage_at(to), is_all=True)
-    files = sorted(Path(to).glob("*.parquet"))
-    *earlier, exchange = sorted((Path(to) / "_manifest").glob("*.json"))
-    exchange.unlink()
-    with pytest.raises(ArchiveError, match=r"parquet of the archive .* is missing"):
-        compact(storage_at(to), is_all=True)
-    for entry in earlier:
-        entry.unlink()
-    log.trim(31)
-    with pytest.raises(ArchiveError, match=f"does not name {files[0].name}, and the log begins at 31"):
-        archiver(log, to).run()
-    assert sorted(Path(to).glob("*.parquet")) == files
+    before = table(archive=to).to_pylist()
+    old_form(to, log)
+    files = {path.name for path in Path(to).glob("*.parquet")}
+    with pytest.raises(ArchiveError, match="run `rewind archive convert"):
+        ids(archive=to)
+    shutil.copytree(to, to + "-interrupted")
+    convert(storage_at(to))
+    after = table(archive=to).to_pylist()
+    assert [row for row in after if row["offset"] != 3] == [row for row in before if row["offset"] != 3]
+    assert [row["bodyType"] for row in after if row["offset"] == 3] == ["value"]
+    assert len(files & {path.name for path in Path(to).glob("*.parquet")}) == len(files) - 1
+    assert storage_at(to).names("_manifest") == storage_at(to).names("_erased") == []
+    shutil.copytree(Path(to) / "_delta_log", Path(to + "-interrupted") / "_delta_log")
+    for path in Path(to).glob("*.parquet"):
+        shutil.copy(path, to + "-interrupted")
+    for where in (to, to + "-interrupted"):
+        convert(storage_at(where))
+        assert table(archive=where).to_pylist() == after
+    log.publish(5)
+    archiver(log, to).run()
+    assert ids(archive=to) == log.logged
+
+
+def test_an_old_archive_that_is_not_whole_is_not_converted(log: StoredLog, to: str) -> None:
+    """Without an entry it would look shorter than it is; where there is none, there is nothing to convert."""
+    with pytest.raises(ArchiveError, match="There is no archive at"):
+        convert(storage_at(to))
+    archiver(log, to).run()
+    old_form(to, log)
+    (Path(to) / "_manifest" / f"{2:020}.json").unlink()
+    with pytest.raises(ArchiveError, match=r"is missing"):
+        convert(storage_at(to))
 
 
 # --- Starts that lie in the archive ---------------------------------------------------------------------------------

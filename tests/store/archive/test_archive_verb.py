@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -53,6 +54,12 @@ def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
     compacted = rewind("compact", "--to", to, "--all")
     assert compacted.stdout == f"{to} has 1 file now; 4 files replaced\n"
     assert compacted.stderr.endswith("with 54 messages in place of 4 files\n")
+    assert rewind("vacuum", "--to", to).stdout == f"0 files removed from {to}\n"
+    stray = tmp_path / "archive" / "tmpx.tmp"
+    stray.touch()
+    os.utime(stray, (1, 1))
+    assert rewind("vacuum", "--to", to, "--hours", "1").stdout == f"1 file removed from {to}\n"
+    assert not stray.exists()
 
 
 @pytest.mark.parametrize(
@@ -84,13 +91,13 @@ def test_without_pyarrow_it_says_what_to_install(
     """A gateway is installed without it, and the other verbs do not miss it."""
 
     with monkeypatch.context() as patched:
-        for name in ("gateway.cli.archiving", "store.archive.archiver"):
+        for name in ("gateway.cli.archiving", "store.archive.archiver", "store.archive.maintenance"):
             patched.delitem(sys.modules, name, raising=False)
         patched.setitem(sys.modules, "pyarrow", None)
         done = rewind("--from", log.path, "--to", str(tmp_path / "a"))
     assert done.exit_code == 1
     assert done.output == (
-        "Error: an archive needs pyarrow: pip install 'rewind-gateway[spark]', or pyarrow and numpy alone\n"
+        "Error: an archive needs pyarrow: pip install 'rewind-gateway[archive]', or [spark] to archive a data folder\n"
     )
 
 
@@ -115,7 +122,7 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
         place = ["--from", url, "--to", to, "--admin", admin, "--follow", "--age", "0"]
         process = subprocess.Popen([sys.executable, "-m", "gateway", "archive", *place], cwd=ROOT)
         try:
-            until((tmp_path / "archive" / "_manifest").is_dir, "the archiver has begun")
+            until((tmp_path / "archive" / "_delta_log").is_dir, "the archiver has begun")
             with Client(url) as client:
                 sender = client.sender("topic://a")
                 left = 250

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.log import ArchivedRun
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.core.replay.search import Search, search_for
-from store.archive.archiver import compact
-from store.archive.manifest import Manifest
-from store.archive.storage import FolderStorage, RemoteStorage
+from store.archive.maintenance import compact
+from store.archive.storage import ArchiveStorage, FolderStorage
+from store.archive.table import ArchiveTable
 from store.archived_log import ArchivedLog, shown
 from store.errors import LogTrimmed, ReadFailed
 from tests.store.archive.log_archive import write_segment
@@ -200,7 +200,7 @@ def test_what_is_compacted_is_read_in_its_place(archived: Archived) -> None:
     middle = archived.rows[len(archived.rows) // 2][ID]
     before = archived.pages(archived.first, middle, ())
     compact(archived.storage, is_all=True)
-    assert len(Manifest(archived.storage).refresh().segments) == 1
+    assert len(ArchiveTable(archived.storage).refresh().segments) == 1
     assert before + archived.pages(middle, archived.last + 1, ()) == archived.rows
     assert archived.log.problem is None
 
@@ -245,7 +245,7 @@ def test_a_gap_ends_the_run(one: Archived) -> None:
 
 def test_a_missing_file_is_a_problem_until_it_is_back(one: Archived) -> None:
     """Its ids are not passed over, and the archive can be read as before once it is there again."""
-    segment = Manifest(one.storage).refresh().segments[1]
+    segment = ArchiveTable(one.storage).refresh().segments[1]
     path = Path(one.log._where) / segment.file
     content = path.read_bytes()
     path.unlink()
@@ -262,7 +262,7 @@ def test_no_changed_byte_is_delivered(tmp_path: Path) -> None:
     """Whichever byte of a file is not what was written: what is read is what was archived, or the read fails."""
     failed = 0
     one = Archived(tmp_path / "archive", 5)
-    segment = Manifest(one.storage).refresh().segments[0]
+    segment = ArchiveTable(one.storage).refresh().segments[0]
     path = tmp_path / "archive" / segment.file
     content = path.read_bytes()
     expected = [row for row in one.rows if row[ID] <= segment.last]
@@ -281,30 +281,27 @@ def test_no_changed_byte_is_delivered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
-    [
-        (lambda segment: replace(segment, rows=segment.rows + 1), "rows, and the manifest says"),
-        (lambda segment: replace(segment, last=segment.first + 1), "ids that the manifest does not name"),
-    ],
+    ("field", "sentence"),
+    [("rows", "rows, and the table says"), ("high", "ids that the table does not name")],
 )
-def test_a_file_that_is_not_the_manifests_is_not_read(
-    one: Archived, spoil: Callable[[object], object], sentence: str
-) -> None:
+def test_a_file_that_is_not_the_tables_is_not_read(one: Archived, field: str, sentence: str) -> None:
     """As one put in its place would be."""
-    manifest = Manifest(one.storage)
-    segment = manifest.refresh().segments[0]
-    manifest.exchange([spoil(segment)], [segment.file], GENERATION)  # type: ignore[list-item]
+    table = ArchiveTable(one.storage)
+    first, *_ = table.refresh().segments
+    name = first.file.replace(".parquet", "0.parquet")
+    (Path(one.storage.where) / first.file).rename(Path(one.storage.where) / name)
+    table.exchange([replace(first, file=name, **{field: first.low})], [first], is_erasing=False)
     with pytest.raises(ReadFailed, match=sentence):
-        one.log.log_page(segment.first, segment.last + 1, ())
+        one.log.log_page(first.first, first.last + 1, ())
 
 
 def test_an_archive_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path) -> None:
-    """A manifest that is damaged, and mended."""
+    """A commit that is damaged, and mended."""
     one = Archived(tmp_path / "archive", 1)
-    entry = next((tmp_path / "archive" / "_manifest").glob("*1.json"))
+    entry = next((tmp_path / "archive" / "_delta_log").glob("*1.json"))
     content = entry.read_bytes()
     entry.write_bytes(b"{")
-    with pytest.raises(ReadFailed, match="is damaged"):
+    with pytest.raises(ReadFailed, match="cannot be used"):
         one.log.look()
     assert one.log.problem is not None
     entry.write_bytes(content)
@@ -349,23 +346,14 @@ def test_encoded_text_is_found_in_annotations(tmp_path: Path) -> None:
 def test_a_place_that_is_no_folder_is_read_alike(archived: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind one of pyarrow's file systems, as a bucket is."""
 
-    def remote(where: str) -> RemoteStorage:
-        return RemoteStorage(where, fs.LocalFileSystem(), where)
+    def remote(where: str) -> ArchiveStorage:
+        return ArchiveStorage(where, fs.LocalFileSystem(), where)
 
     monkeypatch.setattr("store.archived_log.storage_at", remote)
     archived.log = ArchivedLog(archived.log._where, GENERATION, page_rows=5, page_bytes=1_000)
     assert archived.pages(archived.first, archived.last + 1, ()) == archived.rows
-    for segment in Manifest(archived.storage).refresh().segments:
+    for segment in ArchiveTable(archived.storage).refresh().segments:
         archived.storage.remove(segment.file)
     other = ArchivedLog(archived.log._where, GENERATION, page_rows=5, page_bytes=1_000)
     with pytest.raises(ReadFailed, match="is missing"):
         other.log_page(archived.first, archived.last, ())
-
-
-def test_files_of_earlier_versions_are_read(archived: Archived) -> None:
-    """Whose manifest has no checksums of footers."""
-    manifest = Manifest(archived.storage)
-    segments = manifest.refresh().segments
-    older = [replace(segment, footer=None) for segment in segments]
-    manifest.exchange(older, [segment.file for segment in segments], GENERATION)
-    assert archived.pages(archived.first, archived.last + 1, ()) == archived.rows

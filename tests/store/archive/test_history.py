@@ -18,8 +18,8 @@ from gateway.config import Queue, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog, Retention
 from store.archive.archiver import Archiver
 from store.archive.archiver import Limits as SegmentLimits
-from store.archive.manifest import Manifest
 from store.archive.storage import FolderStorage
+from store.archive.table import ArchiveTable
 from store.archived_log import ArchivedLog as ArchivedFiles
 from store.errors import StoreError
 from store.ports import LogPage, StoreOptions
@@ -235,7 +235,7 @@ def test_what_the_archiver_writes_is_what_was_published(past: Past, tmp_path: Pa
     assert [message.annotations["x-opt-offset"] for message in taken] == numbers(1, 60)
     second = FolderStorage(tmp_path / "second")
     Archiver(log_of({"url": gateway.url}), second, SegmentLimits(rows=9)).run()
-    assert Manifest(second).refresh().first == 1
+    assert ArchiveTable(second).refresh().first == 1
     assert ids(url=gateway.url) == list(range(1, 61))
     assert ids(url=gateway.url, archive=str(tmp_path / "archive")) == list(range(1, 61))
 
@@ -307,7 +307,7 @@ def test_reads_of_the_archive_are_counted(past: Past, connect: Connect, tmp_path
     assert reads >= 20 / 5
     client.receiver("q?replay-start=beginning", credit=30).take(30)
     assert scraped()[:2] == (40, 0)
-    for segment in Manifest(archive.storage).refresh().segments:
+    for segment in ArchiveTable(archive.storage).refresh().segments:
         path = tmp_path / "archive" / segment.file
         path.write_bytes(path.read_bytes()[:-8])
     gateway.restart()
@@ -321,7 +321,7 @@ def test_reads_of_the_archive_are_counted(past: Past, connect: Connect, tmp_path
 def test_a_damaged_file_stops_its_readers_alone(past: Past, tmp_path: Path) -> None:
     """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
     gateway, archive, client = past(30, 21)
-    segment = Manifest(archive.storage).refresh().segments[1]
+    segment = ArchiveTable(archive.storage).refresh().segments[1]
     path = tmp_path / "archive" / segment.file
     content = path.read_bytes()
     path.write_bytes(content[:100] + b"damaged" + content[107:])
@@ -342,8 +342,8 @@ def test_a_damaged_file_stops_its_readers_alone(past: Past, tmp_path: Path) -> N
 def test_an_archive_that_is_away_refuses_what_may_lie_in_it(past: Past, tmp_path: Path) -> None:
     """A start in the log is served as ever; one that may lie before it is refused, and not bent to the log's first."""
     gateway, _, client = past(20, 11)
-    (tmp_path / "archive" / "_manifest").rename(tmp_path / "manifest")
-    (tmp_path / "archive" / "_manifest").write_text("no folder")
+    (tmp_path / "archive" / "_delta_log").rename(tmp_path / "away")
+    (tmp_path / "archive" / "_delta_log").write_text("no folder")
     client.wait(
         lambda: gateway.call(lambda running: running.vpns["default"].broker.history.archived) is None,
         "the gateway has seen it",
@@ -352,8 +352,8 @@ def test_an_archive_that_is_away_refuses_what_may_lie_in_it(past: Past, tmp_path
         client.receiver("log://a", filters=BEGINNING)
     assert "its archive cannot be read now" in refused.value.text
     assert texts(client.receiver("log://a?replay-start=%2313").drain()) == numbers(12, 8)
-    (tmp_path / "archive" / "_manifest").unlink()
-    (tmp_path / "manifest").rename(tmp_path / "archive" / "_manifest")
+    (tmp_path / "archive" / "_delta_log").unlink()
+    (tmp_path / "away").rename(tmp_path / "archive" / "_delta_log")
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
 
 

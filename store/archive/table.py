@@ -1,0 +1,422 @@
+"""
+What an archive is: a Delta table, whose files are ``store.archive.segments`` and whose log says which of them belong.
+
+A commit of the table's log is one atomic step, however many files it adds and takes out, and its number belongs to one
+writer, in a folder and in a bucket. Two transaction identifiers of the format decide between writers that began from
+the same state: all that is archived carries ``rewind:GENERATION`` with the last id, whatever replaces files carries
+``rewind-rewrite:GENERATION`` with a number. Of two commits with the same identifier the later is refused, and its
+writer looks again. An erasure carries both, so that no archiver commits what it read of the log before; and
+``rewind-erase:GENERATION``, by which an archiver that has meanwhile looked at the table sees that there was one.
+
+Two properties of the table are the gateway's: ``rewind.generation``, the log's; and ``rewind.missing``, ranges of ids
+that the log had lost before they were archived. Every other id up to the last one is archived, or was never logged.
+
+Source: the Delta transaction protocol (delta-io/delta, PROTOCOL.md), sections "Add File and Remove File" and
+"Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from store.archive.errors import ArchiveError, DataLoss
+from store.archive.storage import ArchiveStorage
+
+GENERATION: Final = "rewind.generation"
+MISSING: Final = "rewind.missing"
+OLD_FORM: Final = "_manifest"
+"""The folder of an archive that is no Delta table yet."""
+_SETTINGS: Final = {"delta.dataSkippingStatsColumns": "offset,enqueuedTime"}
+_OF_FILES: Final = [
+    "path",
+    "size_bytes",
+    "num_records",
+    "min.offset",
+    "max.offset",
+    "min.enqueuedTime",
+    "max.enqueuedTime",
+]
+UNSYNCED: Final = 200
+"""Commits of writers that were killed before they had synced them: more than they make at once."""
+
+_TRIES: Final = 20  # of a commit, each behind those of others that it does not conflict with
+
+
+class CommitConflict(ArchiveError):
+    """Another writer was first: what was to be committed was made of a state that is no longer the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file: ids ``first`` to ``last``, both included, with every logged message of them. Times in ms."""
+
+    file: str
+    first: int
+    last: int
+    low: int
+    """The id of its first message."""
+    high: int
+    """The id of its last message."""
+    rows: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+
+    @property
+    def footer(self) -> int | None:
+        """
+        CRC-32 of the file's footer, which its name has: what says where all else is, and has no checksum of its own.
+        None of a file that another program wrote, as when it optimized the table.
+        """
+        parts = self.file.removesuffix(".parquet").split("-")
+        try:
+            return int(parts[1], 16) if len(parts) == 3 and len(parts[0]) == 20 else None
+        except ValueError:
+            return None
+
+
+def segment_name(first: int, footer: int, token: str) -> str:
+    """The name of a file: names sort as ids do, and none is used twice."""
+    return f"{first:020}-{footer:08x}-{token}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The archive as of one commit. Without segments nothing is in it yet."""
+
+    version: int = -1
+    generation: int | None = None
+    segments: tuple[Segment, ...] = ()
+    missing: tuple[tuple[int, int], ...] = ()
+    """Ranges of ids, both ends included, rising."""
+    erasures: int = 0
+    """How many there were."""
+
+    @property
+    def first(self) -> int:
+        """The first id, 1 when there is none."""
+        return self.segments[0].first if self.segments else 1
+
+    @property
+    def last(self) -> int:
+        """The last id, 0 when there is none."""
+        return self.segments[-1].last if self.segments else 0
+
+    def at(self, message_id: int) -> Segment | None:
+        """The file that has an id, or would, had it been logged."""
+        place = bisect_right(self.segments, message_id, key=lambda segment: segment.first) - 1
+        found = self.segments[place] if place >= 0 else None
+        return found if found is not None and message_id <= found.last else None
+
+    def first_from(self, message_id: int) -> int | None:
+        """The first archived id that is not below this one."""
+        if self.at(message_id) is not None:
+            return message_id
+        place = bisect_right(self.segments, message_id, key=lambda segment: segment.first)
+        return self.segments[place].first if place < len(self.segments) else None
+
+
+class ArchiveTable:
+    """
+    The table at one place, and the newest state that was read of it. For one thread.
+
+    Args:
+        is_converting: An archive of the old form is no mistake here.
+    """
+
+    def __init__(self, storage: ArchiveStorage, *, is_converting: bool = False) -> None:
+        self._storage = storage
+        self._is_converting = is_converting
+        self._table: DeltaTable | None = None
+        self._synced = -1
+        self.state = State()
+
+    def refresh(self) -> State:
+        """
+        Read what was committed since.
+
+        Raises:
+            ArchiveError: It cannot be read, or is an archive of the old form.
+        """
+        with self._told():
+            if self._table is None:
+                if not self._is_converting:
+                    self._check_form()
+                self._open()
+            else:
+                self._table.update_incremental()
+            if self._table is not None and self._table.version() != self.state.version:
+                self.state = _state_of(self._table, self._storage.where)
+        return self.state
+
+    def is_missing(self) -> bool:
+        """Whether no archiver has ever written here."""
+        return self._table is None
+
+    def create(self, generation: int, schema: Any) -> State:
+        """
+        Make the table of a log, unless there is one.
+
+        Raises:
+            ArchiveError: It cannot be written, or is of another log.
+        """
+        if self.refresh().generation is None:
+            with self._told(), suppress(CommitFailedError):  # another archiver may have made it meanwhile
+                DeltaTable.create(
+                    self._storage.uri,
+                    Schema.from_arrow(schema),
+                    mode="ignore",
+                    configuration={**_SETTINGS, GENERATION: str(generation)},
+                    storage_options=self._storage.options,
+                    raise_if_key_not_exists=False,
+                )
+            self.refresh()
+        if self.state.generation != generation:
+            raise DataLoss(
+                f"The archive is of generation {self.state.generation} of the log, and this one is {generation}: the "
+                "log was made anew since. Archive it to another place."
+            )
+        return self.state
+
+    def fill(self, segments: Sequence[Segment]) -> State:
+        """
+        Add the first files of all to a table that is new; raises as ``append``.
+
+        Raises:
+            CommitConflict: There are some.
+        """
+        generation = self.state.generation
+        assert generation is not None
+        position = 1
+        for segment in segments:
+            if segment.first > position:
+                self._note_missing(position, segment.first - 1)
+            position = segment.last + 1
+        return self._commit(
+            [_added(segment, is_new=True) for segment in segments],
+            {_archived(generation): segments[-1].last},
+            {},
+        )
+
+    def append(self, segment: Segment, erasures: int) -> State:
+        """
+        Add a file with ids behind the last one; returns when it is durable.
+
+        Args:
+            erasures: How many there had been when the log was read.
+
+        Raises:
+            CommitConflict: Another archiver added them, or some message was erased: read the log again.
+            ArchiveError: It cannot be written.
+        """
+        if segment.first > self.state.last + 1:
+            self._note_missing(self.state.last + 1, segment.first - 1)
+        state = self.state
+        assert state.generation is not None
+        if state.erasures != erasures or segment.first <= state.last:
+            raise CommitConflict(f"Another writer changed the archive {self._storage.where}.")
+        told = {"rewind.first": str(segment.first), "rewind.last": str(segment.last)}
+        return self._commit([_added(segment, is_new=True)], {_archived(state.generation): segment.last}, told)
+
+    def exchange(self, added: Sequence[Segment], removed: Sequence[Segment], *, is_erasing: bool) -> State:
+        """
+        Put files in the place of others; returns when it is durable.
+
+        Args:
+            is_erasing: What archivers have read of the log and not committed yet is not to be committed.
+
+        Raises:
+            CommitConflict: Another writer replaced files, too.
+            ArchiveError: It cannot be written.
+        """
+        state = self.state
+        assert self._table is not None and state.generation is not None
+        rewrite = f"rewind-rewrite:{state.generation}"
+        numbers = {rewrite: (self._table.transaction_version(rewrite) or 0) + 1}
+        if is_erasing:
+            numbers |= {
+                _archived(state.generation): state.last,
+                _erased(state.generation): state.erasures + 1,
+            }
+        if not {old.file for old in removed} <= {one.file for one in state.segments}:
+            raise CommitConflict(f"Another writer replaced files of the archive {self._storage.where}.")
+        actions: list[AddAction | RemoveAction] = [_added(segment, is_new=is_erasing) for segment in added]
+        now_ms = time.time_ns() // 1_000_000
+        actions += [
+            RemoveAction(
+                path=old.file,
+                data_change=is_erasing,
+                deletion_timestamp=now_ms,
+                size=old.bytes,
+                partition_values={},
+            )
+            for old in removed
+        ]
+        return self._commit(actions, numbers, {"rewind.rewrite": "erase" if is_erasing else "compact"})
+
+    def vacuum(self, hours: int) -> list[str]:
+        """Remove files that no commit of the last hours names; the names of those that are gone."""
+        with self._told():
+            if self._table is None:
+                return []
+            self._table.update_incremental()
+            gone: list[str] = self._table.vacuum(
+                retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+            )
+            return gone
+
+    def sync(self) -> None:
+        """Return when all that was read here survives a power cut."""
+        version = self.state.version
+        self._storage.sync_commits(max(self._synced + 1, version - UNSYNCED, 0), version)
+        self._synced = version
+
+    def _check_form(self) -> None:
+        if self._storage.names(OLD_FORM):
+            raise ArchiveError(
+                f"The archive {self._storage.where} has the form of an earlier version: run `rewind archive convert "
+                f"--to {self._storage.where}` once."
+            )
+
+    def _open(self) -> None:
+        with suppress(TableNotFoundError):
+            self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options)
+
+    def _note_missing(self, first: int, last: int) -> None:
+        """Say of ids that no archiver will ever find them."""
+        assert self._table is not None
+        ranges = [*self.state.missing, (first, last)]
+        with self._told():
+            self._table.alter.set_table_properties({MISSING: _ranges_text(ranges)}, raise_if_not_exists=False)
+        self.refresh()
+
+    def _commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        numbers: Mapping[str, int],
+        told: Mapping[str, str],
+    ) -> State:
+        assert self._table is not None
+        with self._told():
+            self._table.create_write_transaction(
+                list(actions), "append", self._table.schema(), commit_properties=_properties(numbers, told)
+            )
+        state = self.refresh()
+        self.sync()
+        return state
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedError as error:
+            raise CommitConflict(f"Another writer changed the archive {self._storage.where}.") from error
+        except (DeltaError, OSError, ValueError) as error:
+            self._table = None  # what was read of it may be half of a step
+            self.state = State()
+            raise ArchiveError(f"The archive {self._storage.where} cannot be used: {error}") from error
+
+
+def _archived(generation: int) -> str:
+    """The identifier of all that is archived of a log."""
+    return f"rewind:{generation}"
+
+
+def _erased(generation: int) -> str:
+    """The identifier of all erasures."""
+    return f"rewind-erase:{generation}"
+
+
+def _properties(numbers: Mapping[str, int], told: Mapping[str, str] | None = None) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata=dict(told or {}),
+        max_commit_retries=_TRIES,
+        app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+    )
+
+
+def _added(segment: Segment, *, is_new: bool) -> AddAction:
+    stats = {
+        "numRecords": segment.rows,
+        "minValues": {"offset": segment.low, "enqueuedTime": _text_of(segment.first_ms)},
+        "maxValues": {"offset": segment.high, "enqueuedTime": _text_of(segment.last_ms)},
+        "nullCount": {"offset": 0, "enqueuedTime": 0},
+    }
+    now_ms = time.time_ns() // 1_000_000
+    return AddAction(segment.file, segment.bytes, {}, now_ms, is_new, json.dumps(stats))
+
+
+def _text_of(time_ms: int) -> str:
+    at = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _ranges_text(ranges: Sequence[tuple[int, int]]) -> str:
+    return " ".join(f"{first}-{last}" for first, last in ranges)
+
+
+def _state_of(table: DeltaTable, where: str) -> State:
+    configuration = table.metadata().configuration
+    try:
+        generation = int(configuration[GENERATION])
+        ranges = (part.split("-") for part in configuration.get(MISSING, "").split())
+        missing = tuple((int(first), int(last)) for first, last in ranges)
+    except (KeyError, ValueError) as error:
+        raise ArchiveError(
+            f"The Delta table {where} is no archive of a replay log: its property {error} is missing or wrong."
+        ) from error
+    files = pa.table(table.get_add_actions(flatten=True)).select(_OF_FILES).to_pylist()
+    if any(file.get("min.offset") is None or file.get("max.enqueuedTime") is None for file in files):
+        raise ArchiveError(f"A file of the archive {where} is without statistics of ids and times.")
+    files.sort(key=lambda file: int(file["min.offset"]))
+    last = table.transaction_version(_archived(generation)) or 0
+    erasures = table.transaction_version(_erased(generation)) or 0
+    return State(
+        table.version(), generation, tuple(_segments(files, missing, last, where)), missing, erasures
+    )
+
+
+def _segments(
+    files: Sequence[dict[str, Any]], missing: Sequence[tuple[int, int]], last: int, where: str
+) -> Iterator[Segment]:
+    """
+    Each file with the ids that it speaks for: those behind the file before it, up to its own last message; the last
+    one before a range that is missing speaks for what lies up to that.
+    """
+    position = 1
+    for number, file in enumerate(files):
+        low, high = file["min.offset"], file["max.offset"]
+        if low < position or high > last:
+            raise ArchiveError(f"{file['path']} of the archive {where} has ids that it should not have.")
+        position = max([position, *(end + 1 for start, end in missing if position <= end < low)])
+        behind = files[number + 1]["min.offset"] if number + 1 < len(files) else last + 1
+        gaps = [start - 1 for start, _ in missing if high < start <= behind]
+        end = min([*gaps, last]) if gaps or number + 1 == len(files) else high
+        yield Segment(
+            file["path"],
+            position,
+            end,
+            low,
+            high,
+            file["num_records"],
+            file["size_bytes"],
+            _ms(file["min.enqueuedTime"]),
+            _ms(file["max.enqueuedTime"]),
+        )
+        position = end + 1
+
+
+def _ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
