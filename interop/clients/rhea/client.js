@@ -47,6 +47,9 @@ function end(reason) {
         if (receiver) (options.durable ? receiver.detach() : receiver.close());
     }
     say('end', { reason, count });
+    // The gateway's close, with amqp:connection:forced, may have been read in this same turn of the loop, behind the
+    // last outcomes: rhea then answers it, and connects again for a program that has closed and has nothing to do.
+    connection.set_reconnect(false);
     connection.close();
 }
 
