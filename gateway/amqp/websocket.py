@@ -55,6 +55,11 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         )
         self._max_message_bytes = settings.max_message_bytes
         self._upgrade_bytes = 0
+        self._is_reading = True
+        self._has_closed = False
+        """The connection has, or what came is no AMQP: nothing more is for it."""
+        self._has_ended = False
+        """The protocol has: the socket is closed as soon as the connection has dealt with what came before."""
 
     # --- from the socket --------------------------------------------------------------------------------------
 
@@ -91,9 +96,11 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             elif not isinstance(event, Frame):
                 continue  # a response, which is a client's
             elif event.opcode in (Opcode.BINARY, Opcode.CONT):
-                if event.data and protocol.state is State.OPEN:
+                # Not asked of the protocol: that has read the peer's close already, where one is behind this.
+                if event.data and not self._has_closed:
                     self._connection.data_received(bytes(event.data))
             elif event.opcode is Opcode.TEXT:
+                self._has_closed = True
                 protocol.fail(CloseCode.UNSUPPORTED_DATA, "AMQP comes in binary messages (section 2.3)")
         self._send()
 
@@ -135,15 +142,19 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def close(self) -> None:
         """Say that there will be no more; the socket is closed when the peer has answered."""
+        self._has_closed = True
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._send()
-        elif self._protocol.state is State.CONNECTING and self._socket is not None:
+        elif (self._has_ended or self._protocol.state is State.CONNECTING) and self._socket is not None:
             self._socket.close()
 
     def is_closing(self) -> bool:
+        if self._socket is None or self._socket.is_closing():
+            return True
+        # While the connection is to deal with what came before the peer's close, it is as if that were unread.
         is_over = self._protocol.state in (State.CLOSING, State.CLOSED)
-        return is_over or self._socket is None or self._socket.is_closing()
+        return is_over and (self._is_reading or not self._has_ended)
 
     def abort(self) -> None:
         if self._socket is not None:
@@ -160,11 +171,17 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
+        self._is_reading = False
         if self._socket is not None:
             self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._socket is not None:
+        self._is_reading = True
+        if self._socket is None:
+            return
+        if self._has_ended:
+            self._socket.close()
+        else:
             self._socket.resume_reading()
 
     def _send(self) -> None:
@@ -174,6 +191,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             return
         for data in self._protocol.data_to_send():
             if data is SEND_EOF or not data:
-                socket.close()
+                self._has_ended = True
             elif not socket.is_closing():
                 socket.write(data)
+        if self._has_ended and self._is_reading:
+            socket.close()

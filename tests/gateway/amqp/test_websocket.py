@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trustme
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_websocket
 from websockets.typing import Subprotocol
@@ -17,7 +18,18 @@ from amqp_ext.codec import UInt
 from gateway.config import ConfigError, Limits, Listener, Tls, WebSocket, parse
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import Client, texts
-from tests.support.frames import ACCEPTED, CLOSE, DISPOSITION, TRANSFER, error_of, frame
+from tests.support.frames import (
+    ACCEPTED,
+    BEGIN,
+    CLOSE,
+    DISPOSITION,
+    TRANSFER,
+    WINDOW,
+    disposition,
+    error_of,
+    frame,
+    transfer_frame,
+)
 from tests.support.messages import data
 from tests.support.peer import OK, Peer
 from tests.support.running import RunningGateway
@@ -147,6 +159,32 @@ def test_a_stop_is_told_through_it(gateway: RunningGateway) -> None:
     gateway.stop()
     assert error_of(peer.skip_to(CLOSE))[0] == "amqp:connection:forced"
     assert how_it_ends(websocket) == 1000
+
+
+SESSIONS = b"".join(
+    frame(BEGIN, [None, UInt(0), UInt(WINDOW), UInt(WINDOW)], channel=channel) for channel in range(1, 150)
+)
+"""More than is dealt with in one turn of the loop."""
+
+
+@pytest.mark.parametrize("before", [b"", SESSIONS], ids=["at once", "in a later turn"])
+@pytest.mark.parametrize("last", [b"\x88\x80\0\0\0\0", b"\xff\xff"], ids=["a close", "no frame"])
+def test_what_came_before_the_end_counts(gateway: RunningGateway, before: bytes, last: bytes) -> None:
+    """An accept and a message that are read together with the WebSocket's close, or with what ends it as wrong."""
+    websocket = connected(gateway.url)
+    peer = opened(websocket)
+    peer.attach_sender("queue://q")
+    peer.publish(b"accepted")
+    peer.attach_receiver("queue://q", credit=1)
+    assert peer.receive(accept=False) == b"accepted"
+    frames = [before, disposition(0, 0), transfer_frame(0, 1, data(b"sent last"))]
+    sent = [Frame(Opcode.BINARY, content).serialize(mask=True) for content in frames if content]
+    websocket.socket.sendall(b"".join(sent) + last)
+    with pytest.raises(ConnectionClosed):
+        while True:
+            websocket.recv(15)
+    with Client(gateway.urls[1]) as client:
+        assert texts(client.receiver("q", credit=1).take_and_accept(1)) == ["sent last"]
 
 
 def test_who_connects_and_does_not_ask_is_cut_off(start: Start) -> None:
