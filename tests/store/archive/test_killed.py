@@ -1,17 +1,26 @@
-"""SIGKILL while the archive is read: what read it goes on exactly, through the log and into what is new."""
+"""SIGKILL while the archive is read, and while it is written: readers go on exactly, and the archive is the log."""
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import httpx
 import pytest
 from proton import Delivery
 
+from store.archive import maintenance
+from store.archive.archiver import Archiver, Limits
+from store.archive.erasures import Erasure
+from store.archive.storage import storage_at
 from store.sqlite.check import check
 from tests.bench.generator.links import STAMP
+from tests.spark_bridge.places.test_log_file import table
+from tests.spark_bridge.stored_log import StoredLog
+from tests.store.archive.archives import archiver, ids, log_of, state_of
 from tests.store.archive.test_archive_verb import rewind
 from tests.support.client import Client, Received
 from tests.support.messages import data
@@ -22,6 +31,7 @@ from tests.system.load import LogReader, Named
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 
+WHEN = Erasure(1_700_000_000_123, "asked to")
 KILLS = 6
 MESSAGES = 3_000
 BELOW = 2_401
@@ -163,3 +173,60 @@ def test_a_killed_replay_goes_on_out_of_the_archive(start: Start) -> None:
     assert confirmed, "the gateway was killed before it had settled anything"
     assert not confirmed & set(ids)
     assert set(range(1, MESSAGES + 2)) - settled <= set(ids)
+
+
+ROUNDS = 10
+"""Of kills of whoever writes to an archive."""
+
+
+def archive_on(data: str, to: str) -> None:
+    """An archiver that goes on and on, in a process of its own."""
+    run = Archiver(log_of({"path": data}), storage_at(to), Limits(rows=3, age_seconds=0))
+    run.run(follow=True)
+
+
+def maintain(to: str) -> None:
+    """Compactions and erasures, one after another, in a process of its own."""
+    while True:
+        maintenance.compact(storage_at(to), is_all=True)
+        maintenance.erase(storage_at(to), {7: WHEN})
+
+
+def test_killed_writers_leave_the_archive_the_log(tmp_path: Path) -> None:
+    """
+    Two archivers and whoever compacts and erases, killed at any moment and begun anew: at each look the table has a
+    whole beginning of the log, each id once, and in the end all of it, bit for bit.
+    """
+    dice = chance()
+    log, to = StoredLog(tmp_path / "data"), str(tmp_path / "archive")
+    log.publish(20)
+    archiver(log, to).run()
+    log.erase([7], *WHEN)
+    maintenance.erase(storage_at(to), {7: WHEN})
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+
+    def begin(target: Callable[..., None], *arguments: str) -> BaseProcess:
+        process = context.Process(target=target, args=arguments, daemon=True)
+        process.start()
+        return process
+
+    work = [(archive_on, log.path, to), (archive_on, log.path, to), (maintain, to)]
+    running = [begin(*one) for one in work]
+    try:
+        for _ in range(ROUNDS):
+            log.publish(dice.randint(1, 20))
+            before = state_of(to).version
+            wanted = before + dice.randint(1, 6)
+            wait_until(lambda: state_of(to).version >= wanted, "they commit")  # noqa: B023
+            found = ids(archive=to)
+            assert found == log.logged[: len(found)]
+            for place in dice.sample(range(3), dice.randint(1, 3)):
+                running[place].kill()
+                running[place].join()
+                running[place] = begin(*work[place])
+        wait_until(lambda: state_of(to).last == log.last, "all is archived")
+    finally:
+        for process in running:
+            process.kill()
+    assert table(archive=to).to_pylist() == table(path=log.path).to_pylist()
