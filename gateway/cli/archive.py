@@ -16,7 +16,7 @@ from gateway.cli.options import F, needing
 
 _EXTRA: Final = (
     "an archive",
-    "pip install 'rewind-gateway[archive]', or [spark] to archive a data folder",
+    "pip install 'rewind-gateway[archive]'",
 )
 
 

@@ -8,12 +8,14 @@ extra: ``gateway.cli.archive`` imports this module when the verb is run, and not
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import click
@@ -23,12 +25,19 @@ from gateway.cli.options import Shown
 from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Archived, Schema, parse
-from spark_bridge.places.from_options import live_log
+from spark_bridge.places.from_options import live_log, log_place
 from store.archive import maintenance
 from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError
+from store.archive.source import ArchivableLog
 from store.archive.storage import storage_at
 from store.archive.table import ArchiveTable, Segment
+
+NICE: Final = 5
+"""Of an archiver that a gateway runs: publishers go first."""
+
+KEPT_HOURS: Final = 168
+"""For which such an archiver keeps what compaction replaced."""
 
 
 @contextmanager
@@ -190,3 +199,46 @@ def convert_archive(to: str) -> None:
     with told_to_the_user():
         state = maintenance.convert(storage_at(to))
     click.echo(f"{to} is a Delta table of {counted(len(state.segments), 'file')} now")
+
+
+def serve(to: str) -> None:
+    """
+    Archive for a gateway (``gateway.vpn.upkeep.archiving``), which says on standard input what, until it closes that:
+    each line of standard output is the last archived id, and the generation. Days that are over are compacted, and what
+    that replaced goes after a week.
+    """
+    # Whoever interrupts a gateway at a terminal interrupts this, too; the gateway ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICE)
+    asked = json.loads(sys.stdin.readline())
+    log = log_place(parse(asked["log"]), 0)
+    storage = storage_at(to)
+    compacted_day = 0
+
+    def told(last_id: int, generation: int) -> None:
+        print(json.dumps([last_id, generation]), flush=True)
+
+    def progress(segment: Segment, _last: int) -> None:
+        nonlocal compacted_day
+        day = segment.last_ms // maintenance.DAY_MS
+        if day > compacted_day:
+            compacted_day = day
+            maintenance.compact(storage)
+            archiver.table.vacuum(KEPT_HOURS)
+
+    def stop_with_the_gateway() -> None:
+        sys.stdin.read()
+        archiver.stopped.set()
+
+    limits = Limits(age_seconds=asked["age_seconds"])
+    archiver = Archiver(cast("ArchivableLog", log), storage, limits, told, progress)
+    archiver.warned = lambda sentence: print(sentence, file=sys.stderr, flush=True)
+    threading.Thread(target=stop_with_the_gateway, daemon=True).start()
+    archiver.run(follow=True)
+
+
+if __name__ == "__main__":
+    try:
+        serve(sys.argv[1])
+    except LogError as error:
+        sys.exit(error.sentence)

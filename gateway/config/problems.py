@@ -216,6 +216,8 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             yield ConfigProblem(
                 at("store", "password_file"), "stands beside a password in `url`; keep one of the two"
             )
+        if vpn.archive is not None and not (vpn.archive.place or vpn.archive.to):
+            yield ConfigProblem(at("archive"), "needs `from`, where it is read, or `to`, where it is written")
         if vpn.store is not None and vpn.store.standby_reads and vpn.store.read_url is None:
             yield ConfigProblem(
                 at("store", "standby_reads"), "needs `read_url`: it names the standby that is read"

@@ -157,7 +157,7 @@ _SAMPLES: dict[str, object] = {
     "telemetry": Telemetry(
         endpoint="http://127.0.0.1:4318/v1/traces", headers_file=Path("collector.headers")
     ),
-    "archive": ArchivedLog(place="/srv/archive"),
+    "archive": ArchivedLog(place="/srv/archive", to="/srv/archive"),
     "retention": (
         Retention(topics=("orders/>", "!orders/test/>"), max_age_hours=2_160),
         Retention(topics=("debug/>",), max_age_hours=24, quota_mb=500),

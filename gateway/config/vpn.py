@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -106,7 +106,7 @@ def endpoint_settings(queue: object) -> EndpointSettings:
 SCHEMES: Final = ("postgresql", "postgres")
 """Of URLs whose engines there are."""
 
-_PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@\s]*):\S*@")
+_PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@\s]*):(\S*)@")
 _PASSWORD_BEHIND: Final = re.compile(r"([?&](?:ssl)?password=)[^&#\"\s]*", re.IGNORECASE)
 
 
@@ -118,6 +118,14 @@ def masked(text: str) -> str:
 def has_password(url: str) -> bool:
     """Whether a store's URL says the password."""
     return masked(url) != url
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """A store's URL without the password in front of its hosts, and that, decoded, if there is one."""
+    found = _PASSWORD_IN_FRONT.search(url)
+    if found is None:
+        return url, None
+    return url[: found.end(1)] + url[found.end(2) :], unquote(found[2])
 
 
 def _store_url(url: str) -> str:
@@ -307,12 +315,28 @@ class ReplayLog:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedLog:
-    """The archive of a Message VPN's replay log, which `rewind archive` writes. Log readers, streams and replays
-    read trimmed messages from there, as if they were still in the log. Needs the extra `archive`."""
+    """The archive of a Message VPN's replay log. Log readers, streams and replays read trimmed messages from there, as
+    if they were still in the log. Needs the extra `archive`."""
 
-    place: Annotated[ArchivePlace, Field(alias="from")]
-    """A folder, or a URI that pyarrow's file systems take, such as `s3://bucket/folder?region=eu-west-1`: the `--to` of
-    `rewind archive`. Keys of a bucket belong in the environment, not here."""
+    place: Annotated[ArchivePlace | None, Field(alias="from")] = None
+    """Where it is read: a folder, or a URI that pyarrow's file systems take, such as
+    `s3://bucket/folder?region=eu-west-1`: the `--to` of `rewind archive`. Without it, where it is written. Keys of a
+    bucket belong in the environment, not here."""
+
+    to: ArchivePlace | None = None
+    """Where the gateway writes it, with an archiver of its own beside it: a process of some 150 MB that goes on as long
+    as the gateway is active. Without it, `rewind archive` writes."""
+
+    age_seconds: Annotated[int, Field(ge=1, le=3_600)] = 60
+    """Seconds after which that archiver has archived a message, however few there are. Each time is a file; files of a
+    day that is over become one."""
+
+    @property
+    def read_at(self) -> str:
+        """Where it is read."""
+        place = self.place or self.to
+        assert place is not None
+        return place
 
 
 @table

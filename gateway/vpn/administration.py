@@ -316,26 +316,6 @@ class Administration:
         resolved = await self.vpn.log.resolve_start(place, (">",), with_archive=False)
         return await self.vpn.trimmer.trim_before(resolved.first)
 
-    async def archived(self, last_id: int, generation: int) -> int:
-        """
-        Note durably that an archive holds the log up to an id: that much may be trimmed from now on.
-
-        Returns:
-            Up to which id the log is known to be archived then.
-
-        Raises:
-            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``Broker.report_archived`` has it; INTERNAL, the store could
-                not write.
-        """
-        vpn = self.vpn
-        effect = vpn.broker.trimming.report_archived(last_id, generation)
-        if effect is not None:
-            await vpn.committer.committed([effect])
-            vpn.broker.trimming.archive_saved(effect)
-            vpn.trimmer.run()
-            vpn.archive_watch.is_due.set()
-        return vpn.broker.log.archived_id
-
     async def logged_messages(
         self, wanted: Wanted, position: int, bound: int, count: int, order: Order = Order.OLDEST
     ) -> LoggedMessages:

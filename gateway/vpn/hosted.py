@@ -34,13 +34,14 @@ from gateway.config.changes import (
     write_administered,
 )
 from gateway.config.setting_types import VpnName
+from gateway.config.vpn import without_password
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import CacheBudget
 from gateway.logging import log_keys
 from gateway.vpn.clients import ClientConnection
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.role import EndableLoop, OpenedStore, WaitingVpn
+from gateway.vpn.role import ArchivedSource, EndableLoop, OpenedStore, WaitingVpn
 from gateway.vpn.runtime import MEGABYTE, Clock, Runtime, SteadyClock, SystemClock, Tuning
 from gateway.vpn.standby import Following, StandbyReads
 from gateway.vpn.tracing import Span
@@ -473,7 +474,20 @@ class VpnFactory:
         if vpn.archive is None:
             return None
         assert self.ports.open_archive is not None
-        return self.ports.open_archive(vpn.archive.place, generation, self.store_options(vpn))
+        return self.ports.open_archive(vpn.archive.read_at, generation, self.store_options(vpn))
+
+    def archived(self, name: str, vpn: Vpn) -> ArchivedSource | None:
+        """What an archiver is told that the gateway runs, if it does."""
+        if vpn.archive is None or vpn.archive.to is None:
+            return None
+        if vpn.store is None:
+            log = {"path": str(self._settings.data), "messageVpn": name}
+            return ArchivedSource(log, vpn.archive.to, vpn.archive.age_seconds)
+        url, password = without_password(vpn.store.url)
+        log = {"dsn": url, "messageVpn": name}
+        if vpn.store.password_file is not None:
+            log["passwordFile"] = str(vpn.store.password_file)
+        return ArchivedSource(log, vpn.archive.to, vpn.archive.age_seconds, password)
 
     def make(
         self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
@@ -487,7 +501,7 @@ class VpnFactory:
         settings, log = self._settings, opened.store.recovered.log
         endable = None if vpn.store is None else EndableLoop(self._loop)
         runtime = self.runtime(name, endable, log.last_time_ms)
-        opened = opened._replace(archive=self.archive(vpn, log.generation))
+        opened = opened._replace(archive=self.archive(vpn, log.generation), source=self.archived(name, vpn))
         made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:

@@ -39,6 +39,7 @@ from gateway.vpn.role import OpenedStore
 from gateway.vpn.runtime import REFUSALS, Runtime, Service, log_policy
 from gateway.vpn.state import VpnState
 from gateway.vpn.upkeep.alarms import AlarmWatch, ArchiveWatch, DurabilityWatch
+from gateway.vpn.upkeep.archiving import Archiving
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.delayed import DelayedDelivery
 from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
@@ -107,13 +108,14 @@ class MessageVpn:
         feeds.connect(dead_letters, replays)
         self.delayed = delayed = DelayedDelivery(state, feeds)
         self.jobs = Jobs(state, publishing, consumers, self.endpoints, log, job_ports or JobPorts())
-        self.alarms = AlarmWatch(state, self.durability, dead_letters.discarded)
+        self.archive_watch = ArchiveWatch(state)
+        self.archiving = archiving = Archiving(state, self.archive_watch, trimmer, opened.source)
+        self.alarms = AlarmWatch(state, self.durability, dead_letters.discarded, lambda: archiving.problem)
         self.sizing = Sizing(state, self.alarms)
         self.ageing = Ageing(state, trimmer)
         self.topic_retention = TopicRetention(
             state, trimmer, (readers.leaving, replays.leaving, self.jobs.leaving)
         )
-        self.archive_watch = ArchiveWatch(state)
         self.counting = Counting(state)
         self.rates = Rates(
             {
@@ -136,6 +138,7 @@ class MessageVpn:
             self.ageing,
             self.topic_retention,
             self.archive_watch,
+            self.archiving,
             self.counting,
             UnusedSubscriptions(state, self.endpoints.delete),
             self.rates,

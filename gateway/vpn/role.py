@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -147,6 +147,24 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
         future.exception()  # asked for: that nobody waits for it is no mistake
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedSource:
+    """
+    What an archiver is told.
+
+    Attributes:
+        log: Options of ``spark_bridge.options``: where the log is stored.
+        to: The archive.
+        age_seconds: After which a message is archived, however few there are.
+        password: Of the database; it goes into the environment, which only this user can read.
+    """
+
+    log: Mapping[str, str]
+    to: str
+    age_seconds: float
+    password: str | None = field(default=None, repr=False)
+
+
 class OpenedStore(NamedTuple):
     """A store that is this gateway's, or one that it follows."""
 
@@ -155,6 +173,8 @@ class OpenedStore(NamedTuple):
     """What its commits survive; None if it did not say."""
     archive: Archive | None = None
     """Of its log, where that has one."""
+    source: ArchivedSource | None = None
+    """What an archiver is told that runs here; None where none does."""
 
 
 class WaitingVpn(ThreadedService):

@@ -555,7 +555,9 @@ async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
 async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
     """Ours: an archive holds the log up to a message."""
     administration = log_of(request, vpn, log)
-    return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
+    return answer(
+        request, {"archivedMsgId": await administration.vpn.archiving.archived(body.msgId, body.generation)}
+    )
 
 
 ROUTES: Final = (*_CONFIG.routes, *_MONITOR.routes, *_ACTION.routes)

@@ -8,7 +8,7 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -44,15 +44,23 @@ class AlarmWatch(VpnService):
     """
     Args:
         discarded: Dead messages that their queues did not take; what is old is taken out.
+        unarchived: Why the log is not archived, where an archiver is to run here.
     """
 
-    def __init__(self, state: VpnState, durability: DurabilityWatch, discarded: dict[str, Discarded]) -> None:
+    def __init__(
+        self,
+        state: VpnState,
+        durability: DurabilityWatch,
+        discarded: dict[str, Discarded],
+        unarchived: Callable[[], str | None],
+    ) -> None:
         super().__init__(state)
         self.thresholds = AlarmThresholds()
         self._durability = durability
         self._lease = state.lease
         self._archive = state.history.archive
         self._discarded = discarded
+        self._unarchived = unarchived
         self._clock = state.runtime.clock
         self._log = state.runtime.log
         self._alarms = Alarms(lambda alarm, is_raised: log_alarm(self._log, alarm, is_raised))
@@ -136,7 +144,8 @@ class AlarmWatch(VpnService):
         yield AlarmKind.UNCONFIRMED, self.unconfirmed()
         yield AlarmKind.ONE_MACHINE, self._durability.problem()
         if archive is not None:
-            said = None if archive.problem is None else f"is not read: {archive.problem}"
+            unread, unwritten = archive.problem, self._unarchived()
+            said = f"is not read: {unread}" if unread else unwritten and f"is not written: {unwritten}"
             yield AlarmKind.ARCHIVE, said and f"the log's archive {archive.place} {said}"
         yield AlarmKind.CLOCK, self._clock.problem()
 

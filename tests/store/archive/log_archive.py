@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from gateway.app import Gateway
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
-from gateway.vpn.administration import Administration
 from store.archive import maintenance
 from store.archive.segments import SCHEMA, SegmentWriter, publish_segment, with_envelopes
 from store.archive.storage import FolderStorage
@@ -112,9 +111,7 @@ class LogArchive:
         if state.segments:
             assert state.generation is not None
             told = self._order(
-                lambda gateway: Administration(gateway.vpns["default"]).archived(
-                    state.last, state.generation or 0
-                )
+                lambda gateway: gateway.vpns["default"].archiving.archived(state.last, state.generation or 0)
             )
             assert told >= state.last
 

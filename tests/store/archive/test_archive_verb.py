@@ -12,14 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.vpn.upkeep.archiving import PROGRAM
 from tests.spark_bridge.log_gateway import text
 from tests.spark_bridge.places.test_log_file import table
 from tests.spark_bridge.stored_log import StoredLog
+from tests.store.archive.archives import ids
 from tests.support.client import Client
+from tests.support.running import PLAIN_HTTP
 from tests.system.gateway_process import ROOT, GatewayProcess
 
 pytestmark = pytest.mark.spark
@@ -96,9 +100,7 @@ def test_without_pyarrow_it_says_what_to_install(
         patched.setitem(sys.modules, "pyarrow", None)
         done = rewind("--from", log.path, "--to", str(tmp_path / "a"))
     assert done.exit_code == 1
-    assert done.output == (
-        "Error: an archive needs pyarrow: pip install 'rewind-gateway[archive]', or [spark] to archive a data folder\n"
-    )
+    assert done.output == ("Error: an archive needs pyarrow: pip install 'rewind-gateway[archive]'\n")
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -149,6 +151,52 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
         assert [int(row.split()[0]) for row in found.column("body").to_pylist()] == list(range(250, 0, -1))
     finally:
         gateway.kill()
+
+
+@pytest.mark.system
+def test_a_gateway_archives_its_log_itself(tmp_path: Path) -> None:
+    """
+    From its start on, and what it had before; a killed archiver is begun anew, a gateway that stops ends its own, and
+    so does one that is killed. What is archived may be trimmed, and is read from there.
+    """
+    to = tmp_path / "archive"
+    config = f'[vpn.default.archive]\nto = "{to}"\nage_seconds = 1\n'
+
+    def publish(gateway: GatewayProcess, count: int) -> None:
+        with Client("{}:{}".format(*gateway.address)) as client:
+            client.sender("topic://a").send_all([text(b"x", "a")] * count)
+
+    def archivers() -> list[int]:
+        """Processes that archive the log of this test."""
+        found = subprocess.run(
+            ["pgrep", "-f", f"{PROGRAM} {to}"], capture_output=True, text=True, check=False
+        )
+        return [int(line) for line in found.stdout.split()]
+
+    def log(gateway: GatewayProcess) -> dict[str, int]:
+        path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
+        found: dict[str, int] = httpx.get(gateway.ready["admin"] + path, **PLAIN_HTTP).json()["data"]
+        return found
+
+    gateway = GatewayProcess(tmp_path / "data")
+    publish(gateway, 10)
+    assert gateway.stop() == 0
+    gateway = GatewayProcess(tmp_path / "data", config)
+    try:
+        until(lambda: log(gateway)["archivedMsgId"] == 10, "what was there is archived")
+        (first,) = archivers()
+        os.kill(first, signal.SIGKILL)
+        publish(gateway, 5)
+        until(lambda: archivers() not in ([], [first]), "another one has begun")
+        until(lambda: log(gateway)["archiveLastMsgId"] == 15, "it goes on")
+        assert ids(archive=str(to)) == list(range(1, 16))
+    finally:
+        gateway.kill()
+    until(lambda: archivers() == [], "it ends with a gateway that is killed")
+    gateway = GatewayProcess(tmp_path / "data", config)
+    until(archivers, "one has begun")
+    assert gateway.stop() == 0
+    until(lambda: archivers() == [], "it ends with a gateway that stops")
 
 
 def client_took(outcome: str | None) -> int:
