@@ -56,6 +56,7 @@ SMALL: Final[Mapping[str, str]] = {
     "attempt": "cursor, message, count",
     "reference": "cursor, message",
     "delayed": "cursor, due, message, size_bytes, retry",
+    "last_value": "cursor, key, message, size_bytes, expires",
     "garbage": "cursor, endpoint, up_to",
     "point": "name, position, time, made",
     "replay_record": "number, name, state, record",

@@ -290,9 +290,11 @@ class DroppedCursor:
             for part, floor in self._parts(tables):
                 if floor < self.up_to and not self._let_go_of_piece(tables, part, floor):
                     return False
-        if not self._drop_references(tables, has_held=has_held):
+        if not self._drop_references("reference", tables, has_held=has_held):
             return False
         if not self._drop_delayed(tables, has_held=has_held):
+            return False
+        if not self._drop_references("last_value", tables, has_held=has_held):
             return False
         for table, column, key in (
             ("attempt", "cursor", "message"),
@@ -320,6 +322,7 @@ class DroppedCursor:
         # References, and what waits for its time, may be of messages above ``up_to`` as well.
         self._drop_referred("reference", tables, first, stop, has_held=has_held)
         self._drop_referred("delayed", tables, first, stop, has_held=has_held)
+        self._drop_referred("last_value", tables, first, stop, has_held=has_held)
 
     def _let_go_of_piece(self, tables: ShortTables, part: int, floor: int) -> bool:
         """Let go of some messages that are held for a part, and move its floor; whether it is through."""
@@ -350,14 +353,14 @@ class DroppedCursor:
                 f"order by first desc limit 1), 0) < {tables.held_table}.id"
             )
 
-    def _drop_references(self, tables: ShortTables, *, has_held: bool) -> bool:
-        """Let go of some messages that it had by references; whether that was the last of them."""
+    def _drop_references(self, table: str, tables: ShortTables, *, has_held: bool) -> bool:
+        """Let go of some messages that it had by references, or as values; whether that was the last of them."""
         ((count, last),) = tables.ask(
-            f"select count(*), max(message) from (select message from reference where cursor = {self.cursor} "
+            f"select count(*), max(message) from (select message from {table} where cursor = {self.cursor} "
             f"order by message limit {PIECE_ROWS}) as piece"
         )
         if count:
-            self._drop_referred("reference", tables, 0, last + 1, has_held=has_held)
+            self._drop_referred(table, tables, 0, last + 1, has_held=has_held)
         is_through: bool = count < PIECE_ROWS
         return is_through
 

@@ -24,6 +24,7 @@ from gateway.core.effects import (
     Effect,
     EraseMessages,
     HoldBack,
+    KeepValues,
     MoveCursor,
     Publication,
     ReleaseDelayed,
@@ -205,6 +206,7 @@ UNDONE_BY_FAILURE: Final = (
     ReleaseDelayed,
     CancelDelayed,
     HoldBack,
+    KeepValues,
 )
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
 writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""
@@ -560,6 +562,17 @@ class Reader(LogProbe, Protocol):
 
     def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
         """One that waits by an endpoint's cursor for its time; None where it does not."""
+
+    def values_page(self, cursor: int, position: int, end: int, now_ms: int) -> LogPage:
+        """
+        Values of a last-value queue from ``position`` on, below ``end``, whether the log has them or not.
+
+        Args:
+            now_ms: Those that were to go until then, in ms since the epoch, are left out.
+        """
+
+    def value_of(self, cursor: int, key: bytes) -> int | None:
+        """The message that is the value of a key, by its digest; None where it has none."""
 
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """

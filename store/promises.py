@@ -128,7 +128,7 @@ def promises(dialect: Dialect) -> list[Promise]:
             "message {} is held by {} endpoints on record, and {} need it",
             f"with {lying}, needed (id, count) as (select message, count(*) from "
             "(select message from lying where held is not null union all select message from reference "
-            "union all select message from delayed) as each_need "
+            "union all select message from delayed union all select message from last_value) as each_need "
             "group by message) "
             "select message.id, held, coalesce(count, 0) from message left join needed on needed.id = message.id "
             "where held is not null and (held <> coalesce(count, 0) or held < 1)",
@@ -221,6 +221,14 @@ def promises(dialect: Dialect) -> list[Promise]:
         Promise(
             "{} messages wait for their time by cursor {}, which does not exist",
             "select count(*), cursor from delayed where cursor not in (select number from cursor) group by cursor",
+        ),
+        Promise(
+            "message {} is a value of cursor {}, and does not exist",
+            "select message, cursor from last_value where message not in (select id from message)",
+        ),
+        Promise(
+            "{} values are of cursor {}, which does not exist",
+            "select count(*), cursor from last_value where cursor not in (select number from cursor) group by cursor",
         ),
         Promise(
             "cursor {} counts failed deliveries of message {}, which does not exist",

@@ -42,6 +42,9 @@ HEADER_BYTES: Final = 512
 TOPIC_ROWS: Final = 10_000
 """Messages of which a page has the topics alone: some milliseconds."""
 
+MOST_VALUES: Final = 512
+"""Values that a page has: as many as the store gives messages by their ids."""
+
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
 
@@ -199,6 +202,29 @@ class PooledReader(ABC):
             for due, i, counted, size, bare, front, attempts, retry in found
         ]
 
+    @abstractmethod
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """See ``store.ports.Reader``."""
+
+    @reads
+    def values_page(self, cursor: int, position: int, end: int, now_ms: int) -> LogPage:
+        """See ``store.ports.Reader``."""
+        most = min(MOST_VALUES, self._page_rows)
+        ids = self._ids(
+            "select message from last_value where cursor = ? and message >= ? and message < ? "
+            "and (expires is null or expires > ?) order by message limit ?",
+            [cursor, position, end, now_ms, most],
+        )
+        rows = self.messages(ids)
+        if len(rows) < len(ids) and rows:
+            return LogPage(rows, rows[-1][ID] + 1)  # a page's bytes were full, or some are gone meanwhile
+        return LogPage(rows, ids[-1] + 1 if len(ids) == most else end)
+
+    @reads
+    def value_of(self, cursor: int, key: bytes) -> int | None:
+        """See ``store.ports.Reader``."""
+        return self._id("select message from last_value where cursor = ? and key = ?", cursor, key)
+
     @reads
     def first_since(self, time_ms: int) -> int | None:
         """See ``LogProbe``."""
@@ -353,7 +379,7 @@ class PooledReader(ABC):
     def _ids(self, sql: str, values: Sequence[Any]) -> list[int]:
         return [found for (found,) in self._ask((int,), sql, values)]
 
-    def _id(self, sql: str, *values: int) -> int | None:
+    def _id(self, sql: str, *values: int | bytes) -> int | None:
         """The one number that a query gives; None when there is no row."""
         found = self._ids(sql, values)
         return found[0] if found else None

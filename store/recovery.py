@@ -18,6 +18,7 @@ from gateway.core.effects import (
     StoredEndpoint,
     StoredReference,
     StoredRoute,
+    StoredValues,
 )
 from gateway.core.log import RetentionMark
 from gateway.core.model import WHOLE, LogState, Point, ReplayRecord, RouteDefinition
@@ -88,6 +89,12 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
             by_cursor[cursor].delays = StoredDelays(
                 int(count), int(size), due, retries, tuple(in_order.get(cursor, ()))
             )
+    for cursor, *values in ask(
+        "select cursor, count(*), sum(size_bytes), min(expires) from last_value group by cursor"
+    ):
+        if cursor in by_cursor:
+            messages, size_bytes, next_expiry_ms = values
+            by_cursor[cursor].values = StoredValues(messages, int(size_bytes), next_expiry_ms)
     for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
     ((has_held,),) = ask(f"select exists ({tables.held_ids})")

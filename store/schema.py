@@ -135,6 +135,25 @@ RETRY: Final = 1
 RETRY_IN_ORDER: Final = 2
 """Values of ``delayed.retry``: published so, given back, given back where nothing behind is to be delivered before."""
 
+LAST_VALUES: Final = (
+    """
+    create table last_value (
+        cursor bigint not null,
+        key bytea not null,
+        message bigint not null,
+        size_bytes bigint not null,
+        expires bigint,
+        primary key (cursor, key)
+    )
+    """,
+)
+"""Of last-value queues: by the digest of a key, the message that is its newest value."""
+
+LAST_VALUE_INDEXES: Final = (
+    "create unique index last_value_message on last_value (cursor, message)",
+    "create index last_value_expires on last_value (cursor, expires) where expires is not null",
+)
+
 ROWID: Final = "integer primary key"
 """Such a key is SQLite's own number of a row."""
 
@@ -145,7 +164,11 @@ def tables_in_sqlite(*statements: str) -> tuple[str, ...]:
     no single number is that key's tree.
     """
     made = [
-        statement.replace("bigint", "integer").replace(' collate "C"', "").replace(CHANGES_OFTEN, "").strip()
+        statement.replace("bigint", "integer")
+        .replace("bytea", "blob")
+        .replace(' collate "C"', "")
+        .replace(CHANGES_OFTEN, "")
+        .strip()
         for statement in statements
     ]
     return tuple(sql if ROWID in sql else f"{sql} without rowid" for sql in made)

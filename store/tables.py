@@ -171,3 +171,10 @@ class ShortTables(ABC):
 INSERT_ROUTE: Final = (
     "insert into route (number, priority, endpoints) values (?, ?, ?) on conflict do nothing"
 )
+
+KEPT: Final = """
+    select message from delayed where message >= ? and message < ?
+    union all select message from endpoint join last_value on last_value.cursor = endpoint.cursor
+    where endpoint.kind = 'last-value' and message >= ? and message < ?
+"""
+"""Messages from one id on, below another, that endpoints need by no route and no reference, once for each of these."""

@@ -24,6 +24,7 @@ from gateway.core.effects import (
     Effect,
     EraseMessages,
     HoldBack,
+    KeepValues,
     MoveCursor,
     OpenCursor,
     Publication,
@@ -46,7 +47,7 @@ from store.tables import INSERT_ROUTE, ShortTables
 NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
 LooksAtMessages: TypeAlias = (
-    AddReferences | ReleaseDelayed | CancelDelayed | CountAttempts | TrimLog | EraseMessages
+    AddReferences | ReleaseDelayed | CancelDelayed | CountAttempts | TrimLog | EraseMessages | KeepValues
 )
 """Effects that look at messages, or at what is held: what came before them is written first."""
 
@@ -139,9 +140,11 @@ class StoreTransaction(ABC):
                 | CountAttempts()
                 | TrimLog()
                 | EraseMessages()
+                | KeepValues()
             ):
                 self._flush()
-                self._change_messages(effect)
+                if not (isinstance(effect, KeepValues) and effect.cursor in self._dropped):
+                    self._change_messages(effect)
             case HoldBack(cursor, held_back, in_order):
                 # Of a cursor that is dropped nothing waits: as with its moves.
                 if cursor not in self._dropped:
@@ -209,7 +212,7 @@ class StoreTransaction(ABC):
             return
         for table, column in (
             ("cursor", "number"), ("cursor_range", "number"), ("attempt", "cursor"), ("reference", "cursor"),
-            ("delayed", "cursor"),
+            ("delayed", "cursor"), ("last_value", "cursor"),
         ):  # fmt: skip
             self._execute(f"delete from {table} where {column} = ?", number)
 

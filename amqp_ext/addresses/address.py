@@ -46,7 +46,11 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
         "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
         "generation": (),
-        "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
+        "kind": (
+            "queue",
+            "stream",
+            "last-value",
+        ),  # what the queue is, or is to become if this attach makes it
         "missing": (),
         "rate": (),
         "replay-name": (),

@@ -520,6 +520,32 @@ def body(content: bytes) -> Body:
     return Body(kind, tuple(content[start:end] for _, start, _, end in parts))
 
 
+_EMPTY_VALUES: Final = (b"\x40", b"\xa0\x00", b"\xa1\x00", b"\xb0\0\0\0\0", b"\xb1\0\0\0\0")
+"""Null, and binaries and strings of no length."""
+
+
+def has_empty_body(content: bytes, bare: int) -> bool:
+    """
+    Whether a message brings no data: it has no body, data sections without a byte, or one value that is null, an empty
+    string or an empty binary. One whose sections cannot be read brings some. Little is looked at: a long body at once
+    shows that it is none.
+
+    Args:
+        bare: Where its bare message begins (``bare_offset``).
+    """
+    offset = bare
+    try:
+        while offset < len(content):
+            code, value, offset = section_at(content, offset)
+            if code == AMQP_SEQUENCE or (
+                code in (DATA, AMQP_VALUE) and not content.startswith(_EMPTY_VALUES, value)
+            ):
+                return False
+    except MalformedMessage:
+        return False
+    return True
+
+
 def _value_at(content: bytes, offset: int) -> Any:
     try:
         return decode(content, offset)[0]

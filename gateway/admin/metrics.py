@@ -68,7 +68,7 @@ PIECE: Final = 500
 """Lines that are sent at once."""
 
 _GAUGES: Final = (
-    ("rewind_endpoint_messages", "Messages on an endpoint."),
+    ("rewind_endpoint_messages", "Messages on an endpoint; of a last-value queue, its keys."),
     ("rewind_endpoint_bytes", "Their content."),
     ("rewind_endpoint_unsettled_messages", "Those at consumers, unsettled."),
     ("rewind_endpoint_flows", "Consumers bound to it."),

@@ -156,12 +156,11 @@ class Authorization:
             raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
 
     def _require_replay(self, address: Address) -> None:
-        """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
+        """Rewinding an endpoint; the reader of a view of the log brings its own start and rewinds nothing."""
         found = self._endpoints.by_name.get(address.name) if address.kind is AddressKind.QUEUE else None
-        stream = EndpointKind.STREAM
-        if found is not None and found.kind is stream:
+        if found is not None and found.kind.is_view:
             return
-        if found is None and address.options.get("kind") == stream.value:
+        if found is None and address.options.get("kind") == EndpointKind.STREAM.value:
             return
         self._require(Action.REPLAY, address.kind, address.name)
 

@@ -247,9 +247,22 @@ topic_endpoint = _endpoint_group("topic-endpoint", "topicEndpoints", "topicEndpo
 
 @verb(queue, "create", _name, _set)
 def create_queue(api: Api, name: str, attributes: tuple[str, ...]) -> None:
-    """Make a queue; `--set kind=stream` makes a stream."""
+    """Make a queue; `--set kind=stream` makes a stream, `--set kind=last-value` a last-value queue."""
     body = {"queueName": name, **_attributes(attributes)}
     api.done(api.configure("POST", "queues", body=body), f"{name} is made")
+
+
+@verb(queue, "values", _name, click.option("--key", help="This key alone."))
+def list_values(api: Api, name: str, key: str | None) -> None:
+    """List the keys of a last-value queue, each with its newest message."""
+    columns = ("key", "replicationGroupMsgId", "spooledTimeMs", "topic", "contentSize")
+    api.table(api.all("monitor", "queues", name, "values", key=key), columns, "no values")
+
+
+@verb(queue, "delete-value", _name, click.argument("key"))
+def delete_value(api: Api, name: str, key: str) -> None:
+    """Have KEY of a last-value queue have no value, until a message with it comes; the replay log keeps its message."""
+    api.done(api.act("queues", name, "deleteValue", body={"key": key}), f"{key} has no value")
 
 
 @verb(topic_endpoint, "create", _name, _topic, _set)

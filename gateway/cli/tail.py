@@ -304,7 +304,7 @@ def tail(gateway: GatewayAddress, consume: bool, reverse: bool, as_json: bool, *
             parse_text(wanted.start)
     except (AddressError, ReplayStartError) as error:
         raise click.UsageError(str(error)) from error
-    is_stream = parsed.options.get("kind") == EndpointKind.STREAM.value
+    is_stream = parsed.options.get("kind") in (EndpointKind.STREAM.value, EndpointKind.LAST_VALUE.value)
     is_queue = parsed.kind is AddressKind.QUEUE and not is_stream
     if wanted.clamp and wanted.start is None:
         raise click.UsageError("--clamp says what becomes of a --from that is not there, and there is none")

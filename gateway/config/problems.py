@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.config import toml
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
@@ -233,6 +233,10 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             yield from _queue(vpn, queue, queue_name, at)
 
 
+ON_LAST_VALUES: Final = frozenset({"quota_bytes", "quota_messages", "max_ttl_ms", "value_key"})
+"""Settings that a last-value queue has, and a stream has not."""
+
+
 def _log(log: ReplayLog, at: At) -> Iterator[ConfigProblem]:
     for indexed, count in Counter(log.index).items():
         if count > 1:
@@ -245,8 +249,8 @@ def _log(log: ReplayLog, at: At) -> Iterator[ConfigProblem]:
 
 
 def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
-    if queue.kind == EndpointKind.STREAM.value:
-        yield from _stream(vpn, queue, name, at)
+    if EndpointKind(queue.kind).is_view:
+        yield from _view(vpn, queue, name, at)
     said = queue.settings
     if said.dead_message_queue == name:
         yield ConfigProblem(
@@ -281,16 +285,20 @@ def _dead_letter_circles(vpn: Vpn, at: At) -> Iterator[ConfigProblem]:
             )
 
 
-def _stream(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
-    """A stream is a view of the log: settings of messages that lie on a queue make no sense there."""
+def _view(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
+    """A view of the log: settings of messages that lie on a queue make no sense there."""
+    is_valued = queue.kind == EndpointKind.LAST_VALUE.value
     for found in QUEUE_KEYS:
         instead = found.setting.on_streams
+        if is_valued and found.setting.name in ON_LAST_VALUES:
+            continue
         if instead and getattr(queue, found.key) != found.default:
             path = at("queue", name, found.key)
-            yield ConfigProblem(path, f"makes no sense on a stream, which holds no messages: {instead}")
+            what = "last-value queue" if is_valued else "stream"
+            yield ConfigProblem(path, f"makes no sense on a {what}, which holds no messages: {instead}")
     if not vpn.replay_log.enabled:
         yield ConfigProblem(
             at("queue", name, "kind"),
-            "is stream, a view of the log, which needs `replay_log.enabled`",
+            f"is {queue.kind}, a view of the log, which needs `replay_log.enabled`",
             (at("replay_log"),),
         )

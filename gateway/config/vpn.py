@@ -65,6 +65,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.NUMBER: Annotated[int, Field(ge=0)],
     SettingType.QUOTA: Quota,
     SettingType.QUEUE: Annotated[str, Field(max_length=200)],
+    SettingType.PROPERTY: Annotated[str, Field(max_length=200)],
     SettingType.START: StartText,
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
     SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
@@ -345,9 +346,10 @@ class ArchivedLog:
 class Queue:
     """A queue that exists from the start."""
 
-    kind: Literal["queue", "stream"] = "queue"
+    kind: Literal["queue", "stream", "last-value"] = "queue"
     """`queue`: messages lie on it until they are consumed. `stream`: a named view of the replay log, for any
-    number of readers, each from its own start; nothing is ever removed by reading it."""
+    number of readers, each from its own start; nothing is ever removed by reading it. `last-value`: a stream whose
+    readers first get the newest message of each key (`value_key`)."""
 
     subscriptions: tuple[TopicFilter, ...] = ()
     """Topics that the queue attracts, besides messages sent to it by name; `!` before an exception."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from amqp_ext.message.fields import HIGHEST, LOWEST
 from amqp_ext.topics import TopicPattern
 from gateway.core.effects import (
+    NO_VALUES,
     AddReferences,
     DeleteEndpoint,
     Effect,
@@ -24,6 +25,7 @@ from gateway.core.effects import (
 from gateway.core.endpoint.backlog import Backlog, DelayedMessages
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
+from gateway.core.endpoint.last_values import LastValues
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.erasing import Erasing
 from gateway.core.errors import ErrorCode, Refused
@@ -134,6 +136,9 @@ class Broker:
             Backlog(definition.number, definition.cursor, parts),
             Replay.from_json(definition.replay) if definition.replay else None,
         )
+        if endpoint.kind is EndpointKind.LAST_VALUE:
+            endpoint.values = LastValues(parts[WHOLE].floor + 1, found.values)
+            self.trimming.valued[endpoint] = None
         if any(kept.later_messages for kept in found.parts.values()):
             self.counts.uncounted.append(endpoint)
         for pattern in found.subscriptions:
@@ -204,16 +209,26 @@ class Broker:
         if name in self.endpoints:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"an endpoint named {name!r} exists already")
         patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
-        number, cursor_number, floor = self.take_number(), self.take_number(), self.log.unused_id - 1
+        is_valued = kind is EndpointKind.LAST_VALUE
+        floor = (self._oldest_id if is_valued else self.log.unused_id) - 1
+        number, cursor_number = self.take_number(), self.take_number()
         parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
         backlog = Backlog(number, cursor_number, {part: Cursor(floor) for part in parts})
         endpoint = self._add(name, kind, settings, backlog)
+        if is_valued:
+            endpoint.values = LastValues(floor + 1, NO_VALUES)
+            self.trimming.valued[endpoint] = None
         endpoint.wake()
         effects: list[Effect] = [*backlog.open_effects(floor), endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
             self.router.add(pattern, name)
             effects.append(endpoint.subscribe(text))
         return endpoint, effects
+
+    @property
+    def _oldest_id(self) -> int:
+        """The first id that stays in the log, once what is on its way is committed."""
+        return max(self.log.first_id, self.trimming.below, 1)
 
     def queue_for(
         self,
@@ -237,6 +252,11 @@ class Broker:
             if not (may_create and self.create_queues):
                 raise Refused(
                     ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
+                )
+            if kind is EndpointKind.LAST_VALUE:
+                raise Refused(
+                    ErrorCode.NOT_FOUND,
+                    f"there is no queue {name!r}, and a last-value queue is made by an administrator",
                 )
             if kind is EndpointKind.STREAM:
                 self.policy.check_can_be_viewed()
@@ -265,6 +285,7 @@ class Broker:
         del self.endpoints[endpoint.name]
         del self._by_number[endpoint.number]
         self.publications.deleted(endpoint)
+        self.trimming.valued.pop(endpoint, None)
         self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.log.unused_id - 1)]
@@ -280,6 +301,9 @@ class Broker:
             if text not in endpoint.subscriptions:
                 self.router.add(pattern, endpoint.name)
                 effects.append(endpoint.subscribe(text))
+        if effects and endpoint.values is not None:
+            first = max(self._oldest_id, endpoint.settings.purged_below)
+            effects.append(endpoint.values.read_anew(endpoint.cursor_number, first))
         return effects
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
@@ -307,14 +331,22 @@ class Broker:
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""
         log = self.log
+        effects: list[Effect] = []
+        if endpoint.values is not None:
+            effects = endpoint.empty(self.take_number(), log.unused_id - 1)
+            self.publications.emptied(endpoint)
         # As with trimming, others of that millisecond may follow: from the next on nothing is missing.
         purged = replace(endpoint.settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
-        return [endpoint.change_settings(purged)]
+        return [*effects, endpoint.change_settings(purged)]
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
         """Change what an endpoint is like; what lies on it stays."""
         self.router.cached.clear()
+        is_keyed_anew = endpoint.values is not None and settings.value_key != endpoint.settings.value_key
         effects: list[Effect] = [endpoint.change_settings(settings)]
+        if is_keyed_anew:
+            floor = max(self._oldest_id, settings.purged_below) - 1
+            effects = [*endpoint.empty(self.take_number(), floor), endpoint.definition()]
         endpoint.wake()
         return effects
 
@@ -327,9 +359,10 @@ class Broker:
         Raises:
             Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
         """
-        if endpoint.kind is EndpointKind.STREAM:
+        if endpoint.kind.is_view:
             raise Refused(
-                ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
+                ErrorCode.NOT_ALLOWED,
+                f"{endpoint.name!r} is a {endpoint.kind.value}: it shows the log, and holds no copies",
             )
         self.policy.check_reads("there is nothing to copy from")
         if endpoint.replay is not None and endpoint.replay.is_under_way:

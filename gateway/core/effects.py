@@ -219,6 +219,56 @@ class DelayedMessage(NamedTuple):
     """A consumer gave it back."""
 
 
+class Value(NamedTuple):
+    """What has become of a key of a last-value queue."""
+
+    key: bytes
+    """Its digest."""
+    id: int
+    """The message that says so."""
+    size_bytes: int | None
+    """The message's content; None where it takes the key's value away."""
+    expires_ms: int | None
+    """When the value goes, in ms since the epoch; None where it stays."""
+
+
+@dataclass(slots=True)
+class KeepValues:
+    """
+    The index of a last-value queue follows the log: keys have these messages as their values, each unless it has a
+    newer one. A value that is one no longer is not needed by the queue any more. The store fills in what it did.
+    """
+
+    cursor: int
+    """The queue's; where it is no more, nothing is written."""
+    values: Sequence[Value]
+    """One for each key."""
+    gone: Sequence[int]
+    """Messages that are to be nobody's value."""
+    first: int
+    """The oldest message that it looked at."""
+    position: int
+    """The index is what messages below this id make of it, from now on."""
+    now_ms: int
+    """Values that were to go until now, in ms since the epoch, go; as many as a commit takes."""
+    most: int
+    """Keys, at most: beyond, those go that have had no new value for the longest."""
+    most_bytes: int
+    """The same for the values' content; 0: no limit."""
+    messages: int
+    """Keys that have a value before it."""
+    size_bytes: int
+    """The content of their values before it."""
+    more: int = 0
+    """How many keys more have a value after it."""
+    more_bytes: int = 0
+    """By how much the content of the values is more then."""
+    dropped: int = 0
+    """Values that went because there were too many."""
+    next_expiry_ms: int | None = None
+    """When the next value goes, in ms since the epoch; None where all stay."""
+
+
 class HeldRun(NamedTuple):
     """Messages of a route from ``first`` to ``last`` are needed by so many of its endpoints."""
 
@@ -249,8 +299,9 @@ class TrimLog:
     """Whether the store says in ``freed`` what left the log, topic by topic."""
     freed: Sequence[tuple[str, int, int]] = ()
     """(topic, messages, bytes of the disk) of what left it."""
-    has_delayed: bool = False
-    """Messages among them may wait on endpoints for their time: each endpoint counts as one that needs them."""
+    has_kept: bool = False
+    """Messages among them may wait on endpoints for their time, or be values of last-value queues: each such endpoint
+    counts as one that needs them."""
 
 
 @dataclass(slots=True)
@@ -387,6 +438,7 @@ Effect: TypeAlias = (
     | DeletePoint
     | SaveReplayRecord
     | DropReplayRecords
+    | KeepValues
 )
 
 
@@ -440,6 +492,18 @@ class StoredDelays(NamedTuple):
 NO_DELAYS: Final = StoredDelays()
 
 
+class StoredValues(NamedTuple):
+    """The values of a last-value queue."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    next_expiry_ms: int | None = None
+    """When the first of them goes, in ms since the epoch; None where all stay."""
+
+
+NO_VALUES: Final = StoredValues()
+
+
 @dataclass(slots=True)
 class StoredEndpoint:
     """An endpoint as recovery found it."""
@@ -450,3 +514,4 @@ class StoredEndpoint:
     references: list[StoredReference] = field(default_factory=list)
     subscriptions: list[str] = field(default_factory=list)
     delays: StoredDelays = NO_DELAYS
+    values: StoredValues = NO_VALUES

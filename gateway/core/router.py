@@ -319,9 +319,9 @@ class Router:
 
     def route(self, topic: str) -> TopicRouting:
         """Where messages of a topic go; remembered."""
-        # A stream is read out of the log: nothing is put on it.
+        # A view is read out of the log: nothing is put on it.
         found = [self._endpoints[name] for name in self._trie.match(topic)]
-        matched = {endpoint for endpoint in found if endpoint.kind is not EndpointKind.STREAM}
+        matched = {endpoint for endpoint in found if not endpoint.kind.is_view}
         for name, kind in (
             (queue_of_topic(topic), EndpointKind.QUEUE),
             (topic_endpoint_of_topic(topic), EndpointKind.TOPIC_ENDPOINT),

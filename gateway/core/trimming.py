@@ -62,6 +62,8 @@ class Trimming:
     _endpoints: Mapping[str, Endpoint]
     _routes: Iterable[Route]
     _settlements: Settlements
+    valued: dict[Endpoint, None] = field(default_factory=dict)
+    """Last-value queues."""
     below: int = 0
     """Ids below this are trimmed, or are about to be: no replay may put them back."""
     topic_pieces: deque[range] = field(default_factory=lambda: deque(maxlen=MOST_TOPIC_PIECES))
@@ -90,7 +92,13 @@ class Trimming:
     def possible_below(self) -> int:
         """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
         log = self._log
-        return min(log.next_id, log.archived_id + 1) if self._policy.keep_until_archived else log.next_id
+        below = min(log.next_id, log.archived_id + 1) if self._policy.keep_until_archived else log.next_id
+        return min(below, self._indexed_below(below))
+
+    def _indexed_below(self, below: int) -> int:
+        """Below which id, this one at most, last-value queues know their values, so that the log may lose them."""
+        needed = [endpoint.values.needed_from for endpoint in self.valued if endpoint.values is not None]
+        return min([below, *[first for first in needed if first is not None]])
 
     @property
     def possible_of_topics(self) -> int:
@@ -162,7 +170,7 @@ class Trimming:
             held,
             references,
             counts_topics=bool(self._retention.rules),
-            has_delayed=self._has_delayed,
+            has_kept=self._has_kept,
         )
 
     def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
@@ -197,15 +205,17 @@ class Trimming:
             held,
             references,
             counts_topics=True,
-            has_delayed=self._has_delayed,
+            has_kept=self._has_kept,
             ids=ids,
             rule=kept.key,
         )
 
     @property
-    def _has_delayed(self) -> bool:
-        """Whether messages wait on endpoints for their time: only the store knows which."""
-        return any(endpoint.backlog.delayed.messages for endpoint in self._endpoints.values())
+    def _has_kept(self) -> bool:
+        """Whether messages wait on endpoints for their time, or are values: only the store knows which."""
+        return bool(self.valued) or any(
+            endpoint.backlog.delayed.messages for endpoint in self._endpoints.values()
+        )
 
     def topics_trimmed(self, effect: TrimTopics) -> None:
         """A piece of what a rule takes out is gone."""
@@ -237,9 +247,14 @@ class Trimming:
 
     @property
     def waits(self) -> bool:
-        """Trimming waits for transactions, and is to be tried again when they are over."""
+        """
+        Trimming waits for transactions, or for last-value queues to know what goes, and is to be tried again soon.
+        """
         first = self._first_id
-        return self._settlements.oldest_pending(first + 1) <= first
+        next_id = self._log.next_id
+        return self._settlements.oldest_pending(first + 1) <= first or (
+            first < next_id and self._indexed_below(next_id) <= first
+        )
 
     def trimmed(self, effect: TrimLog) -> None:
         """A piece is gone from the log."""

@@ -158,15 +158,16 @@ class Administration:
         Drop everything that lies on an endpoint, what consumers have not settled among it; the log keeps it.
 
         Returns:
-            How many messages that were; of a stream 0, as none lies on it.
+            How many messages, or values, that were; of a stream 0, as none lies on it.
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.
         """
         vpn = self.vpn
-        if endpoint.kind is EndpointKind.STREAM:
+        if endpoint.kind.is_view:
+            count = endpoint.depth
             await vpn.streams.purge(endpoint)
-            return 0
+            return count
         count = vpn.endpoints.purge(endpoint)
         await vpn.committer.committed()
         # What was on its way is committed with it, and is gone, too: its publishers are told that it was accepted.
@@ -286,7 +287,7 @@ class Administration:
         """
         vpn = self.vpn
         _check_unbounded(start)
-        if endpoint.kind is not EndpointKind.STREAM:
+        if not endpoint.kind.is_view:
             vpn.replays.check(endpoint, by_client=False)
         resolved = await vpn.log.resolve_start_on(endpoint, start)
         return await preview(vpn.state, endpoint, resolved, keep_unlogged=keep_unlogged)

@@ -256,7 +256,12 @@ class StreamFeed:
         reading = self._reading
         if reading is None or reading.cursor.is_finished:
             return
-        self._resolved = replace(self._resolved, first=reading.position, is_live=reading.cursor.caught_up)
+        self._resolved = replace(
+            self._resolved,
+            first=reading.position,
+            is_live=reading.cursor.caught_up,
+            values_from=reading.values_from,
+        )
         reading.close()
         self._reading = self._begin(self._resolved)
         self._reading.run()

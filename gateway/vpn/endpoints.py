@@ -80,7 +80,7 @@ class Endpoints(VpnPart):
         self._check_dead_message_queue(name, kind, settings, subscriptions)
         if name not in self._broker.endpoints:
             self._check_room(settings)
-        if kind is EndpointKind.STREAM:
+        if kind.is_view:
             self._broker.policy.check_can_be_viewed()
         endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
         self._committer.commit([*effects, *self._dead_message_queue(settings)])
@@ -278,7 +278,7 @@ class Endpoints(VpnPart):
             if found.kind is EndpointKind.TOPIC_ENDPOINT:
                 cause = f"it keeps {name!r} as a durable topic endpoint, and the configuration makes it a {queue.kind}"
                 hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
-            elif found.depth:
+            elif found.depth and not found.kind.is_view:
                 cause = (
                     f"it keeps {name!r} as a {found.kind.value} with messages on it ({found.depth}), "
                     f"and the configuration makes it a {queue.kind}, which holds none"
@@ -385,5 +385,5 @@ def _dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]
     return {
         endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
         for endpoint in endpoints
-        if endpoint.settings.dead_message_queue and endpoint.kind is not EndpointKind.STREAM
+        if endpoint.settings.dead_message_queue and not endpoint.kind.is_view
     }

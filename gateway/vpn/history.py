@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from gateway.core.broker import Broker
 from gateway.core.erasing import with_markers
 from gateway.core.message_cache import MessageCache
-from gateway.core.model import CONTENT_OF, ID, Columns, Row
+from gateway.core.model import CONTENT, CONTENT_OF, HELD, ID, Columns, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from gateway.vpn.runtime import ArchiveReads, Runtime
@@ -474,6 +474,8 @@ class LogSource:
     ) -> None:
         self._user = user
         self._held = held
+        self.log_from = 0
+        """It needs nothing that the log has below this id."""
         self.position = position
         self._columns: Columns | None = None
         """Of the page that ``read`` gave some of last."""
@@ -638,6 +640,103 @@ class LogSource:
             self._next = None
         if self._wake is not None:
             self._wake(error)
+
+
+class ValuesSource(LogSource):
+    """
+    The values of a last-value queue, and then the log from where it stands.
+
+    Args:
+        pages: Reads values from an id on.
+        value: The first id of a value that is wanted.
+    """
+
+    def __init__(
+        self,
+        pages: Callable[[int], Future[LogPage]],
+        value: int,
+        history: LogHistory,
+        position: int,
+        patterns: Sequence[str],
+        wake: Callable[[BaseException | None], None],
+        *,
+        user: str = ADMINISTRATION,
+    ) -> None:
+        super().__init__(history, position, patterns, wake, user=user)
+        self.log_from = position
+        self.value: int | None = value
+        """The first that was not taken; None when all were."""
+        self._pages = pages
+        self._values: list[Row] | None = None
+        self._after = value
+        """Where the page that was read ends."""
+        self._coming: Future[LogPage] | None = None
+
+    @property
+    def is_at_end(self) -> bool:
+        """All values, and every committed message, were taken."""
+        return self.value is None and super().is_at_end
+
+    def is_behind(self, rows: int) -> bool:
+        """See ``LogSource``; who is still given values is."""
+        return self.value is not None or super().is_behind(rows)
+
+    def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
+        """See ``LogSource``: of the ids below where it stood, it has those that are values."""
+        if self.value is None:
+            return super().read(limit)
+        self._columns = None
+        if self._values is None:
+            if self._coming is None:
+                self._coming = self._pages(self.value)
+                loop = self._history.runtime.loop
+                self._coming.add_done_callback(lambda f: loop.call_soon_threadsafe(self._came, f))
+            if not self._coming.done():
+                return None
+            page, self._coming = self._coming.result(), None
+            # To its reader a value is as a message of the log, and needs no route.
+            self._values = [(*row[:HELD], None, row[CONTENT]) for row in page.rows]
+            self._after = page.position
+        rows, self._values = self._values[:limit], self._values[limit:]
+        if self._values:
+            self.value = self._values[0][ID]
+            return rows, self.value
+        self._values = None
+        if self._after >= self.position:
+            self.value = None
+            return rows, self.position
+        self.value = self._after
+        return rows, self.value
+
+    def _came(self, page: Future[LogPage]) -> None:
+        if page.cancelled() or page is not self._coming or self._wake is None:
+            return
+        error = page.exception()
+        if error is not None:
+            self._coming = None
+        self._wake(error)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """See ``LogSource``."""
+        super().erased(markers)
+        self._coming = None
+        if self._values is not None:
+            self._values = with_markers(self._values, markers)
+
+    @property
+    def held_bytes(self) -> int:
+        """See ``LogSource``."""
+        return super().held_bytes + sum(map(len, map(CONTENT_OF, self._values or ())))
+
+    def let_go(self) -> None:
+        """See ``LogSource``."""
+        self._values = self._coming = None
+        super().let_go()
+
+    def close(self) -> None:
+        """See ``LogSource``."""
+        self._values = self._coming = None
+        super().close()
 
 
 def _with_markers(page: LogPage, markers: Mapping[int, Row]) -> LogPage:

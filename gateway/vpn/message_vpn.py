@@ -6,6 +6,7 @@ A client or an administrator asks one of these:
 - ``endpoints``: queues, streams and topic endpoints are found, made, changed, deleted;
 - ``publishing``: messages come in, one by one and as transactions;
 - ``delayed``: messages that wait for their time are released, listed, cancelled;
+- ``last_values``: the newest message of each key, of queues that keep that;
 - ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
   of streams, ``readers`` those of the log and the browsers of queues, ``listing`` what lies on endpoints as lists;
 - ``erasing``: the content of messages is no more, wherever they are;
@@ -43,6 +44,7 @@ from gateway.vpn.upkeep.archiving import Archiving
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.delayed import DelayedDelivery
 from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
+from gateway.vpn.upkeep.last_values import LastValueQueues
 from gateway.vpn.upkeep.sizing import Counting, Sizing
 from gateway.vpn.upkeep.trends import Depths, Rates
 from gateway.vpn.upkeep.trimming import Ageing, TopicRetention, Trimmer
@@ -107,6 +109,7 @@ class MessageVpn:
         self.dead_letters = dead_letters = DeadLetterMover(state, publishing, consumers, feeds)
         feeds.connect(dead_letters, replays)
         self.delayed = delayed = DelayedDelivery(state, feeds)
+        self.last_values = LastValueQueues(state, readers, trimmer)
         self.jobs = Jobs(state, publishing, consumers, self.endpoints, log, job_ports or JobPorts())
         self.archive_watch = ArchiveWatch(state)
         self.archiving = archiving = Archiving(state, self.archive_watch, trimmer, opened.source)
@@ -127,11 +130,12 @@ class MessageVpn:
             runtime,
         )
         self.depths = Depths(broker.endpoints, runtime)
-        holders = (feeds, readers, replays, self.jobs, self.topic_retention)
+        holders = (feeds, readers, replays, self.jobs, self.topic_retention, self.last_values)
         self.erasing = Erasing(state, log, dead_letters.is_moving, tuple(holder.erased for holder in holders))
         self._services: tuple[Service, ...] = (
             publishing.room,
             delayed,
+            self.last_values,
             Expiry(state, feeds),
             self.alarms,
             self.sizing,

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, Row
 from gateway.core.replay.commands import KeptMessage
@@ -99,7 +98,7 @@ async def preview(
     """
     brought = await count_brought(state, endpoint, resolved)
     loss, kept = Amount(), Amount()
-    is_stream = endpoint.kind is EndpointKind.STREAM
+    is_stream = endpoint.kind.is_view
     if not keep_unlogged:
         loss = await count_loss(state, endpoint)
     elif not is_stream:
@@ -177,7 +176,7 @@ async def count_loss(state: VpnState, endpoint: Endpoint) -> Amount:
     Raises:
         Refused: INTERNAL, the store cannot be read, or the archive.
     """
-    if endpoint.kind is EndpointKind.STREAM:
+    if endpoint.kind.is_view:
         return Amount()
     reader, backlog = state.reader, endpoint.backlog
     messages = size_bytes = 0

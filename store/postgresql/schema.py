@@ -42,6 +42,8 @@ from store.schema import (
     CURSORS,
     DELAYED,
     ENDPOINTS,
+    LAST_VALUE_INDEXES,
+    LAST_VALUES,
     POINTS,
     PROPERTY_VALUES,
     REPLAY_RECORDS,
@@ -146,6 +148,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m003_retention": (RETENTION,),
     "m004_delayed": (DELAYED, "create index delayed_message_idx on delayed (message)"),
     "m005_retries": RETRIES,
+    "m006_last_values": (*LAST_VALUES, *LAST_VALUE_INDEXES),
 }
 """Their statements, by name, in their order."""
 

@@ -15,6 +15,7 @@ from gateway.core.effects import (
     CancelDelayed,
     CountAttempts,
     EraseMessages,
+    KeepValues,
     Publication,
     ReleaseDelayed,
     TrimLog,
@@ -22,6 +23,7 @@ from gateway.core.effects import (
 )
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, Row
 from store.cursors import DroppedCursor
+from store.last_values import keep_values
 from store.postgresql import schema
 from store.postgresql.cursors import DROP_RELEASED, CursorMoves, PostgresShortTables, kept
 from store.postgresql.database import Connection, Copy, Statement, Step, stored_text
@@ -216,6 +218,8 @@ class Transaction(StoreTransaction):
                 if not isinstance(effect, TrimTopics):
                     self.trimmed_to = max(self.trimmed_to, effect.stop)
                 self.has_held = has_held or leaves_held(effect)
+            case KeepValues():
+                self._steps.append(_kept(effect, has_held=self.has_held))
             case EraseMessages():
                 self._steps.append(erased(effect))
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
@@ -249,6 +253,16 @@ def _columns(rows: Sequence[Row], largest_bytes: int) -> list[list[Any]]:
     texts = [stored_text(topic) for topic in topics]
     held = [] if rows[0][HELD] is None else [helds]
     return [ids, times, checksums(rows, largest_bytes), routes, bares, *held, texts, contents]
+
+
+def _kept(effect: KeepValues, *, has_held: bool) -> Step:
+    def keep(connection: Connection) -> None:
+        tables = PostgresShortTables(connection)
+        removed = keep_values(tables, effect)
+        if has_held and removed:
+            tables.let_go(f"id in ({','.join(map(str, removed))})")
+
+    return keep
 
 
 def _span_left(found: DroppedCursor, effect: TrimLog, *, has_held: bool) -> Step:

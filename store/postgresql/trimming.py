@@ -24,6 +24,7 @@ from store.postgresql.database import Connection
 from store.postgresql.packed import checksums
 from store.postgresql.partitions import Span
 from store.property_index import SEGMENT_BITS
+from store.tables import KEPT
 from store.transaction import note_trimmed
 
 LEAVING: Final = (
@@ -51,7 +52,7 @@ HOLD: Final = f"""
                 and message.id between run.first and run.last
             where {LEAVING}
             union all select * from unnest(?::bigint[], ?::bigint[])
-            union all select message, 1 from delayed where message >= ? and message < ?
+            union all select message, 1 from ({KEPT}) as kept
         ) as needing (id, endpoints) group by id
     )
     insert into held_message ({schema.HELD_COLUMNS})
@@ -92,6 +93,8 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
                 list(by_count.values()),
                 effect.first,
                 effect.stop,
+                effect.first,
+                effect.stop,
                 *span,
             )
         if among:
@@ -103,7 +106,7 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
 
 def leaves_held(effect: TrimLog) -> bool:
     """Whether something may be held by endpoints alone once it is carried out."""
-    return effect.has_delayed or bool(effect.references) or any(run.endpoints for run in effect.held)
+    return effect.has_kept or bool(effect.references) or any(run.endpoints for run in effect.held)
 
 
 LOGGED_BYTES: Final = f"""

@@ -25,6 +25,9 @@ Shape, and why:
                 ``retry`` says whether a consumer gave it back, and whether what is behind it is to wait for it.
 ``delayed_retry``  those that a consumer gave back: while a replay is under way, they alone are released.
 ``delayed_message``  the same by message, for whoever trims the log.
+``last_value``  of last-value queues: by the digest of a key, the message that is its newest value. It follows the log:
+                up to the queue's cursor it is what the log's messages make of it. ``last_value_message`` has it in the
+                order of the log, for readers and for whoever trims; ``last_value_expires`` those that are to go.
 ``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
 ``point``       named points of the log: where a replay from each one starts.
 ``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
@@ -52,6 +55,8 @@ from store.schema import (
     CURSORS,
     DELAYED,
     ENDPOINTS,
+    LAST_VALUE_INDEXES,
+    LAST_VALUES,
     POINTS,
     PROPERTY_VALUES,
     REPLAY_RECORDS,
@@ -139,6 +144,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
         "create index delayed_message on delayed (message)",
     ),
     "m005_retries": RETRIES,
+    "m006_last_values": (*tables_in_sqlite(*LAST_VALUES), *LAST_VALUE_INDEXES),
 }
 """
 Statements by the migration's name, in their order.

@@ -17,6 +17,7 @@ from gateway.core.effects import (
     CountAttempts,
     Effect,
     EraseMessages,
+    KeepValues,
     Publication,
     ReleaseDelayed,
     TrimLog,
@@ -24,6 +25,7 @@ from gateway.core.effects import (
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
 from store.cursors import SHORTEST_RUN
+from store.last_values import keep_values
 from store.property_index import index_entries
 from store.sqlite.cursors import CursorMoves, SqliteShortTables, let_go_of
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
@@ -290,6 +292,10 @@ class Transaction(StoreTransaction):
                 for found in self._garbage:
                     found.leave_span(self._tables, effect.first, effect.stop, has_held=self.has_held)
                 self.has_held = trim(self._tables, self._connection, effect) or self.has_held
+            case KeepValues():
+                removed = keep_values(self._tables, effect)
+                if self.has_held and let_go_of(self._connection, removed):
+                    self._writes_log_row = True
             case EraseMessages():
                 self._writes_log_row = True
                 erase(self._connection, effect)

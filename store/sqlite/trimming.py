@@ -26,7 +26,7 @@ from store.checksum import HEAD_BITS, content_sum, head_of
 from store.property_index import SEGMENT_BITS
 from store.sqlite.schema import SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
-from store.tables import ShortTables
+from store.tables import KEPT, ShortTables
 from store.transaction import note_trimmed
 
 
@@ -56,14 +56,13 @@ def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> b
         ).fetchall()
         effect.freed = freed
     is_held = _refer(connection, effect)
-    if effect.has_delayed:
+    if effect.has_kept:
         # As with references: below nothing for now.
         execute(
             "update message set held = coalesce(held, 0) - waiting.endpoints "
-            "from (select message, count(*) as endpoints from delayed "
-            "where message >= ? and message < ? group by message) as waiting "
+            f"from (select message, count(*) as endpoints from ({KEPT}) group by message) as waiting "
             f"where id = waiting.message and {which} and (held is null or held < 0)",
-            (effect.first, effect.stop, *span),
+            (effect.first, effect.stop, effect.first, effect.stop, *span),
         )
         is_held = is_held or connection.changes() > 0
     for route, first, last, endpoints in effect.held:
@@ -75,7 +74,7 @@ def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> b
                 (endpoints, *span, first, last, route),
             )
             is_held = is_held or connection.changes() > 0
-    if effect.references or effect.has_delayed:
+    if effect.references or effect.has_kept:
         execute(
             "update message indexed by message_held set held = -held where id >= ? and id < ? and held < 0",
             (effect.first, effect.stop),

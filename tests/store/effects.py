@@ -44,13 +44,19 @@ def route(*endpoints: int, priority: int | None = None) -> RouteDefinition:
 
 
 def queue(
-    number: int, name: str, *, cursor: int | None = None, settings: str = "{}", floor: int = 0
+    number: int,
+    name: str,
+    *,
+    cursor: int | None = None,
+    settings: str = "{}",
+    floor: int = 0,
+    kind: str = "queue",
 ) -> list[Effect]:
     """A queue made, with a cursor of the same number if none is said."""
     cursor = number if cursor is None else cursor
     return [
         OpenCursor(cursor, parts(settings), floor),
-        SaveEndpoint(number, cursor, name, "queue", settings, None),
+        SaveEndpoint(number, cursor, name, kind, settings, None),
     ]
 
 
@@ -250,11 +256,11 @@ def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, i
     """The log trimmed below `stop`, with who still needs what."""
     first = model.first_id
     held, references = _needed(model, range(first, stop), new_references)
-    return TrimLog(first, stop, held, references, counts_topics=True, has_delayed=_has_delayed(model))
+    return TrimLog(first, stop, held, references, counts_topics=True, has_kept=_has_kept(model))
 
 
-def _has_delayed(model: NaiveStore) -> bool:
-    return any(cursor.delayed for cursor in model.cursors.values())
+def _has_kept(model: NaiveStore) -> bool:
+    return any(cursor.delayed or cursor.values for cursor in model.cursors.values())
 
 
 def trimming_topics(
@@ -268,7 +274,7 @@ def trimming_topics(
         held,
         references,
         counts_topics=True,
-        has_delayed=_has_delayed(model),
+        has_kept=_has_kept(model),
         ids=list(ids),
         rule=rule,
     )

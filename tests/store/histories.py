@@ -21,6 +21,7 @@ from gateway.core.effects import (
     DropReplayRecords,
     Effect,
     HoldBack,
+    KeepValues,
     MoveCursor,
     OpenCursor,
     ReleaseDelayed,
@@ -31,6 +32,7 @@ from gateway.core.effects import (
     SaveReplayRecord,
     SaveSubscription,
     SettleInTransaction,
+    Value,
 )
 from gateway.core.model import BARE, CONTENT, COPY, ID, WHOLE, Point, ReplayRecord
 from store.cursors import by_priority
@@ -56,10 +58,13 @@ from tests.support.naive_store import NaiveStore
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
 NAMES = ("q", "r", "s", "t")
 PATTERNS = ("a/>", "*", "ä/€")
+VIEW = "last-value"
+KEYS = [bytes([k]) * 32 for k in range(6)]
 KINDS = (
     *["publish", "settle"] * 4,
     *["replay", "other", "trim", "rule", "purge", "delay", "release", "hold back"] * 2,
     "cancel",
+    *["values"] * 3,
     *["erase"] * 2,
     "archived",
     "attempts",
@@ -79,7 +84,7 @@ _settings = st.sampled_from(['{"quota_messages": 1}', "{}", BY_PRIORITY])
 def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
     model = empty_model()
-    made = [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)]
+    made = [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), *queue(3, "v", kind=VIEW)]
     applied(model, made)
     return [made, *[_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]]
 
@@ -97,7 +102,7 @@ def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
 def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[Effect]:
     """What a client did in one: publications of several topics, and acknowledgements on several endpoints."""
     effects: list[Effect] = []
-    numbers = sorted(model.endpoints)
+    numbers = _queues(model)
     for _ in range(draw(st.integers(0, 3))):
         effects += applied(model, [_publish(draw, model, numbers)])
     for number in numbers:
@@ -110,7 +115,7 @@ def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[E
 
 def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Sequence[Effect]:
     """One command's effects; none where it makes no sense."""
-    numbers = sorted(model.endpoints)
+    numbers = _queues(model)
     kind = draw(st.sampled_from(KINDS))
     if kind == "publish":
         return [_publish(draw, model, numbers)]
@@ -131,6 +136,8 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
         # Contents that are no message have no header that could stay.
         ids = _some(draw, [i for i in sorted(before) if not model.messages[i][BARE]])
         return erasing(model, ids, draw(st.sampled_from(["", "asked to"]))) if ids else []
+    if kind == "values":
+        return _values(draw, model, before)
     if kind == "archived":
         return [SaveArchived(draw(st.integers(0, end - 1)))]
     if kind == "count":
@@ -189,8 +196,8 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
 def _forced(draw: st.DrawFn, model: NaiveStore, leaving: Sequence[int]) -> list[tuple[int, int]]:
     """Messages that a replay had put when it was forced to be complete, and that the log is about to lose."""
     found = []
-    for number, endpoint in model.endpoints.items():
-        lying = set(model.on(number))
+    for number in _queues(model):
+        endpoint, lying = model.endpoints[number], set(model.on(number))
         waits = model.cursors[endpoint.definition.cursor].delayed
         others = [i for i in leaving if model.is_logged(i) and i not in lying and i not in waits]
         if draw(st.integers(0, 3)) == 0:
@@ -219,8 +226,49 @@ def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
     )
 
 
+def _values(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> Sequence[Effect]:
+    """The index of a last-value queue follows the log, or is read anew; or the queue is emptied, or deleted."""
+    views = sorted(set(model.endpoints) - set(_queues(model)))
+    if not views:
+        return []
+    number = draw(st.sampled_from(views))
+    what = draw(st.sampled_from(["keep"] * 8 + ["purge", "delete"]))
+    if what != "keep":
+        return (purge if what == "purge" else deletion)(model, number)
+    cursor, there = model.endpoints[number].definition.cursor, model.cursor_of(number).values
+    logged = [i for i in sorted(before) if model.is_logged(i)]
+    newest = {
+        KEYS[i % len(KEYS)]: (i, draw(st.sampled_from([None, None, 3, 7])))
+        for i in sorted(_some(draw, logged))[-6:]
+    }
+    return [
+        KeepValues(
+            cursor,
+            [
+                Value(
+                    key, i, draw(st.sampled_from([len(model.messages[i][CONTENT])] * 3 + [None])), expires_ms
+                )
+                for key, (i, expires_ms) in newest.items()
+            ],
+            [value.id for value in there.values() if draw(st.integers(0, 9)) == 0],
+            first=1,
+            position=draw(st.integers(1, model.last_id + 1)),
+            now_ms=draw(st.sampled_from([0, 0, 3, 9])),
+            most=draw(st.sampled_from([2, 100])),
+            most_bytes=draw(st.sampled_from([0, 50])),
+            messages=len(there),
+            size_bytes=sum(value.size_bytes or 0 for value in there.values()),
+        )
+    ]
+
+
+def _queues(model: NaiveStore) -> list[int]:
+    """Endpoints that messages are put on."""
+    return sorted(n for n, endpoint in model.endpoints.items() if endpoint.definition.kind != VIEW)
+
+
 def _delay(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
-    endpoints = draw(st.sampled_from([(number,), tuple(sorted(model.endpoints))]))
+    endpoints = draw(st.sampled_from([(number,), tuple(_queues(model))]))
     floors = {e.parts[k].floor for e in map(model.cursor_of, endpoints) for k in e.parts}
     contents = draw(st.lists(_contents, min_size=1, max_size=9))
     due = st.integers(model.last_time_ms + 1, model.last_time_ms + 5)

@@ -46,7 +46,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
         (number, part): StoredPart(floor, tuple(ranges.get((number, part), ())), *counted)
         for number, part, floor, *counted in rows("cursor")
     }
-    references, delayed = set(rows("reference")), set(rows("delayed"))
+    references, delayed, values = set(rows("reference")), set(rows("delayed")), set(rows("last_value"))
     stored: list[Row] = tables.ask(
         f"select id, time, topic, bare, route, held, content from {tables.messages} order by id"
     )
@@ -61,6 +61,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
             )
             dropped += sum(cursor in garbage for cursor, message in references if message == i)
             dropped += sum(cursor in garbage for cursor, _, message, _, _ in delayed if message == i)
+            dropped += sum(cursor in garbage for cursor, _, message, *_ in values if message == i)
             messages[i] = (*row[:HELD], row[HELD] - dropped, row[CONTENT])
     messages = {i: row for i, row in messages.items() if row[HELD] is None or row[HELD] > 0}
     named = {row[ROUTE] for row in messages.values()} - {UNROUTED}
@@ -70,6 +71,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
         cursors={key: part for key, part in cursors.items() if key[0] not in garbage},
         references={(cursor, message) for cursor, message in references if cursor not in garbage},
         delayed={found for found in delayed if found[0] not in garbage},
+        values={found for found in values if found[0] not in garbage},
         attempts={
             (cursor, message): count for cursor, message, count in rows("attempt") if cursor not in garbage
         },

@@ -63,6 +63,16 @@ class NaivePages:
         messages = self._store.messages
         return [messages[i] for i in ids if i in messages][: self._page_rows]
 
+    def values_page(self, cursor: int, position: int, end: int, now_ms: int) -> LogPage:
+        values = self._store.cursors[cursor].values if cursor in self._store.cursors else {}
+        ids = {v.id for v in values.values() if v.expires_ms is None or v.expires_ms > now_ms}
+        rows = (row for row in self._rows(position, end) if row[ID] in ids)
+        return LogPage(*self._page(rows, end, self._page_rows))
+
+    def value_of(self, cursor: int, key: bytes) -> int | None:
+        values = self._store.cursors[cursor].values if cursor in self._store.cursors else {}
+        return values[key].id if key in values else None
+
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
         if self._store.first_id >= before:
             raise LogTrimmed(before - 1, self._store.first_id)

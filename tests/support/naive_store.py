@@ -59,6 +59,8 @@ class State:
     """(cursor, message)."""
     delayed: set[tuple[int, int, int, int, int]]
     """(cursor, when it is due, message, bytes, whether it is a retry, and one in order)."""
+    values: set[tuple[int, bytes, int, int, int | None]]
+    """(cursor, key, message, bytes, when it goes)."""
     attempts: dict[tuple[int, int], int]
     """(cursor, message) -> failed deliveries."""
     endpoints: dict[int, effects.SaveEndpoint]
@@ -102,6 +104,12 @@ class NaiveCursor:
     attempts: dict[int, int] = field(default_factory=dict)
     delayed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """When each message is due that waits for its time, its size, and whether it is a retry (2: in order)."""
+    values: dict[bytes, effects.Value] = field(default_factory=dict)
+
+    @property
+    def needed(self) -> list[int]:
+        """Messages that it needs by no route, once for each reason."""
+        return [*self.references, *self.delayed, *(value.id for value in self.values.values())]
 
     def part_of(self, route: RouteDefinition) -> NaivePart:
         """The part that messages of a route are in."""
@@ -169,6 +177,9 @@ class NaiveStore:
                     for due_ms, i, size in held_back:
                         assert not self._needs(owner, self.messages[i]), "it would lie there, too"
                         self.cursors[number].delayed[i] = (due_ms, size, 1 + in_order)
+            case effects.KeepValues():
+                if effect.cursor in self.cursors:
+                    self._keep_values(effect, self.cursors[effect.cursor])
             case effects.TrimLog():
                 self._trim(effect)
             case effects.EraseMessages():
@@ -265,8 +276,9 @@ class NaiveStore:
             )
             referred = [cursor for cursor, i in effect.references if i == message_id and i in ids]
             assert sorted(referred) == self._referred_by(message_id)
-            waiting = sum(message_id in found.delayed for found in self.cursors.values())
-            assert not waiting or effect.has_delayed
+            waiting = sum(found.needed.count(message_id) for found in self.cursors.values())
+            waiting -= len(referred)
+            assert not waiting or effect.has_kept
             held = needed_by + len(referred) + waiting
             if held:
                 self.messages[message_id] = (*row[:HELD], held, row[CONTENT])
@@ -427,17 +439,50 @@ class NaiveStore:
                     continue
                 if not cursor.part_of(route).is_done(row[ID]):
                     self._let_go(row[ID])
-            for i in (*cursor.references, *cursor.delayed):
+            for i in cursor.needed:
                 self._let_go(i)
         else:
-            assert not cursor.references
-            assert not cursor.delayed
+            assert not cursor.needed
 
     def _end_delays(self, number: int, entries: Iterable[tuple[int, int]]) -> None:
         cursor = self.cursors[number]
         for due_ms, i in entries:
             assert cursor.delayed.pop(i)[0] == due_ms
             assert i not in cursor.references, "it would lie there twice"
+
+    def _keep_values(self, effect: effects.KeepValues, cursor: NaiveCursor) -> None:
+        there = cursor.values
+        before = dict(there)
+        assert effect.messages == len(before)
+        assert effect.size_bytes == sum(value.size_bytes or 0 for value in before.values())
+        for value in effect.values:
+            if value.key in there and there[value.key].id >= value.id:
+                continue
+            there.pop(value.key, None)
+            if value.size_bytes is not None:
+                assert self.is_logged(value.id), "the log is kept until the index has its values"
+                there[value.key] = value
+        oldest = sorted(there.values(), key=lambda value: value.id)
+        gone = [
+            v for v in oldest if v.id in effect.gone or (v.expires_ms or effect.now_ms + 1) <= effect.now_ms
+        ]
+        left = [value for value in oldest if value not in gone]
+        effect.dropped = 0
+        while len(left) > effect.most or (
+            effect.most_bytes and sum(value.size_bytes or 0 for value in left) > effect.most_bytes
+        ):
+            gone.append(left.pop(0))
+            effect.dropped += 1
+        for value in gone:
+            del there[value.key]
+        sizes = [sum(value.size_bytes or 0 for value in values.values()) for values in (before, there)]
+        effect.more, effect.more_bytes = len(there) - len(before), sizes[1] - sizes[0]
+        effect.next_expiry_ms = min(
+            (value.expires_ms for value in left if value.expires_ms is not None), default=None
+        )
+        cursor.parts[WHOLE].floor = effect.position - 1
+        for value in set(before.values()) - set(there.values()):
+            self._let_go(value.id)
 
     def _add(self, effect: effects.AddReferences) -> None:
         for i in effect.ids:
@@ -465,8 +510,8 @@ class NaiveStore:
     def check(self) -> None:
         """What holds between any two commits."""
         for row in self.messages.values():
-            needed_by = len(self._needed_by(row)) + len(self._referred_by(row[ID]))
-            needed_by += sum(row[ID] in cursor.delayed for cursor in self.cursors.values())
+            needed_by = len(self._needed_by(row))
+            needed_by += sum(cursor.needed.count(row[ID]) for cursor in self.cursors.values())
             assert row[HELD] is None or row[HELD] == needed_by > 0, f"{row[:CONTENT]}: needed by {needed_by}"
         assert self.size_bytes == sum(_weight(row) for row in self.messages.values() if row[HELD] is None)
         for number, endpoint in self.endpoints.items():
@@ -537,6 +582,11 @@ class NaiveStore:
                     if retry > 1
                 ),
             ),
+            effects.StoredValues(
+                len(cursor.values),
+                sum(value.size_bytes or 0 for value in cursor.values.values()),
+                min((v.expires_ms for v in cursor.values.values() if v.expires_ms is not None), default=None),
+            ),
         )
 
     def state(self) -> State:
@@ -562,6 +612,7 @@ class NaiveStore:
                 for number, cursor in self.cursors.items()
                 for i, (due_ms, size, retry) in cursor.delayed.items()
             },
+            values={(number, *value) for number, c in self.cursors.items() for value in c.values.values()},
             attempts={
                 (number, i): count for number, c in self.cursors.items() for i, count in c.attempts.items()
             },

@@ -99,6 +99,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.NUMBER: Count,
     SettingType.QUOTA: Count,
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
+    SettingType.PROPERTY: Annotated[str, Field(max_length=200)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
     SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
@@ -173,8 +174,9 @@ class NewQueue(EndpointBody):
     """A queue to be made."""
 
     queueName: Annotated[str, AfterValidator(check_queue_name)]
-    kind: Literal["queue", "stream"] = "queue"
-    """Ours: a stream is a view of the log."""
+    kind: Literal["queue", "stream", "last-value"] = "queue"
+    """Ours: a stream is a view of the log, and a last-value queue one that begins with the newest message of each
+    key."""
 
 
 Topic = Annotated[str, AfterValidator(_attracting)]
@@ -331,7 +333,9 @@ class Collection(NamedTuple):
         return administration, administration.find(name, *self.kinds)
 
 
-QUEUES: Final = Collection("queues", (EndpointKind.QUEUE, EndpointKind.STREAM), rights.QUEUE)
+QUEUES: Final = Collection(
+    "queues", (EndpointKind.QUEUE, EndpointKind.STREAM, EndpointKind.LAST_VALUE), rights.QUEUE
+)
 TOPIC_ENDPOINTS: Final = Collection("topicEndpoints", (EndpointKind.TOPIC_ENDPOINT,), rights.TOPIC_ENDPOINT)
 COLLECTIONS: Final = (QUEUES, TOPIC_ENDPOINTS)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
+from pydantic import Field
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
@@ -27,7 +28,7 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of, admitted
 from gateway.admin.operations import Tree
 from gateway.admin.rights import MOST_PATTERNS
-from gateway.admin.semp.endpoints import COLLECTIONS, Collection
+from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
 from gateway.admin.semp.envelope import (
     Answer,
     Body,
@@ -51,6 +52,7 @@ from gateway.ledger import Kind
 from gateway.vpn.administration import Administration
 from gateway.vpn.log import LoggedMessage, Order, Wanted, summary
 from gateway.vpn.message_vpn import MessageVpn
+from store.ports import MAX_ID
 
 # --- in a list ----------------------------------------------------------------------------------------------------
 
@@ -443,6 +445,9 @@ async def live(
 # --- of an endpoint -----------------------------------------------------------------------------------------------
 
 
+SHOWN_KEY: Final = 1_000
+"""Characters of a key in a list."""
+
 ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, deliveryCount=int, isUnacked=bool)
 
 
@@ -472,6 +477,22 @@ def listed_delayed(message: DelayedMessage, generation: int) -> _Delayed:
         "deliveryCount": message.attempts,
         "isRetry": message.is_retry,
     }
+
+
+class _Value(TypedDict):
+    key: str
+    isKeyCut: bool
+
+
+VALUE: Final = resource("LastValue", ListedMessage, _Value)
+
+
+class DeleteValue(Body):
+    """The key that is to have no value: by itself, or by the message that is its value."""
+
+    key: Annotated[str | None, Field(max_length=1_000_000)] = None
+    replicationGroupMsgId: str | None = None
+    """`rmid1:…`, for a key that is too long to be shown whole."""
 
 
 class WaitingMessage(Body):
@@ -547,6 +568,50 @@ def _add_messages(collection: Collection) -> None:
         message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
         await administration.vpn.delayed.release(endpoint, message_id)
         return answer(request)
+
+
+@_MONITOR.list("/queues/{name}/values", rights.QUEUE, VALUE)
+async def values(
+    request: Request,
+    vpn: Name,
+    name: Name,
+    paging: Pages,
+    key: Annotated[str | None, Query(description="One key alone.", max_length=10_000)] = None,
+) -> ListAnswer:
+    """Keys of a last-value queue, each with the message that is its newest; in the order of the log."""
+    administration, endpoint = QUEUES.find(request, vpn, name)
+    running = administration.vpn
+    if paging.where:
+        raise SempError("INVALID_PARAMETER", "Values are not chosen from by `where`; name a `key`.")
+    position, _ = place_of(paging.after) or (0, 0)
+    count = paging.count if key is None else 1
+    if key is not None:
+        message_id = await while_waiting(request, running.last_values.value_of(endpoint, key))
+        position = MAX_ID if message_id is None else message_id
+    found, after = await while_waiting(request, running.last_values.page(endpoint, position, count))
+    page = [paging.shown(_listed_value(text, row, running.broker.log.generation)) for text, row in found]
+    cursor = None if after is None or key is not None else encoded(f"{after}:0")
+    return await list_answer(request, page, cursor, endpoint.depth if key is None else len(page))
+
+
+def _listed_value(key: str, row: Row, generation: int) -> dict[str, Any]:
+    shown = key[:SHOWN_KEY]
+    said = listed_message(summary(row), generation)
+    return {"key": shown, "isKeyCut": len(shown) < len(key), **said}
+
+
+@_ACTION.put("/queues/{name}/deleteValue", rights.QUEUE)
+async def delete_value(request: Request, vpn: Name, name: Name, body: DeleteValue) -> Answer:
+    """Have a key of a last-value queue have no value, until a message with it comes; the log keeps the message."""
+    administration, endpoint = QUEUES.find(request, vpn, name)
+    last_values = administration.vpn.last_values
+    if (body.key is None) == (body.replicationGroupMsgId is None):
+        raise SempError("INVALID_PARAMETER", "Say one of `key` and `replicationGroupMsgId`.")
+    key: str | int | None = body.key
+    if key is None:
+        key = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId or "")
+    await last_values.delete(endpoint, key)
+    return answer(request)
 
 
 for _collection in COLLECTIONS:

@@ -150,7 +150,7 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
 async def _queue(client: Client, request: AttachRequest) -> LinkSetup:
     endpoint = client.queue_at(request.source)
     await client.vpn.committer.committed()
-    if endpoint.kind is EndpointKind.STREAM:
+    if endpoint.kind.is_view:
         return StreamSource(client, request, endpoint)
     if request.wants_copies:
         return BrowserSource(client, request, endpoint)
@@ -541,7 +541,8 @@ class LogSource(HistorySource):
 
 class StreamSource(HistorySource):
     """
-    A stream: a reader of what the stream shows of the log, by the stream's exclusivity.
+    A stream: a reader of what the stream shows of the log, by the stream's exclusivity. A last-value queue is one, too,
+    whose readers get the newest message of each key first where they say no start.
 
     The reader brings its own start, or gets the stream's default one; it is resolved here, before the answer, and is
     good for a reader that has to wait for its turn, too: it reads on from there when its turn comes.
@@ -557,10 +558,14 @@ class StreamSource(HistorySource):
     async def prepare(self) -> None:
         await super().prepare()
         self._epoch = self._request.epoch()
-        default = self._endpoint.settings.default_start
-        if self._start is None and default:
+        default, asked = self._endpoint.settings.default_start, self._start
+        if asked is None and default:
             self._start = parse_text(default)
         await self._resolve_on(self._endpoint)
+        is_live = self._start is None or self._start.kind is StartKind.LIVE
+        if self._endpoint.values is not None and asked is None and is_live:
+            first = await self._client.vpn.last_values.values_below(self._endpoint)
+            self._resolved = Resolved(first, None, None, values_from=0)
 
     async def bind(self) -> AttachedLink:
         reader = self._new_reader()

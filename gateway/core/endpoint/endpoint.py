@@ -35,6 +35,7 @@ from gateway.core.effects import (
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.flow import BoundFlow, Sizes, admit
+from gateway.core.endpoint.last_values import LastValues
 from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.retry import HeldUp, retry_time
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
@@ -83,6 +84,8 @@ class Endpoint:
     """What waits to be tried again, and has all behind it wait."""
     holding_back: int = 0
     """How many messages are about to wait: not durably yet."""
+    values: LastValues | None = None
+    """Of a last-value queue."""
     _watchers: int = 0
     _awaits_emptied: bool = False
     """Publications were on their way when it was emptied: they are dropped when they are committed, though their route
@@ -107,13 +110,16 @@ class Endpoint:
 
     @property
     def depth(self) -> int:
-        """How many messages are on it, durably; those handed out and not settled among them."""
-        return self.backlog.messages
+        """
+        How many messages are on it, durably; those handed out and not settled among them. Of a last-value queue, its
+        keys.
+        """
+        return self.backlog.messages if self.values is None else self.values.messages
 
     @property
     def size_bytes(self) -> int:
         """Their content."""
-        return self.backlog.size_bytes
+        return self.backlog.size_bytes if self.values is None else self.values.size_bytes
 
     # --- awake and asleep ------------------------------------------------------------------------------
 
@@ -264,6 +270,8 @@ class Endpoint:
 
     def _let_go_of_all(self, cursor_number: int, floor: int) -> None:
         self.backlog.reset(cursor_number, floor)
+        if self.values is not None:
+            self.values.reset(floor + 1)
         if not self._awaits_emptied:
             self.backlog.take_dropped_on_way()
         self._awaits_emptied = True

@@ -22,11 +22,20 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 
 
 class EndpointKind(enum.Enum):
-    """Messages are put on queues and topic endpoints; a stream is a named view of the log, and none is put there."""
+    """
+    Messages are put on queues and topic endpoints. A stream is a named view of the log, and a last-value queue one that
+    begins with the newest message of each key: none is put there.
+    """
 
     QUEUE = "queue"
     TOPIC_ENDPOINT = "topic-endpoint"
     STREAM = "stream"
+    LAST_VALUE = "last-value"
+
+    @property
+    def is_view(self) -> bool:
+        """It shows the log: its readers take nothing away."""
+        return self in (EndpointKind.STREAM, EndpointKind.LAST_VALUE)
 
 
 class Exclusivity(enum.Enum):
@@ -63,6 +72,7 @@ class SettingType(enum.Enum):
     QUEUE = "the name of a queue, or empty"
     START = "a replay start"
     EXCLUSIVITY = "none, wait, refuse or steal"
+    PROPERTY = "the name of a property, or empty"
     RETRY = "disabled, failed, returned or all"
 
     @property
@@ -269,6 +279,15 @@ class EndpointSettings:
         "a replay must be wanted.",
     )
 
+    value_key: str = _setting(
+        "",
+        SettingType.PROPERTY,
+        "Of a last-value queue: the property whose value is a message's key, as `message-id`, `subject` or the name of "
+        "an application property. Empty makes the topic the key, as it mostly says what a message is about.",
+        fixed="says which of its messages replace each other",
+        on_streams="a stream shows all messages, whatever their keys",
+    )
+
     temporary: bool = False
     """It goes with the link, or the connection, that it was made for."""
     owner: str = ""
@@ -382,7 +401,7 @@ def way_of(
     name: str, kind: EndpointKind, dead_message_queue: str, subscriptions: Iterable[str]
 ) -> DeadLetterWay | None:
     """The way of an endpoint that is like this; None where no message dies, or a dead one goes nowhere."""
-    if not dead_message_queue or kind is EndpointKind.STREAM:
+    if not dead_message_queue or kind.is_view:
         return None
     return DeadLetterWay(dead_message_queue, EndpointTopics(name, kind, {}).matching(subscriptions))
 

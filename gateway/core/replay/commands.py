@@ -14,7 +14,7 @@ from typing import NamedTuple
 from amqp_ext.message.fields import priorities_of
 from gateway.core.effects import CountAttempts, Effect, MoveCursor, OpenCursor, Publication
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.endpoint.settings import Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, LogState, Row
@@ -46,10 +46,11 @@ class ReplayCommands:
             Refused: It may not (docs/reference/refusals.md).
         """
         settings, policy = endpoint.settings, self._policy
-        if endpoint.kind is EndpointKind.STREAM:
+        if endpoint.kind.is_view:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
-                f"{endpoint.name!r} is a stream and has nothing to rewind: each of its readers brings its own start",
+                f"{endpoint.name!r} is a {endpoint.kind.value} and has nothing to rewind: each of its readers brings "
+                "its own start",
             )
         policy.check_reads("there is nothing to replay")
         if settings.temporary and not policy.replay_temporary:

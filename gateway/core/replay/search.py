@@ -48,6 +48,12 @@ _JMS_NAMES: Final = {"JMSMessageID": "message-id", "JMSCorrelationID": "correlat
 
 def indexed_text(message: MessageView, name: str) -> str | None:
     """The text that a message is indexed by for a property; None when it has none, or cannot be read."""
+    text = property_text(message, name)
+    return None if text is None else text[:TEXT_CHARACTERS]
+
+
+def property_text(message: MessageView, name: str) -> str | None:
+    """A property's value as text, whole; None when a message has none, or it cannot be read."""
     try:
         field = FIELDS.get(name)
         value = (
@@ -55,25 +61,28 @@ def indexed_text(message: MessageView, name: str) -> str | None:
         )
     except CodecError:
         return None
-    return text_of(value)
+    return _whole_text_of(value)
 
 
 def text_of(value: Any) -> str | None:
     """The text a value is indexed by; None for null, lists and maps, which nothing is looked up by."""
+    text = _whole_text_of(value)
+    return None if text is None else text[:TEXT_CHARACTERS]
+
+
+def _whole_text_of(value: Any) -> str | None:
     match value:
         case bool():
-            text = "true" if value else "false"
+            return "true" if value else "false"
         case int() | UUID():
-            text = str(int(value)) if isinstance(value, int) else str(value)
+            return str(int(value)) if isinstance(value, int) else str(value)
         case float():
-            text = str(int(value)) if abs(value) <= _EXACT and value.is_integer() else repr(float(value))
+            return str(int(value)) if abs(value) <= _EXACT and value.is_integer() else repr(float(value))
         case str():
-            text = str(value)
+            return str(value)
         case bytes():
-            text = value.hex()
-        case _:
-            return None
-    return text[:TEXT_CHARACTERS]
+            return value.hex()
+    return None
 
 
 def lookup_text(value: Any) -> str | None:

@@ -91,6 +91,9 @@ class Resolved:
     is_live: bool = False
     without_below: int = 0
     """It does without what rules of retention had taken out below this id by then."""
+    values_from: int | None = None
+    """Of a reader of a last-value queue that asked for no start: its values from this id on, below ``first``, come
+    before; None where none do."""
 
 
 def check_start(start: ReplayStart, facts: LogFacts) -> None:

@@ -243,6 +243,13 @@ class EndpointListing(VpnPart):
         meanwhile. Raises as ``page``.
         """
         end, number = self._state.cache.next_id, endpoint.cursor_number
+        if endpoint.values is not None:
+            reader, now_ms = self._reader, self._now_ms()
+            while position < end and endpoint.cursor_number == number:
+                page = await self._state.read_in_turn(reader.values_page, number, position, end, now_ms)
+                position = page.position
+                yield page.rows
+            return
         floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
         put = [i for i in endpoint.backlog.put.ids if position <= i < end]
         # Up to its floors it is done with all that came by routes.

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -27,12 +29,13 @@ from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
 from gateway.vpn.clients import LogLink
 from gateway.vpn.feeds.browse_feed import BrowseFeed
-from gateway.vpn.history import LogSource
+from gateway.vpn.history import LogSource, ValuesSource
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.tracing import TracedLink
 from gateway.vpn.turns import RowsAtOnce, WaitingTurn
 from store.errors import LogTrimmed, ReadFailed
+from store.ports import LogPage
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
@@ -98,6 +101,7 @@ class LogFeed(VpnPart):
         readers: Whose it is: they know when to go on with one that has all there is, and are told when it closes.
         patterns: What the store is asked for; none for all. The cursor decides what is sent.
         pacer: The reader's pace, if it asked for one.
+        source: Reads for it; told of what came by the function that it is made with.
         gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
     """
 
@@ -109,6 +113,7 @@ class LogFeed(VpnPart):
         patterns: tuple[str, ...],
         pacer: Pacer | None,
         *,
+        source: Callable[[Callable[[BaseException | None], None]], LogSource],
         gives_way: bool,
     ) -> None:
         state = readers.state
@@ -131,9 +136,7 @@ class LogFeed(VpnPart):
         """What it waits for, as patterns; none where that is whatever is published."""
         self._is_waiting = False
         """It has all there is, and its link takes more."""
-        self._source = LogSource(
-            state.history, cursor.position, patterns, self._woken, user=client.client.user
-        )
+        self._source = source(self._woken)
         self._gives_way = gives_way
         self._closed = False
         self._turn: asyncio.Handle | WaitingTurn | None = None
@@ -148,8 +151,17 @@ class LogFeed(VpnPart):
         self._end_id: int | None = None
 
     @property
+    def values_from(self) -> int | None:
+        """The first of a last-value queue's values that may not have been sent; None where all were."""
+        return self._next_id if self._next_id < self._source.log_from else None
+
+    @property
     def position(self) -> int:
-        """The first id that may not have been sent."""
+        """The first id that may not have been sent; where values come first, of those behind them."""
+        return max(self._next_id, self._source.log_from)
+
+    @property
+    def _next_id(self) -> int:
         if self._due_later:
             return self._due_later[0][0]
         held_back = self.cursor.held_back
@@ -473,6 +485,7 @@ class Readers:
         *,
         stream: Endpoint | None = None,
         gives_way: bool = False,
+        is_traced: bool = True,
     ) -> LogFeed:
         """
         A log reader for a link. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
@@ -483,20 +496,35 @@ class Readers:
             pacer: The reader's pace, if one was asked for.
             stream: Shows these topics, where not all of the log is read: which those are, it says.
             gives_way: See ``LogFeed``.
+            is_traced: What it is sent goes to somebody.
         """
         state = self.state
-        if state.tracing is not None:
+        if state.tracing is not None and is_traced:
             seen = f"log://{', '.join(patterns)}" if stream is None else stream.name
             client = TracedLink(client, state.tracing, "read", seen)
         matches = topic_matcher(patterns) if stream is None else stream.topics.matches
-        cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
+        value, first = resolved.values_from, resolved.first
+        begin = first if value is None else value
+        cursor = LogCursor(begin, resolved.last, matches, is_live=resolved.is_live, selects=selects)
         topics = () if matches is None else tuple(patterns)
-        feed = LogFeed(self, cursor, client, topics, pacer, gives_way=gives_way)
+        user = client.client.user
+
+        def source(wake: Callable[[BaseException | None], None]) -> LogSource:
+            if value is None or stream is None:
+                return LogSource(state.history, first, topics, wake, user=user)
+            pages = partial(self._values, stream, first)
+            return ValuesSource(pages, value, state.history, first, topics, wake, user=user)
+
+        feed = LogFeed(self, cursor, client, topics, pacer, source=source, gives_way=gives_way)
         taken_below = state.history.taken_from(patterns).below
         feed.is_short = resolved.first < taken_below and taken_below > resolved.without_below
         self.waiting.join(feed)
         self.log_feeds[feed] = None
         return feed
+
+    def _values(self, queue: Endpoint, end: int, position: int) -> Future[LogPage]:
+        reader, now_ms = self.state.reader, self.state.runtime.clock.now_ms()
+        return reader.submit(partial(reader.values_page, queue.cursor_number, position, end, now_ms))
 
     def browse(
         self, endpoint: Endpoint, client: LogLink, selects: Callable[[Row], bool] | None

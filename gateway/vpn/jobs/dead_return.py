@@ -181,7 +181,7 @@ class DeadReturn(Job):
         found = self._broker.endpoints.get(name)
         if found is None:
             return f"there is no {name[:80]!r} any more"
-        if found.kind is EndpointKind.STREAM:
+        if found.kind.is_view:
             return f"{name[:80]!r} is a {found.kind.value}: name an address for them"
         return ""
 

@@ -13,7 +13,7 @@ from store.errors import StoreError
 from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
-from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
+from tests.support.messages import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, data, section
 from tests.support.running import RunningGateway, settings_for
 
 # --- Queues, topic endpoints and subscriptions over HTTP, and what an AMQP client sees of it ------------------------
@@ -91,6 +91,36 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert api.act("/queues/q/deleteMsgs", {})["deletedMsgCount"] == 3
     assert api.queue("q")["delayedMsgCount"] == 0
     assert api.seen(path) == []
+
+
+def test_the_newest_values_are_listed_and_deleted(api: Api, client: Client) -> None:
+    """Page by page in the order of the log, or one key; of a long key the beginning. A plain queue has none."""
+    api.make("/queues", {"queueName": "v", "kind": "last-value", "valueKey": "k", "maxMsgCount": 100})
+    api.make("/queues/v/subscriptions", {"subscriptionTopic": "p/>"})
+    long = "x" * 60_000
+    sent = [("a", "1"), (long, "2"), ("b", "3"), ("a", "4")]
+    client.sender("topic://p/a").send_all(
+        section(APPLICATION_PROPERTIES, {"k": key}) + data(text) for key, text in sent
+    )
+    path = "/queues/v/values"
+    first, second = api.pages("monitor", path, count=2)
+    found = [(one["key"], one["isKeyCut"], one["msgId"]) for one in (*first, *second)]
+    assert found == [("x" * 1_000, True, 2), ("b", False, 3), ("a", False, 4)]
+    assert [one["msgId"] for one in api.seen(path, key="b")] == [3]
+    assert api.seen(path, key="c") == []
+    assert [one["msgId"] for one in api.seen("/queues/v/msgs")] == [2, 3, 4]
+    state = api.queue("v")
+    assert (state["kind"], state["valueKey"], state["spooledMsgCount"]) == ("last-value", "k", 3)
+    api.act("/queues/v/deleteValue", {"replicationGroupMsgId": first[0]["replicationGroupMsgId"]})
+    api.act("/queues/v/deleteValue", {"key": "b"})
+    assert [one["key"] for one in api.seen(path)] == ["a"]
+    for body, status in (({"key": "b"}, "NOT_FOUND"), ({}, "INVALID_PARAMETER")):
+        assert api.refused("PUT", "action", "/queues/v/deleteValue", body)["status"] == status
+    assert "name a `key`" in api.refused("GET", "monitor", path, where="msgId>1")["description"]
+    api.make("/queues", {"queueName": "q"})
+    assert api.seen("/queues/q/values") == []
+    assert api.act("/queues/v/deleteMsgs", {})["deletedMsgCount"] == 1
+    assert api.queue("v")["spooledMsgCount"] == 0
 
 
 def test_what_is_purged_is_in_the_log_and_can_be_copied_into_its_place(api: Api, client: Client) -> None:

@@ -219,6 +219,27 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
     assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
 
 
+def test_the_newest_values(rewind: Rewind, gateway: RunningGateway) -> None:
+    """Keys listed with their messages, one alone, one deleted."""
+    rewind("queue", "create", "v", "--set", "kind=last-value")
+    rewind("subscription", "add", "v", "p/>")
+    for topic, text in (("p/a", "a1"), ("p/b", "b1"), ("p/a", "a2")):
+        ran = CliRunner().invoke(
+            main, ["send", "--topic", topic, "--url", f"amqp://{gateway.address}"], input=text
+        )
+        assert ran.exit_code == 0, ran.output
+
+    def keys(*more: str) -> list[tuple[str, int]]:
+        listed = rewind("queue", "values", "v", "--json", *more).splitlines()
+        return [(found["key"], found["msgId"]) for found in map(json.loads, listed)]
+
+    assert keys() == [("p/b", 2), ("p/a", 3)]
+    assert keys("--key", "p/a") == [("p/a", 3)]
+    assert rewind("queue", "delete-value", "v", "p/b").strip() == "p/b has no value"
+    assert keys() == [("p/a", 3)]
+    assert rewind("queue", "values", "v", "--key", "p/b").strip() == "no values"
+
+
 def test_words_that_mean_nothing_are_wrong_usage() -> None:
     """A delay, and an administration's address without its scheme: refused with what to write."""
     for text in ("soon", "-5s", "5", "1w"):

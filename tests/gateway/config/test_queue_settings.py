@@ -34,6 +34,7 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.NUMBER: 3_000,
     SettingType.QUOTA: 3 * 1_048_576,
     SettingType.QUEUE: "dead",
+    SettingType.PROPERTY: "isin",
     SettingType.START: "last",
     SettingType.EXCLUSIVITY: Exclusivity.STEAL,
     SettingType.RETRY: RetryType.ALL,

@@ -15,7 +15,7 @@ from gateway.core.replay.search import Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
 from tests.store.effects import publication, queue, route, trimming
-from tests.store.histories import histories
+from tests.store.histories import KEYS, histories
 from tests.store.port.vpns import StoredVpn, model_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.naive_reader import NaivePages, agree
@@ -162,6 +162,11 @@ def test_a_page_is_that_of_the_naive_store(
             retries = [one for one in expected_delays[k + 1 :] if one.is_retry and one.id < end - 2]
             assert reader.delayed_page(cursor, after, 2, end - 2) == retries[:2]
         assert reader.delayed_message(cursor, end) is None
+        for position, now_ms in ((0, 0), (0, 3), (end // 2, 0)):
+            page, expected = (each.values_page(cursor, position, end, now_ms) for each in (reader, naive))
+            assert agree(page, expected, 20)
+        for key in KEYS:
+            assert reader.value_of(cursor, key) == naive.value_of(cursor, key)
 
 
 def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:

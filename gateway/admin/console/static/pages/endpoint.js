@@ -13,6 +13,7 @@ import { Subscriptions } from "../parts/subscriptions.js";
 import { Table } from "../parts/table.js";
 import { Tabs } from "../parts/tabs.js";
 import { toast } from "../parts/toasts.js";
+import { Values } from "../parts/values.js";
 import { changeQuery, go, href, isNarrow, now, route } from "../state.js";
 import * as words from "../words.js";
 
@@ -20,7 +21,7 @@ const SLOW_MS = 10_000;
 const HOUR_MS = 3_600_000;
 
 /** @type {Record<string, string>} */
-const KINDS = { queue: "Queue", stream: "Stream", "topic-endpoint": "Topic endpoint" };
+const KINDS = { queue: "Queue", stream: "Stream", "last-value": "Last-value queue", "topic-endpoint": "Topic endpoint" };
 
 /** @param {{vpn: string, collection: "queues" | "topicEndpoints", name: string}} props */
 export function Endpoint({ vpn, collection, name }) {
@@ -29,10 +30,12 @@ export function Endpoint({ vpn, collection, name }) {
   const [doing, setDoing] = useState("");
   const endpoint = /** @type {any} */ (state.data);
   const isStream = endpoint?.kind === "stream";
+  const isValued = endpoint?.kind === "last-value";
   /** @type {[string, any][]} */
   const tabs = [
     ["consumers", "Consumers"],
-    ...(isStream ? [] : /** @type {[string, any][]} */ ([["messages", "Messages"], ["delayed", "Delayed"]])),
+    ...(isValued ? /** @type {[string, any][]} */ ([["values", "Values"]]) : []),
+    ...(isStream || isValued ? [] : /** @type {[string, any][]} */ ([["messages", "Messages"], ["delayed", "Delayed"]])),
     ["subscriptions", collection === "queues" ? "Subscriptions" : "Subscription"],
     ["limits", "Limits"],
   ];
@@ -42,7 +45,7 @@ export function Endpoint({ vpn, collection, name }) {
 
   return html`<p class="crumb"><a href=${href("endpoints", [], { of: collection === "queues" ? null : collection })}>Endpoints</a></p>
     <${PageHead} title=${words.oneLine(name)} about=${endpoint && html`<${Kind} endpoint=${endpoint} />`}>
-      ${endpoint && !isStream && html`<a class="button main" href=${href("rewind", [], { target: name })}>Rewind…</a>`}
+      ${endpoint && !isStream && !isValued && html`<a class="button main" href=${href("rewind", [], { target: name })}>Rewind…</a>`}
       ${endpoint && !isStream && html`<${Button} onClick=${() => setDoing("purge")}>Purge…<//>`}
       ${endpoint && html`<${Button} icon="trash" onClick=${() => setDoing("delete")}>Delete…<//>`}
     <//>
@@ -55,6 +58,7 @@ export function Endpoint({ vpn, collection, name }) {
           <${Tabs} label="About ${name}" tabs=${tabs} shown=${tab} onShow=${(/** @type {string} */ next) => changeQuery({ tab: next, msg: null })}>
             ${tab === "consumers" && html`<${Consumers} path=${path} />`}
             ${tab === "messages" && html`<${EndpointMessages} vpn=${vpn} path=${path} />`}
+            ${tab === "values" && html`<${Values} vpn=${vpn} name=${name} onChanged=${state.reload} />`}
             ${tab === "delayed" && html`<${DelayedMessages} vpn=${vpn} collection=${collection} name=${name} onChanged=${state.reload} />`}
             ${tab === "subscriptions" && html`<${Subscriptions} vpn=${vpn} collection=${collection} name=${name} topic=${endpoint.topic} onChanged=${state.reload} />`}
             ${tab === "limits" && html`<${Limits} vpn=${vpn} collection=${collection} endpoint=${endpoint} onChanged=${state.reload} />`}

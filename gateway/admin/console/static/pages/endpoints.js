@@ -86,7 +86,7 @@ const COLUMNS = [
   {
     key: "name",
     title: "Name",
-    cell: (row) => html`<span title=${nameOf(row)}>${words.oneLine(nameOf(row))}</span>${row.kind === "stream" && html` <${Badge}>stream<//>`}${!row.durable && html` <${Badge} title="Deleted with the client that created it">temporary<//>`}`,
+    cell: (row) => html`<span title=${nameOf(row)}>${words.oneLine(nameOf(row))}</span>${(row.kind === "stream" || row.kind === "last-value") && html` <${Badge}>${row.kind}<//>`}${!row.durable && html` <${Badge} title="Deleted with the client that created it">temporary<//>`}`,
   },
   { key: "count", title: "Messages", align: "end", width: "110px", cell: (row) => words.number(row.spooledMsgCount) },
   { key: "size", title: "Size", align: "end", width: "100px", wide: true, cell: (row) => html`<span title="${words.number(row.msgSpoolUsage)} bytes">${words.size(row.msgSpoolUsage)}</span>` },
@@ -126,13 +126,14 @@ function NewEndpoint({ vpn, onClose }) {
   const [name, setName] = useState("");
   const [access, setAccess] = useState("non-exclusive");
   const [topic, setTopic] = useState("");
+  const [valueKey, setValueKey] = useState("");
   const isTopicEndpoint = kind === "topic-endpoint";
   const make = async () => {
     const base = at`config/msgVpns/${vpn}`;
     if (isTopicEndpoint) {
       await post(`${base}/topicEndpoints`, { topicEndpointName: name, topic });
     } else {
-      await post(`${base}/queues`, { queueName: name, kind, ...(kind === "queue" ? { accessType: access } : {}) });
+      await post(`${base}/queues`, { queueName: name, kind, ...(kind === "queue" ? { accessType: access } : {}), ...(kind === "last-value" ? { valueKey: valueKey.trim() } : {}) });
       if (topic.trim()) await post(`${base}${at`/queues/${name}/subscriptions`}`, { subscriptionTopic: topic.trim() });
     }
     toast(`${name} was created.`);
@@ -145,6 +146,7 @@ function NewEndpoint({ vpn, onClose }) {
       options=${[
         ["queue", "Queue"],
         ["stream", "Stream: a view of the log, for any number of readers"],
+        ["last-value", "Last-value queue: readers begin with the newest message of each key"],
         ["topic-endpoint", "Topic endpoint: a durable subscription"],
       ]}
       onInput=${setKind}
@@ -160,6 +162,7 @@ function NewEndpoint({ vpn, onClose }) {
       ]}
       onInput=${setAccess}
     />`}
+    ${kind === "last-value" && html`<${Field} label="Key" value=${valueKey} onInput=${setValueKey} mono=${true} placeholder="topic" hint="The property whose value is the key of a message. Without one, its topic is." />`}
     <${Field} label=${isTopicEndpoint ? "Topic" : "Subscription"} value=${topic} onInput=${setTopic} required=${isTopicEndpoint} mono=${true} placeholder="a/>" hint=${isTopicEndpoint ? "Messages published to this topic are put on it." : "Messages published to this topic are put on it as well. Optional; more can be added later."} />
   <//>`;
 }
