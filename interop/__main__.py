@@ -45,6 +45,9 @@ BEHAVIOURS = {
 
 NOT_RECORDED = {
     "delayed delivery": "it takes its time",
+    "redelivery delay": "it takes its time",
+    "delayed retry": "it takes its time",
+    "retry at a time": "it takes its time",
     "failover": "the gateway is restarted",
     "failover of publisher": "the gateway is restarted",
     "large message": "it is long",

@@ -9,8 +9,8 @@ verb               what the program does
                    ``colour``: ``grün`` where ``n`` is even, ``red`` where it is odd
 ``receive``        until there are ``--count`` messages, or none comes for ``--timeout`` seconds. ``--selector``;
                    ``--subscription NAME``, ``--durable``, ``--shared``; ``--outcome
-                   accept|release|modify|reject|none``; ``--acknowledge auto|client|dups-ok`` (each at once, all at
-                   the end, lazily)
+                   accept|release|modify|reject|none``, and RabbitMQ's ``later`` (in ``--delay`` ms);
+                   ``--acknowledge auto|client|dups-ok`` (each at once, all at the end, lazily)
 ``browse``         the same without taking anything
 ``replay``         ``receive`` with a replay start in a filter of its own: ``--start``, and ``--until``
 ``request``        ``--count`` requests, each answered on a temporary queue

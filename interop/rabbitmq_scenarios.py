@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from interop.client import Run
-from interop.scenarios import SILENCE, Trial, check, equal
+from interop.scenarios import RETRY_MS, SILENCE, Trial, check, equal, overtaking
 
 NOT_THERE = "(?i)404|not exist|no queue"
 """How clients say that a queue is not there."""
@@ -170,6 +170,28 @@ def reply_on_declared_queue(trial: Trial) -> None:
     server.ok()
 
 
+def delayed_retry(trial: Trial) -> None:
+    """A queue is declared on which what failed waits: others overtake it, and it comes again, counted."""
+    address = declared(trial, "queue", f"delayed_retry={RETRY_MS}")
+    _tried_again(trial, address, "modify", 1)
+
+
+def retry_at_a_time(trial: Trial) -> None:
+    """A consumer gives a message back until a time: others overtake it, and it comes again."""
+    address = declared(trial, "queue")
+    _tried_again(trial, address, "later", None, delay=RETRY_MS)
+
+
+def _tried_again(trial: Trial, address: str, outcome: str, attempts: int | None, **options: object) -> None:
+    sent = trial.send(address, 2)
+    equal("received", trial.receive(address, 1, outcome=outcome, **options).bodies, sent[:1])
+    overtaking(trial, address)
+    again = trial.receive(address, 1, timeout=30)
+    equal("received again", again.bodies, sent[:1])
+    shown = [line["delivery_count"] for line in again.of("message")]
+    check(attempts is None or shown in ([attempts], [None]), f"failed deliveries: {shown}")
+
+
 def exclusive_queue(trial: Trial) -> None:
     """A queue that one connection has to itself: others may send to it, not consume; it goes with its owner."""
     address = trial.address()
@@ -285,6 +307,8 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     argument_without_meaning,
     bad_sql_filter,
     reply_on_declared_queue,
+    delayed_retry,
+    retry_at_a_time,
     exclusive_queue,
     exclusive_queue_recovered,
     settled_before_sent,

@@ -5,12 +5,14 @@ Each has a queue or topic of its own, named after it, so that they neither meet 
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from interop.client import Client, Failed, Line, Run
 from interop.gateway_process import GatewayProcess
@@ -18,6 +20,8 @@ from interop.gateway_process import GatewayProcess
 SILENCE = 1.5  # seconds in which nothing must come
 MEGABYTE = 1_000_000
 DELAY_MS = 2_000
+RETRY_MS = 12_000
+"""Long enough for a small program to start and be given what is there, on a busy machine."""
 
 
 def check(holds: bool, sentence: str) -> None:
@@ -306,6 +310,27 @@ def modified(trial: Trial) -> None:
     equal("failed deliveries", [line["delivery_count"] for line in run.of("message")], [1])
 
 
+def redelivery_delay(trial: Trial) -> None:
+    """Given back to a queue that has it wait: others overtake it, and it comes again."""
+    queue = {"queueName": trial.name, "retryType": "all", "retryDelayMs": RETRY_MS}
+    asked = Request(
+        f"{trial.gateway.admin_url}/SEMP/v2/config/msgVpns/default/queues", json.dumps(queue).encode()
+    )
+    asked.add_header("Content-Type", "application/json")
+    with urlopen(asked, timeout=60):
+        sent = trial.send(trial.address(), 2)
+    outcome = "release" if "modified" in trial.client.without else "modify"
+    equal("received", trial.receive(trial.address(), 1, outcome=outcome).bodies, sent[:1])
+    overtaking(trial, trial.address())
+    equal("received again", trial.receive(trial.address(), 1, timeout=30).bodies, sent[:1])
+
+
+def overtaking(trial: Trial, address: str) -> None:
+    """Another client, which starts sooner than most, is given the second message."""
+    run = trial.start("receive", address, by=trial.observer, count=1).ok()
+    equal("overtaking", [line["n"] for line in run.of("message")], [1])
+
+
 def rejected(trial: Trial) -> None:
     """Rejected by its consumer: does not come again."""
     trial.send(trial.address(), 1)
@@ -523,6 +548,7 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     redelivery,
     released,
     modified,
+    redelivery_delay,
     rejected,
     transaction_commit,
     transaction_rollback,

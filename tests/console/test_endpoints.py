@@ -44,10 +44,10 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     expect(page.get_by_role("heading", level=1, name="Endpoints")).to_be_visible()
 
 
-def test_what_waits_for_its_time_is_seen_and_cancelled(
+def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
     console: Console, gateway: RunningGateway, client: Client
 ) -> None:
-    """The next one first, with when it is due; one is cancelled, and the others stay."""
+    """The next one first, with when it is due; one is cancelled, and one delivered now."""
     for hours in (2, 1):
         annotations = {Symbol("x-opt-delivery-delay"): hours * 3_600_000}
         client.sender("orders").send_all([section(MESSAGE_ANNOTATIONS, annotations) + data(hours)])
@@ -61,6 +61,9 @@ def test_what_waits_for_its_time_is_seen_and_cancelled(
     expect(rows).to_have_count(2)
     expect(rows.nth(1)).to_contain_text("in 1 hour")
     expect(page.get_by_text("Message #2 will not be delivered.")).to_be_visible()
+    rows.nth(1).get_by_role("button", name="Deliver message #1 now").click()
+    expect(page.get_by_text("Message #1 waits no longer.")).to_be_visible()
+    expect(page.get_by_text("No delayed messages")).to_be_visible()
 
 
 def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGateway, client: Client) -> None:

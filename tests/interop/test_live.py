@@ -23,6 +23,7 @@ BEHAVIOURS = scenarios(
     "durable subscription",
     "request reply",
     "redelivery",
+    "redelivery delay",
     "failover",
     "replay by filter",
     "replay by address option",

@@ -238,7 +238,11 @@ class Endpoint:
             ids: See ``ReadyQueue.add_page``; so is ``position``.
             attempts: (id, failed deliveries) of those that have any.
         """
-        self.note_attempts(attempts)
+        failed = list(attempts)
+        if failed:
+            # Others between them wait to be tried again: what is not here is not known here.
+            here = set(ids)
+            self.note_attempts(found for found in failed if found[0] in here)
         queue.add_page(ids, position)
 
     def note_attempts(self, attempts: Iterable[tuple[int, int]]) -> None:

@@ -58,6 +58,8 @@ class DelayedDelivery(VpnService):
         """Those of which a page is read, or being released, and those that take no more for now."""
         self._cancelled: dict[Endpoint, set[int]] = {}
         """What was cancelled of those meanwhile."""
+        self._asked: set[tuple[int, int]] = set()
+        """(cursor, message) of what an administrator is about to cancel or to release."""
 
     def start(self) -> None:
         """Go on with what waited when the gateway stopped."""
@@ -146,7 +148,12 @@ class DelayedDelivery(VpnService):
             elif len(found) == limit:
                 endpoint.backlog.delayed.note_next(found[-1].due_ms)
         put_off = endpoint.backlog.put.coming.union(self._cancelled.get(endpoint, ()))
-        due = [message for message in found if message.due_ms <= now_ms and message.id not in put_off]
+        asked = self._asked
+        due = [
+            message
+            for message in found
+            if message.due_ms <= now_ms and message.id not in put_off and (number, message.id) not in asked
+        ]
         if endpoint.retries_below != below:
             due = []  # A replay has ended meanwhile, or come further.
         if not due:
@@ -194,14 +201,17 @@ class DelayedDelivery(VpnService):
         return await off_loop(self._reader, self._reader.delayed_page, endpoint.cursor_number, after, limit)
 
     async def _waiting(self, endpoint: Endpoint, message_id: int) -> DelayedMessage:
-        reader, cursor = self._reader, endpoint.cursor_number
-        message = await off_loop(reader, reader.delayed_message, cursor, message_id)
-        if (
-            message is None
-            or message_id in endpoint.backlog.put.coming
-            or endpoint.cursor_number != cursor
-            or message_id in self._cancelled.get(endpoint, ())
-        ):
+        """A message, the wait of which is somebody's to end: nobody else does until it is taken out of ``_asked``."""
+        reader, key = self._reader, (endpoint.cursor_number, message_id)
+        message = None
+        if key not in self._asked and message_id not in endpoint.backlog.put.coming:
+            self._asked.add(key)
+            try:
+                message = await off_loop(reader, reader.delayed_message, *key)
+            finally:
+                if message is None or endpoint.cursor_number != key[0]:
+                    self._asked.discard(key)
+        if message is None or key not in self._asked:
             raise Refused(
                 ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
             )
@@ -217,8 +227,9 @@ class DelayedDelivery(VpnService):
             store.errors.ReadFailed: The store cannot be read.
         """
         message = await self._waiting(endpoint, message_id)
-        below = endpoint.retries_below
+        key, below = (endpoint.cursor_number, message_id), endpoint.retries_below
         if below is not None and not (message.is_retry and message_id < below):
+            self._asked.discard(key)
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
                 f"a replay of {endpoint.name!r} is under way; release what waits when it is complete, or cancel it",
@@ -226,6 +237,7 @@ class DelayedDelivery(VpnService):
         effect = endpoint.begin_release([message])
 
         def then(error: WriteFailed | None) -> None:
+            self._asked.discard(key)
             if endpoint.end_release(effect, [message], is_committed=error is None):
                 self._has_gone(endpoint, message_id)
 
@@ -246,13 +258,12 @@ class DelayedDelivery(VpnService):
             store.errors.ReadFailed: The store cannot be read.
         """
         message = await self._waiting(endpoint, message_id)
-        coming, cursor = endpoint.backlog.put.coming, endpoint.cursor_number
+        cursor = endpoint.cursor_number
 
         def then(error: WriteFailed | None) -> None:
-            coming.discard(message_id)
+            self._asked.discard((cursor, message_id))
             if error is None and endpoint.cursor_number == cursor:
                 endpoint.cancelled(message)
                 self._has_gone(endpoint, message_id)
 
-        coming.add(message_id)
         await self._committer.committed([CancelDelayed(cursor, [(message.due_ms, message_id)])], then)

@@ -163,6 +163,10 @@ func settle(ctx context.Context, o options, delivery rmq.IDeliveryContext) error
 	case "modify":
 		return delivery.DiscardWithAnnotations(ctx, amqp.Annotations{"x-opt-why": "tried"})
 	}
+	if o.outcome == "later" {
+		at := time.Now().Add(time.Duration(o.delay) * time.Millisecond).UnixMilli()
+		return delivery.RequeueWithAnnotations(ctx, amqp.Annotations{"x-opt-delivery-time": at})
+	}
 	return nil
 }
 

@@ -113,6 +113,10 @@ func declare(ctx context.Context, o options, management *rmq.AmqpManagement) err
 		queue.OverflowStrategy = &rmq.DropHeadOverflowStrategy{}
 	case "single_active_consumer":
 		queue.SingleActiveConsumer = true
+	case "delayed_retry":
+		least := 0
+		fmt.Sscanf(value, "%d", &least)
+		queue.Arguments = map[string]any{"x-delayed-retry-type": "failed", "x-delayed-retry-min": least}
 	}
 	_, err := management.DeclareQueue(ctx, queue)
 	return err

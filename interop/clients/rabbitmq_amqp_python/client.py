@@ -76,7 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=0)
     parser.add_argument("--delay", type=int)
     parser.add_argument(
-        "--outcome", choices=["accept", "release", "modify", "reject", "none"], default="accept"
+        "--outcome", choices=["accept", "release", "modify", "later", "reject", "none"], default="accept"
     )
     parser.add_argument("--acknowledge", choices=["auto", "client"], default="auto")
     parser.add_argument("--reconnect", action="store_true")
@@ -277,6 +277,9 @@ class Taker(AMQPMessagingHandler):
                     context.requeue(event)
                 case "modify":
                     context.discard_with_annotations(event, {"x-opt-why": "tried"})
+                case "later":
+                    at = int(time.time() * 1000) + self._options.delay
+                    context.requeue_with_annotations(event, {"x-opt-delivery-time": at})
         self._kept.clear()
 
     def _end(self, reason: str) -> None:

@@ -199,3 +199,22 @@ def test_a_flow_in_a_transaction_detaches_its_link(opened: Opened) -> None:
     detach = peer.skip_to(DETACH)
     assert detach.field(1) is True
     assert error_of(detach)[0] == "amqp:not-implemented"
+
+
+@pytest.mark.parametrize(
+    ("again", "fail", "left"),
+    [
+        (4_000_000_000_000, False, b"second"),
+        (4_000_000_000_000, True, b"first"),
+        ("soon", False, b"first"),
+    ],
+    ids=["committed", "rolled back", "no time"],
+)
+def test_a_delivery_is_modified_until_a_time(opened: Opened, again: Any, fail: bool, left: bytes) -> None:
+    """In a transaction it waits from the commit on; what is no time detaches its link, and is no part of that."""
+    peer, txn_id, delivery = with_a_delivery(opened)
+    outcome = Described(ULong(MODIFIED), [True, False, {Symbol("x-opt-delivery-time"): again}])
+    state = Described(in_transaction(txn_id).descriptor, [txn_id, outcome])
+    peer.disposition(delivery, state, settled=True)
+    assert peer.discharge(COORDINATOR, 3, txn_id, fail=fail) == ACCEPTED
+    assert next_of_queue(opened) == left

@@ -195,7 +195,7 @@ public final class Client {
         Lines.say("end", "reason", reason, "count", count);
     }
 
-    private static void settle(Consumer consumer, Consumer.Context context, String outcome) {
+    private void settle(Consumer consumer, Consumer.Context context, String outcome) {
         switch (outcome) {
             case "accept" -> context.accept();
             case "reject" -> context.discard();
@@ -207,6 +207,7 @@ public final class Client {
                 consumer.pause();
                 context.requeue(Map.of("x-opt-why", "tried"), true);
             }
+            case "later" -> context.delayedRetry(Duration.ofMillis(Long.parseLong(options.get("delay"))));
             default -> {}
         }
     }

@@ -57,6 +57,8 @@ final class Topology {
                     case "max_len" -> queue.maxLength(Long.parseLong(argument[1]));
                     case "overflow_behaviour" -> queue.overflowStrategy(argument[1]);
                     case "single_active_consumer" -> queue.singleActiveConsumer(true);
+                    case "delayed_retry" -> queue.quorum().delayedRetryType(Management.DelayedRetryType.FAILED)
+                        .delayedRetryMin(Duration.ofMillis(Long.parseLong(argument[1])));
                     default -> {}
                 }
                 queue.declare();
