@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 from gateway.config import Limits
+from gateway.core.effects import SaveReplayRecord
 from gateway.core.model import ReplayRecord
+from gateway.vpn.message_vpn import MessageVpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client
 from tests.support.messages import data
@@ -107,3 +112,24 @@ def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, c
         assert [record.number for record in records(gateway)] == [8, 9, 10]
         client.close()
         gateway.restart()
+
+
+def test_how_far_a_replay_is_is_written_where_that_has_changed(
+    gateway: RunningGateway, connect: Connect
+) -> None:
+    """And again only when it has changed again: one that stands still costs no writing."""
+    client = connect(gateway)
+    publish(client, 0, 5)
+    gateway.start_replay("orders", "beginning")
+    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
+    (record,) = records(gateway)
+
+    def saved(vpn: MessageVpn, before: ReplayRecord) -> list[object]:
+        found: list[object] = []
+        vpn.broker.replay_records.put(before)
+        with patch.object(vpn.replays.records._committer, "commit_when_convenient", found.append):
+            vpn.replays.records.save_progress(vpn.broker.endpoints["orders"])
+        return found
+
+    assert gateway.ask(lambda vpn: saved(vpn, replace(record, position=2))) == [SaveReplayRecord(record)]
+    assert gateway.ask(lambda vpn: saved(vpn, record)) == []
