@@ -44,6 +44,7 @@ BEHAVIOURS = {
 """Their names by dialect, and by the empty text those of all clients."""
 
 NOT_RECORDED = {
+    "consumer timeout": "it takes its time",
     "delayed delivery": "it takes its time",
     "redelivery delay": "it takes its time",
     "delayed retry": "it takes its time",

@@ -253,6 +253,18 @@ def consumer_priority(trial: Trial) -> None:
     equal("lower", low.ok().bodies, sent[3:])
 
 
+def consumer_timeout(trial: Trial) -> None:
+    """What a consumer does not settle in time is given to another; the first one, which is told, stays attached."""
+    address = declared(trial, "queue", "consumer_timeout=1500")
+    stuck = trial.start("receive", address, count=3, timeout=8, outcome="none")
+    stuck.until("attached")
+    sent = trial.send(address, 2)
+    stuck.until("message", 2)
+    equal("received by another", trial.receive(address, 2, timeout=20).bodies, sent)
+    trial.empty(address)
+    equal("received by the first", stuck.finish().bodies, sent)
+
+
 def declared_otherwise(trial: Trial) -> None:
     """A stream that is declared as a queue."""
     error = trial.start("declare", declared(trial), kind="queue").error()
@@ -314,4 +326,5 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     settled_before_sent,
     single_active_consumer,
     consumer_priority,
+    consumer_timeout,
 )

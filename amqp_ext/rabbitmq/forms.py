@@ -287,5 +287,10 @@ OFFERED_CAPABILITIES: Final = ("LINK_PAIR_V1_0",)
 CONSUMER_PRIORITY: Final = "rabbitmq:priority"
 """The property of a consumer's link that says its priority, a whole number; 0 where it is not there."""
 
+CONSUMER_TIMEOUT: Final = "rabbitmq:consumer-timeout"
+"""The property of a consumer's link that says how long deliveries are its own, in ms, in place of what its queue says.
+
+Source: RabbitMQ 4.3, "Consumer Timeouts"."""
+
 DEFAULT_VHOST: Final = "/"
 """The virtual host that the clients open when their user names none."""

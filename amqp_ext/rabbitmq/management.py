@@ -174,6 +174,7 @@ class QueueArguments:
     quota_bytes: int | None = None
     dead_message_queue: str | None = None
     max_redelivery: int | None = None
+    lock_timeout_ms: int | None = None
     single_active_consumer: bool | None = None
     priorities: bool | None = None
     retry_type: str | None = None
@@ -311,6 +312,7 @@ _ARGUMENTS: Final = (
     _Argument("x-max-length-bytes", "quota_bytes", _positive),
     _Argument("x-dead-letter-routing-key", "dead_message_queue", _queue),
     _Argument("x-delivery-limit", "max_redelivery", _positive),
+    _Argument("x-consumer-timeout", "lock_timeout_ms", _positive),
     _Argument("x-single-active-consumer", "single_active_consumer", _boolean),
     _Argument("x-dead-letter-exchange", "dead_message_queue", _queue, told=""),
     _Argument("x-max-priority", "priorities", _is_above_zero, told=9),

@@ -360,6 +360,16 @@ class LocalTransactions:
         """A delivery that it acknowledges was settled without it."""
         self._fail(transaction, _twice())
 
+    def taken_back(self, transaction: LocalTransaction) -> None:
+        """The lock of a delivery that it acknowledges has ended."""
+        self._fail(
+            transaction,
+            Refused(
+                ErrorCode.ROLLED_BACK,
+                "rolled back, as a delivery acknowledged in it was given to others: its lock ended (lock_timeout_ms)",
+            ),
+        )
+
     def _stage(self, transaction: LocalTransaction, message: Staged) -> None:
         limits = self._limits
         size = len(message.content) + OVERHEAD_BYTES

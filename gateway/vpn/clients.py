@@ -112,6 +112,18 @@ class ConsumerLink(Protocol):
         """Detach with an error."""
 
 
+class LockingLink(ConsumerLink, Protocol):
+    """A link whose deliveries may be locked for a time."""
+
+    def take_back(self, ids: Sequence[int]) -> bool:
+        """
+        Deliveries are the consumer's no more: it is told so.
+
+        Returns:
+            Whether it has yet to say that it knows.
+        """
+
+
 class LogLink(ConsumerLink, Protocol):
     """A link that a reader of the log has, or a browser: nothing is taken away by it."""
 

@@ -23,7 +23,7 @@ from gateway.core.model import Row
 from gateway.core.replay.reading import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.core.settlements import PendingRetry, PendingSettlement
-from gateway.vpn.clients import ConsumerLink, LogLink
+from gateway.vpn.clients import ConsumerLink, LockingLink, LogLink
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
 from gateway.vpn.state import VpnPart, VpnState
@@ -46,6 +46,7 @@ class Consumers(VpnPart):
         epoch: int | None = None,
         selects: Callable[[Row], bool] | None = None,
         priority: int = 0,
+        lock_timeout_ms: int | None = None,
     ) -> Flow:
         """
         Bind a consumer to an endpoint.
@@ -54,13 +55,15 @@ class Consumers(VpnPart):
             epoch: Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal has it.
             selects: The consumer's selector and filters, if it has any.
             priority: While it can take messages, consumers of a lower one get none.
+            lock_timeout_ms: How long what it has is its own, in ms, in place of what the endpoint's settings say.
 
         Raises:
             Refused: The endpoint's exclusivity or its limits say so.
         """
-        flow = Flow(endpoint, client, epoch, selects, priority)
+        flow = Flow(endpoint, client, epoch, selects, priority, lock_timeout_ms)
         displaced = endpoint.bind(flow)
         if endpoint.settings.exclusive is not Exclusivity.NONE:
+            endpoint.pass_stalled()
             # It is for one at a time: what a detached consumer has kept is the next one's, as by a resumed link.
             for suspended in list(endpoint.suspended):
                 self._displace(
@@ -121,6 +124,30 @@ class Consumers(VpnPart):
         flow.demand = room
         if room > 0:
             self._feeds.deliver(flow.endpoint)
+
+    def take_back(self, flow: Flow, ids: list[int]) -> None:
+        """The consumer has had these for longer than it may: others get them."""
+        link: LockingLink = flow.link
+        flow.is_stalled, flow.demand = True, 0
+        has_to_confirm = link.take_back(ids)
+        self.release(flow, ids, failed=False)
+        if not has_to_confirm:
+            self.confirmed(flow)
+            flow.demand = link.room()
+
+    def confirmed(self, flow: Flow) -> None:
+        """The consumer knows of all that was taken back from it: it may be given more."""
+        flow.is_stalled = False
+        if flow.endpoint.pass_stalled():
+            self.turn_passed(flow.endpoint)
+
+    def turn_passed(self, endpoint: Endpoint) -> None:
+        """It is another consumer's turn at an exclusive endpoint."""
+        self._feeds.deliver(endpoint)
+
+    def renew(self, flow: Flow, ids: list[int]) -> None:
+        """The consumer works on these still: what is locked is locked anew."""
+        flow.unsettled.renew(ids, self._now_ms())
 
     @staticmethod
     def lower_demand(flow: Flow, room: int) -> None:
@@ -211,6 +238,7 @@ class Consumers(VpnPart):
         """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
         if self._tracing is not None:
             self._tracing.settled(flow.endpoint.name, ids, "rejected")
+        flow.unsettled.unlock(ids)
         self._feeds.dead_letters.reject(flow, ids)
 
     def exclude(self, flow: Flow, ids: Sequence[int]) -> None:

@@ -158,7 +158,7 @@ class Endpoints(VpnPart):
 
     def changed(self, endpoint: Endpoint) -> None:
         """A change is durable: consumers, and readers of a stream, go by it now."""
-        self._feeds.deliver(endpoint)
+        self._feeds.changed(endpoint)
         self._streams.settings_changed(endpoint)
 
     def set_no_local(self, endpoint: Endpoint, origin: str) -> None:
@@ -191,7 +191,7 @@ class Endpoints(VpnPart):
 
     def redeclared(self, endpoint: Endpoint) -> None:
         """The configuration says anew what the endpoint is like and subscribes to, which is being committed."""
-        self._feeds.deliver(endpoint)
+        self._feeds.changed(endpoint)
         self._subscriptions_changed(endpoint)
 
     # --- gone -----------------------------------------------------------------------------------------------------

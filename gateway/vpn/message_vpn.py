@@ -45,6 +45,7 @@ from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.delayed import DelayedDelivery
 from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
 from gateway.vpn.upkeep.last_values import LastValueQueues
+from gateway.vpn.upkeep.locks import DeliveryLocks
 from gateway.vpn.upkeep.sizing import Counting, Sizing
 from gateway.vpn.upkeep.trends import Depths, Rates
 from gateway.vpn.upkeep.trimming import Ageing, TopicRetention, Trimmer
@@ -107,7 +108,8 @@ class MessageVpn:
         trimmer.when_room.append(publishing.room.go_on)
         self.origins = publishing.origins
         self.dead_letters = dead_letters = DeadLetterMover(state, publishing, consumers, feeds)
-        feeds.connect(dead_letters, replays)
+        locks = DeliveryLocks(state, consumers)
+        feeds.connect(dead_letters, replays, locks.locked)
         self.delayed = delayed = DelayedDelivery(state, feeds)
         self.last_values = LastValueQueues(state, readers, trimmer)
         self.jobs = Jobs(state, publishing, consumers, self.endpoints, log, job_ports or JobPorts())
@@ -136,6 +138,7 @@ class MessageVpn:
             publishing.room,
             delayed,
             self.last_values,
+            locks,
             Expiry(state, feeds),
             self.alarms,
             self.sizing,

@@ -138,6 +138,7 @@ _NAMES_ALONE = dict.fromkeys(
     ("replay by address option", "exclusive taken", "replay by inactive consumer", "no such queue"),
     "takes the name of a queue, and percent-encodes the '?' that options begin with",
 )
+_NO_CONSUMER_TIMEOUT = "has no such argument of a queue at this version"
 _NO_CONSUMER_PRIORITY = "its consumers have no priority"
 _DISCARDED = "discarding with annotations says undeliverable-here, too: another consumer gets the message"
 _RECOVERY = (
@@ -286,6 +287,7 @@ CLIENTS = (
             "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
             "consumer priority": _NO_CONSUMER_PRIORITY,
             "delayed retry": "QuorumQueueSpecification has no place for its arguments",
+            "consumer timeout": _NO_CONSUMER_TIMEOUT,
             "exclusive queue recovered": "declares nothing anew, and its own recovery fails: see failover",
         },
     ),
@@ -326,6 +328,7 @@ CLIENTS = (
             **_NAMES_ALONE,
             "released": _CREDIT_AT_ANY_TIME,
             "consumer priority": _NO_CONSUMER_PRIORITY,
+            "consumer timeout": _NO_CONSUMER_TIMEOUT,
             **dict.fromkeys(
                 ("stream from timestamp", "stream from interval"),
                 "its offsets are first, last, next or a number",

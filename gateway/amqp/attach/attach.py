@@ -459,15 +459,31 @@ class AttachRequest:
         Raises:
             Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number.
         """
+        return self._number(names) or 0
+
+    def lock_timeout_ms(self, names: Sequence[str]) -> int | None:
+        """
+        How long deliveries are the consumer's own, in ms, as its clients say it in a property of the link; None where
+        there is none.
+
+        Args:
+            names: Properties that say it.
+
+        Raises:
+            Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number above 0.
+        """
+        return self._number(names, least=1)
+
+    def _number(self, names: Sequence[str], least: int | None = None) -> int | None:
         for name in names:
-            value = self.properties.get(symbol(name), 0)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise Refused(
-                    ErrorCode.INVALID_FIELD, f"the link's {name} is a whole number, not {value!r:.80}"
-                )
-            if value:
-                return int(value)
-        return 0
+            value = self.properties.get(symbol(name))
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+                said = "a whole number" if least is None else f"a whole number of at least {least}"
+                raise Refused(ErrorCode.INVALID_FIELD, f"the link's {name} is {said}, not {value!r:.80}")
+            return int(value)
+        return None
 
     @property
     def wants_batches(self) -> bool:

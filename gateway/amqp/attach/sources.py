@@ -411,7 +411,10 @@ class ConsumerSource(MessageSource):
         if self._replays:
             vpn.replays.check(endpoint, by_client=True, name=self._asked.name)
         priority = request.consumer_priority(client.spoken.consumer_priorities)
-        flow = self._flow = vpn.consumers.bind(endpoint, consumer, request.epoch(), self._selects, priority)
+        lock_timeout_ms = request.lock_timeout_ms(client.spoken.consumer_timeouts)
+        flow = self._flow = vpn.consumers.bind(
+            endpoint, consumer, request.epoch(), self._selects, priority, lock_timeout_ms
+        )
         # With no-local some messages are not for this consumer, and yet for those it shares the subscription with.
         flow.passes_over = bool(endpoint.settings.selector) and not self._filters.no_local
         if self._replays:

@@ -144,6 +144,7 @@ class Dialect:
             send to.
         queues_are_streams: Whether a queue that an attach makes is a stream where it does not say what it is.
         consumer_priority: The property of a consumer's link that says its priority, a whole number.
+        consumer_timeout: The one that says how long deliveries are its own, in ms.
         reader_groups: Of a Message VPN, by its name: receivers of a partition are readers of its queue in a group of
             consumers. Without, they are readers of the log, with no group.
         mechanisms: SASL mechanisms to offer: of those that are, best first, and of whether tokens say who a client is.
@@ -159,6 +160,7 @@ class Dialect:
     address_of_queue: Callable[[str], str] | None = None
     queues_are_streams: bool = False
     consumer_priority: str | None = None
+    consumer_timeout: str | None = None
     reader_groups: Callable[[str], ReaderGroups] | None = None
     mechanisms: Callable[[tuple[str, ...], bool], tuple[str, ...]] | None = None
     token_check: Callable[[DialectClient], TokenCheck] | None = None
@@ -206,6 +208,8 @@ class Spoken:
         """Whether a queue that an attach makes is a stream where it does not say what it is."""
         self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
         """Properties of a consumer's link that say its priority."""
+        self.consumer_timeouts = [d.consumer_timeout for d in dialects if d.consumer_timeout is not None]
+        """Those that say how long deliveries are its own, in ms."""
         self._vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]

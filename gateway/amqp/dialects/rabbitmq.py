@@ -41,6 +41,7 @@ def rabbitmq_dialect() -> Dialect:
         topic_of_address=forms.topic_of_address,
         address_of_queue=forms.address_of_queue,
         consumer_priority=forms.CONSUMER_PRIORITY,
+        consumer_timeout=forms.CONSUMER_TIMEOUT,
     )
 
 

@@ -30,6 +30,7 @@ from gateway.amqp.engine.native import (
     MODIFIED,
     NULL,
     OUTPUT_BYTES,
+    RECEIVED,
     REJECTED,
     RELEASED,
     TRANSACTIONAL,
@@ -304,6 +305,14 @@ class OutgoingLink(ABC):
             delivery: None where the peer has settled it.
         """
 
+    @abstractmethod
+    def on_confirmed(self) -> None:
+        """The peer knows of all deliveries that were taken back."""
+
+    @abstractmethod
+    def on_renewed(self, ids: list[int]) -> None:
+        """The peer works on these messages still."""
+
 
 class OutgoingTransfers:
     """
@@ -338,6 +347,10 @@ class OutgoingTransfers:
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
         self._unsettled: dict[Any, int] = {}
+        self._taken_back: set[Any] = set()
+        """Deliveries that are unsettled until the peer has said that it knows."""
+        self._has_confirmed = False
+        self._renewed: list[int] = []
         self._account = account
         self._entered = 0
         """Unsettled deliveries that the account knows of."""
@@ -359,8 +372,9 @@ class OutgoingTransfers:
         self.is_closed = True
         self._link = self._handle = self._told = None
         self._unsettled.clear()
+        self._taken_back.clear()
         self._enter()
-        self._accepted, self._others, self._confirm = [], [], []
+        self._accepted, self._others, self._confirm, self._renewed = [], [], [], []
 
     @property
     def credit(self) -> int:
@@ -368,7 +382,12 @@ class OutgoingTransfers:
 
     @property
     def unsettled_count(self) -> int:
-        return len(self._unsettled)
+        return len(self._unsettled) + len(self._taken_back)
+
+    @property
+    def are_unconfirmed(self) -> bool:
+        """Deliveries were taken back, and the peer has not said of all that it knows."""
+        return bool(self._taken_back)
 
     def room(self, free_bytes: int) -> int:
         """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
@@ -378,7 +397,7 @@ class OutgoingTransfers:
         return room if self._pre_settled else min(room, self._account.room_for_deliveries)
 
     def _enter(self) -> None:
-        more = len(self._unsettled) - self._entered
+        more = self.unsettled_count - self._entered
         if more:
             self._entered += more
             self._account.hold(Kind.UNSETTLED, more * DELIVERY_BYTES)
@@ -435,6 +454,12 @@ class OutgoingTransfers:
         structure = self._loops.delivery_at(delivery)
         is_settled = lib.pn_delivery_settled(structure)
         state = lib.pn_delivery_remote_state(structure)
+        if delivery in self._taken_back:
+            if is_settled or state not in (0, RECEIVED):
+                self._taken_back.discard(delivery)
+                lib.pn_delivery_settle(structure)
+                self._has_confirmed = not self._taken_back
+            return
         if state == ACCEPTED:
             message_id = self._unsettled.pop(delivery, None)
             if message_id is not None:
@@ -447,8 +472,9 @@ class OutgoingTransfers:
             if message_id is not None:
                 self._note(structure, message_id, state)
         else:
-            # Received (a partial state), or nothing new.
             message_id = None
+            if state == RECEIVED and delivery in self._unsettled:
+                self._renewed.append(self._unsettled[delivery])
         if message_id is None and lib.pn_link_current(self._link) != NULL:
             # Ours are never current here: each is complete when it is made.
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
@@ -468,6 +494,22 @@ class OutgoingTransfers:
             lib.pn_delivery_settle(structure)
         if message_id is not None and self._told is not None:
             self._told.on_transactional(message_id, fields, None if is_settled else delivery)
+
+    def take_back(self, ids: Sequence[int]) -> None:
+        """
+        Deliveries are the peer's no more: they are released at the sender, spontaneously, and settled once the peer has
+        said that it knows, whatever else it says of them (AMQP 1.0 section 2.6.12).
+        """
+        wanted, found = set(ids), []
+        for delivery, message_id in self._unsettled.items():
+            if message_id in wanted:
+                found.append(delivery)
+                if len(found) == len(wanted):
+                    break
+        for delivery in found:
+            del self._unsettled[delivery]
+            lib.pn_delivery_update(self._loops.delivery_at(delivery), RELEASED)
+        self._taken_back.update(found)
 
     def settle(self, delivery: Any, outcome: int) -> None:
         """A transaction has committed what the peer said of a delivery."""
@@ -501,6 +543,12 @@ class OutgoingTransfers:
         """Hand on what was noted since the last time."""
         self._enter()
         accepted, others, confirm = self._accepted, self._others, self._confirm
+        if self._renewed and self._told is not None:
+            renewed, self._renewed = self._renewed, []
+            self._told.on_renewed(renewed)
+        if self._has_confirmed and self._told is not None:
+            self._has_confirmed = False
+            self._told.on_confirmed()
         if self._told is None or (not accepted and not others):
             return
         self._accepted, self._others, self._confirm = [], [], []

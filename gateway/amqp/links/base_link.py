@@ -210,6 +210,18 @@ class SendingLink(BaseLink, OutgoingLink):
             send(rows[count:], attempts, end_id)
         self._output.sent()
 
+    def take_back(self, ids: Sequence[int]) -> bool:
+        """Deliveries are the peer's no more (see ``gateway.vpn.clients``)."""
+        self.transfers.take_back(ids)
+        self._output.schedule_flush()
+        return self.transfers.are_unconfirmed
+
+    def on_confirmed(self) -> None:
+        """See ``take_back``."""
+
+    def on_renewed(self, ids: list[int]) -> None:
+        """Nothing is locked here."""
+
     def nothing_to_send(self) -> None:
         """There is nothing to send now: credit that is to be drained can be used up."""
         self._waits_to_drain = not self.transfers.drained()

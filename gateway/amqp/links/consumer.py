@@ -75,7 +75,7 @@ class Consumer(SendingLink):
         self.flow = flow
 
     def room(self) -> int:
-        if self._is_suspended:
+        if self._is_suspended or (self.flow is not None and self.flow.is_stalled):
             return 0
         room = super().room()
         if self.flow is not None and not self.is_pre_settled:
@@ -125,7 +125,7 @@ class Consumer(SendingLink):
             self._end_if_idle()
             return
         self._consumers.set_demand(flow, self.room())
-        if len(flow.unsettled) >= self._most_unsettled(flow):
+        if flow.is_stalled or len(flow.unsettled) >= self._most_unsettled(flow):
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
 
@@ -164,6 +164,24 @@ class Consumer(SendingLink):
         # Outcomes bring no credit: one that waits for messages is given what it can take once there are some.
         if self._is_suspended or (flow.demand <= 0 and self.transfers.credit > 0):
             self.on_credit()
+
+    def take_back(self, ids: Sequence[int]) -> bool:
+        self._transactions.has_lost_any = True
+        for message_id in ids:
+            transaction = self.in_transaction.pop(message_id, None)
+            if transaction is not None:
+                self._transactions.taken_back(transaction)
+                self.in_transaction.pop(message_id, None)
+        return super().take_back(ids)
+
+    def on_confirmed(self) -> None:
+        if self.flow is not None:
+            self._consumers.confirmed(self.flow)
+            self.on_credit()
+
+    def on_renewed(self, ids: list[int]) -> None:
+        if self.flow is not None:
+            self._consumers.renew(self.flow, ids)
 
     # --- in a transaction ---------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from gateway.core.effects import (
     SettleInTransaction,
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
-from gateway.core.endpoint.flow import BoundFlow, Sizes, admit
+from gateway.core.endpoint.flow import BoundFlow, Sizes, Unsettled, admit
 from gateway.core.endpoint.last_values import LastValues
 from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.retry import HeldUp, retry_time
@@ -79,6 +79,8 @@ class Endpoint:
     """Ids of messages that transactions are about to settle."""
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
+    settled: int = 0
+    """Messages consumed for good since it is in memory, or gone to where the dead go."""
     topics: EndpointTopics = field(init=False)
     held_up: HeldUp = field(default_factory=HeldUp)
     """What waits to be tried again, and has all behind it wait."""
@@ -299,6 +301,8 @@ class Endpoint:
     def change_settings(self, settings: EndpointSettings) -> SaveEndpoint:
         """It is like this from now on; what lies on it stays."""
         self.settings = settings
+        for flow in (*self.flows, *self.suspended):
+            self._lock(flow)
         return self.definition()
 
     def subscribe(self, pattern: str) -> SaveSubscription:
@@ -513,15 +517,54 @@ class Endpoint:
         return [*settling, *counted, HoldBack(self.cursor_number, entries, in_order)]
 
     def end_hold_back(self, due_ms: Mapping[int, int], size_bytes: int) -> None:
-        """They wait, durably."""
+        """They wait, durably: they are not consumed."""
+        self.settled -= len(due_ms)
         self.backlog.delayed.add(due_ms.values(), size_bytes, are_retries=True)
 
     # --- messages go ------------------------------------------------------------------------------------------
 
-    def hand_out(self, flow: Flow, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
+    def hand_out(
+        self, flow: Flow, ids: Sequence[int], rows: Sequence[Row], now_ms: int, sizes: Sizes = None
+    ) -> None:
         """Hand ready ``rows``, with these ids, to a flow: the next ones, as ``peek`` named them, or selected."""
-        flow.hold(ids, rows, sizes)
+        flow.hold(ids, rows, now_ms, sizes)
         self.ready.hand_out(ids)
+
+    # --- locks ------------------------------------------------------------------------------------------------
+
+    def lock_timeout_ms(self, flow: Flow) -> int:
+        """How long what is handed to a flow is its own while it does not settle it, in ms; 0 is for ever."""
+        own = flow.lock_timeout_ms
+        return self.settings.lock_timeout_ms if own is None else own
+
+    def _lock(self, flow: Flow) -> None:
+        flow.unsettled.lock(are_locked=self.lock_timeout_ms(flow) > 0)
+
+    def overdue(self, flow: Flow, now_ms: int, limit: int) -> list[int]:
+        """What a flow has had for longer than it may, at most so many: ``release`` gives it to others."""
+        return flow.unsettled.locked_since(now_ms - self.lock_timeout_ms(flow), limit)
+
+    @property
+    def next_lock_end_ms(self) -> int | None:
+        """When the next lock ends if nobody settles or renews, in ms since the epoch; None while nothing is locked."""
+        ends = [
+            since_ms + self.lock_timeout_ms(flow)
+            for flow in (*self.flows, *self.suspended)
+            if (since_ms := flow.unsettled.oldest_lock_ms) is not None
+        ]
+        return min(ends, default=None)
+
+    def pass_stalled(self) -> bool:
+        """
+        A stalled flow that an exclusive endpoint is waiting for, and that has nothing unsettled, goes behind those that
+        wait for their turn; whether it is another flow's turn now.
+        """
+        for passed in range(len(self.waiting_flows)):
+            flow = next(iter(self.flows))
+            if not flow.is_stalled or flow.unsettled:
+                return passed > 0
+            self.flows.move_to_end(flow)
+        return False
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
         """The last message before live, if it is one of these (rising ids)."""
@@ -556,6 +599,7 @@ class Endpoint:
         is_replaying = self.replay is not None and self.replay.is_under_way
         is_put = is_replaying and is_one_way and backlog.put.has_all(taken)
         gone = taken if is_put else sorted(taken)
+        self.settled += len(gone)
         failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
         if is_one_way and not is_replaying:
             effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
@@ -612,6 +656,7 @@ class Endpoint:
         gone = sorted(messages)
         if not gone:
             return []
+        self.settled += len(gone)
         # A replay may have ended meanwhile, and taken what it had put with it, or left references.
         routed, put = self._by_way(gone)
         backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
@@ -708,6 +753,7 @@ class Endpoint:
         """
         displaced = admit(self.name, self.settings, self.flows, flow)
         self.flows[flow] = None
+        self._lock(flow)
         self.wake()
         self._has_preferred |= flow.priority != 0
         if flow.matches is not None:
@@ -730,10 +776,9 @@ class Endpoint:
 
     def suspend(self, flow: Flow) -> None:
         """A bound flow is bound no more, and keeps what it has unsettled: see ``suspended``."""
-        kept = dict(flow.unsettled)
-        flow.unsettled.clear()
+        kept, flow.unsettled = flow.unsettled, Unsettled()
         self.unbind(flow)
-        flow.unsettled.update(kept)
+        flow.unsettled = kept
         self.suspended[flow] = None
 
     def end_suspended(self, flow: Flow) -> None:

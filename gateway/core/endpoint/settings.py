@@ -213,6 +213,14 @@ class EndpointSettings:
         unit=Unit.DELIVERIES,
         on_streams="its readers may leave unsettled what they like",
     )
+    lock_timeout_ms: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} for which a message is its consumer's while that does not settle it; after them it is given to others. "
+        "0 leaves it the consumer's as long as its link lives, because who works long is not to lose what it works on.",
+        unit=Unit.MILLISECONDS,
+        on_streams="nothing on it is anybody's",
+    )
     priorities: bool = _setting(
         False,
         SettingType.FLAG,

@@ -31,6 +31,9 @@ MOST_HOLDING_BACK: Final = 10_000
 """Messages of an endpoint that are about to wait for their next try: on a disk that takes nothing, an endpoint whose
 consumer gives all back must not become memory."""
 
+Locked: TypeAlias = Callable[[Endpoint, int], None]
+"""Told of an endpoint on which something is locked, and until when at least, in ms since the epoch."""
+
 NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
 
 
@@ -71,7 +74,12 @@ class RunningReplays(Protocol):
 
 class EndpointFeed(VpnPart):
     def __init__(
-        self, endpoint: Endpoint, state: VpnState, dead_letters: DeadLetterOffice, replays: RunningReplays
+        self,
+        endpoint: Endpoint,
+        state: VpnState,
+        dead_letters: DeadLetterOffice,
+        replays: RunningReplays,
+        locked: Locked,
     ) -> None:
         super().__init__(state)
         self.endpoint = endpoint
@@ -81,6 +89,7 @@ class EndpointFeed(VpnPart):
         """A page, or some messages, are on their way from the store."""
         self._dead_letters = dead_letters
         self._replays = replays
+        self._locked = locked
         self._tuning = state.runtime.tuning
         self._erasing = state.broker.erasing
         self._settlements = state.broker.settlements
@@ -205,7 +214,7 @@ class EndpointFeed(VpnPart):
         """What a subscription's selector does not match is not its own: the cursor advances past it."""
         endpoint, ids = self.endpoint, [row[ID] for row in rows]
         demand = flow.demand
-        endpoint.hand_out(flow, ids, self._erasing.sized(rows))
+        endpoint.hand_out(flow, ids, self._erasing.sized(rows), self._now_ms())
         flow.demand = demand
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         _, effects = self._settlements.settle(flow, ids)
@@ -219,8 +228,10 @@ class EndpointFeed(VpnPart):
         Send messages to a flow, ``rows`` with these ids, and perhaps sizes; those that are dead go where the dead go.
         """
         endpoint = self.endpoint
-        counted = self._erasing.sized(rows)
-        endpoint.hand_out(flow, ids, counted, sizes if counted is rows else None)
+        counted, now_ms = self._erasing.sized(rows), self._now_ms()
+        endpoint.hand_out(flow, ids, counted, now_ms, sizes if counted is rows else None)
+        if flow.unsettled.are_locked:
+            self._locked(endpoint, now_ms + endpoint.lock_timeout_ms(flow))
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
@@ -293,7 +304,7 @@ class EndpointFeed(VpnPart):
         if count:
             flow = Flow(endpoint, None)
             gone = rows[:count]
-            endpoint.hand_out(flow, ids[:count], self._erasing.sized(gone))
+            endpoint.hand_out(flow, ids[:count], self._erasing.sized(gone), self._now_ms())
             self.kept.forget(ids[:count])
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
@@ -456,21 +467,23 @@ class Feeds:
 
     dead_letters: DeadLetterOffice
     replays: RunningReplays
+    locked: Locked
 
     def __init__(self, state: VpnState) -> None:
         self._state = state
         self._feeds: dict[str, EndpointFeed] = {}
 
-    def connect(self, dead_letters: DeadLetterOffice, replays: RunningReplays) -> None:
+    def connect(self, dead_letters: DeadLetterOffice, replays: RunningReplays, locked: Locked) -> None:
         """Name those that feeds and consumers speak to, and that speak to them; once, before the first feed."""
         self.dead_letters = dead_letters
         self.replays = replays
+        self.locked = locked
 
     def of(self, endpoint: Endpoint) -> EndpointFeed:
         """The endpoint's feed, made on first use."""
         feed = self._feeds.get(endpoint.name)
         if feed is None or feed.endpoint is not endpoint:
-            feed = EndpointFeed(endpoint, self._state, self.dead_letters, self.replays)
+            feed = EndpointFeed(endpoint, self._state, self.dead_letters, self.replays, self.locked)
             self._feeds[endpoint.name] = feed
         return feed
 
@@ -482,6 +495,12 @@ class Feeds:
         """The contents of these messages are no more."""
         for feed in self._feeds.values():
             feed.kept.erased(markers)
+
+    def changed(self, endpoint: Endpoint) -> None:
+        """The endpoint's settings are others: perhaps what was handed out is locked from now on."""
+        if endpoint.settings.lock_timeout_ms:
+            self.locked(endpoint, 0)
+        self.deliver(endpoint)
 
     def deliver(self, endpoint: Endpoint) -> None:
         """Something of the endpoint's changed: perhaps a consumer can be given more."""

@@ -151,7 +151,7 @@ class DeadReturn(Job):
         check_is_free(endpoint)
         self._held, self._refused, self._is_drained = [], None, False
         self._stay.clear()
-        self._flow = consumers.bind(endpoint, self, selects=self._wants)
+        self._flow = consumers.bind(endpoint, self, selects=self._wants, lock_timeout_ms=0)
         consumers.set_demand(self._flow, self.room())
 
     def _let_go(self) -> None:

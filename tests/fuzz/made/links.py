@@ -24,7 +24,8 @@ def symbols(text: str) -> tuple[Symbol, ...]:
 
 CAPABILITIES = symbols("queue topic shared global temporary-queue temporary-topic stream x")
 PROPERTIES = symbols(
-    "com.microsoft:epoch com.microsoft:receiver-name rabbitmq:priority paired rewind:batches x"
+    "com.microsoft:epoch com.microsoft:receiver-name rabbitmq:priority rabbitmq:consumer-timeout paired"
+    " rewind:batches x"
 )
 POLICIES = symbols("never link-detach session-end connection-close x")
 

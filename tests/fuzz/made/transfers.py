@@ -161,7 +161,7 @@ _TO_APART = BEGUN + b"".join(
 _ARGUMENTS = words(
     "x-queue-type x-message-ttl x-max-length x-max-length-bytes x-dead-letter-routing-key x-dead-letter-exchange"
     " x-delayed-retry-type x-delayed-retry-min x-delayed-retry-max"
-    " x-delivery-limit x-single-active-consumer x-max-priority x-max-age x-overflow x-expires x"
+    " x-delivery-limit x-consumer-timeout x-single-active-consumer x-max-priority x-max-age x-overflow x-expires x"
 )
 _BODY_FIELDS = words(
     "durable exclusive auto_delete arguments type internal source destination_queue destination_exchange"

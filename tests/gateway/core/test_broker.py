@@ -205,7 +205,7 @@ class CountingMachine(RuleBasedStateMachine):
         found = endpoint.ready.peek(3)
         if not found:
             return
-        endpoint.hand_out(flow, found, [self.store.messages[i] for i in found])
+        endpoint.hand_out(flow, found, [self.store.messages[i] for i in found], 1)
         gone = sorted(data.draw(st.sets(st.sampled_from(found), min_size=1)))
         settlements = self.broker.settlements
         if how == "settled":

@@ -111,7 +111,7 @@ def test_nothing_is_trimmed_that_a_transaction_is_about_to_settle() -> None:
     endpoint.bind(flow)
     publish(broker, queue_topic("q"), 6)
     ids = endpoint.ready.peek(6)
-    endpoint.hand_out(flow, ids, [(i, 1_000, "", 0, 1, None, b"x") for i in ids])
+    endpoint.hand_out(flow, ids, [(i, 1_000, "", 0, 1, None, b"x") for i in ids], 1)
     broker.settlements.settle(flow, [1, 2])
     pending = broker.settlements.begin(flow, [3, 4])
     piece = broker.trimming.next_piece(7)

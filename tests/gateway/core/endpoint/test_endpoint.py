@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow
-from gateway.core.endpoint.flow import Unsettled
+from gateway.core.endpoint.flow import SLACK, Unsettled
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log import LogPolicy
 from gateway.core.model import CONTENT, LogState, Row, stored_bytes
@@ -142,7 +142,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     """A message that a selector took from behind another and gave back is offered once, in its place."""
     endpoint = endpoint_with(1, 2, 3, 4)
     flow = selecting_flow(endpoint)
-    endpoint.hand_out(flow, [1, 3], [row(1), row(3)])
+    endpoint.hand_out(flow, [1, 3], [row(1), row(3)], 1)
 
     endpoint.release(flow, [3])
     assert endpoint.ready.peek(10) == [2, 3, 4]
@@ -153,7 +153,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     endpoint.bind(plain)
     for i in (1, 2, 3, 4):
         assert endpoint.ready.peek(1) == [i]
-        endpoint.hand_out(plain, [i], [row(i)])
+        endpoint.hand_out(plain, [i], [row(i)], 1)
     assert endpoint.ready.peek(1) == []
 
 
@@ -176,7 +176,7 @@ def test_a_suspended_flow_keeps_its_messages_until_its_end() -> None:
     endpoint = endpoint_with(1, 2, 3)
     flow = Flow(endpoint, None)
     endpoint.bind(flow)
-    endpoint.hand_out(flow, [1, 2, 3], [row(1), row(2), row(3)])
+    endpoint.hand_out(flow, [1, 2, 3], [row(1), row(2), row(3)], 1)
     endpoint.end_suspended(flow)
     assert (endpoint.ready.ready, list(flow.unsettled), flow in endpoint.flows) == (0, [1, 2, 3], True)
     endpoint.suspend(flow)
@@ -246,19 +246,40 @@ SOME = st.lists(st.integers(1, 12), unique=True)
 
 
 class UnsettledMachine(RuleBasedStateMachine):
-    """In whatever order messages come and go, those that are there are found, each with its size."""
+    """
+    In whatever order messages come and go, those that are there are found, each with its size, and since when; so are
+    their locks, from when on they are wanted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.unsettled = Unsettled()
         self.model: dict[int, int] = {}
+        self.came: dict[int, int] = {}
+        self.locks: dict[int, int] | None = None
+        self.now_ms = self.newest_ms = 0
 
-    @rule(ids=SOME)
-    def hold(self, ids: list[int]) -> None:
-        new = [i for i in ids if i not in self.model]
-        sizes = [10 * i for i in new]
-        self.unsettled.hold(new, iter(sizes))
-        self.model.update(zip(new, sizes, strict=True))
+    @rule(ids=SOME, later_ms=st.integers(0, 2), times=st.sampled_from([1, 1, 1, 400]))
+    def hold(self, ids: list[int], later_ms: int, times: int) -> None:
+        """Many times over: turns that are over are forgotten some time."""
+        self.now_ms += later_ms
+        new = sorted(i for i in ids if i not in self.model)
+        for _ in range(times if new else 0):
+            self._take([i for i in new if i in self.model])
+            sizes = [10 * i for i in new]
+            self.unsettled.hold(new, iter(sizes), self.now_ms)
+            self.model.update(zip(new, sizes, strict=True))
+            self.newest_ms = self.now_ms
+            self._came(new, self.now_ms)
+
+    def _came(self, ids: list[int], now_ms: int) -> None:
+        self.came |= dict.fromkeys(ids, now_ms)
+        if self.locks is not None:
+            self.locks |= dict.fromkeys(ids, now_ms)
+
+    def _gone(self, ids: list[int]) -> None:
+        for i in ids:
+            (self.locks or {}).pop(i, None)
 
     @rule(count=st.integers(0, 5))
     def take_the_first(self, count: int) -> None:
@@ -271,12 +292,14 @@ class UnsettledMachine(RuleBasedStateMachine):
     def _take(self, ids: list[int]) -> None:
         there = [i for i in ids if i in self.model]
         assert self.unsettled.take(ids) == (there, [self.model.pop(i) for i in there])
+        self._gone(there)
 
     @precondition(lambda self: self.model)
     @rule(pick=st.integers(0, 11))
     def pop_one(self, pick: int) -> None:
         message_id = list(self.model)[pick % len(self.model)]
         assert self.unsettled.pop(message_id) == self.model.pop(message_id)
+        self._gone([message_id])
 
     @rule(message_id=st.integers(1, 12))
     def look(self, message_id: int) -> None:
@@ -288,16 +311,53 @@ class UnsettledMachine(RuleBasedStateMachine):
         if message_id not in self.model:
             self.unsettled.update({message_id: 1})
             self.model[message_id] = 1
+            self._came([message_id], self.newest_ms)
 
     @rule()
     def clear(self) -> None:
         self.unsettled.clear()
+        self._gone(list(self.model))
         self.model.clear()
+
+    @rule(are_locked=st.booleans())
+    def lock(self, are_locked: bool) -> None:
+        self.unsettled.lock(are_locked=are_locked)
+        if not are_locked:
+            self.locks = None
+        elif self.locks is None:
+            self.locks = {i: self.came[i] for i in self.model}
+
+    @rule(ids=SOME, later_ms=st.integers(0, 2))
+    def renew(self, ids: list[int], later_ms: int) -> None:
+        self.now_ms += later_ms
+        self.unsettled.renew(ids, self.now_ms)
+        if self.locks is not None:
+            self.newest_ms = self.now_ms
+            self.locks |= {i: self.now_ms for i in ids if i in self.locks}
+
+    @rule(ids=SOME)
+    def unlock(self, ids: list[int]) -> None:
+        self.unsettled.unlock(ids)
+        self._gone(ids)
+
+    @rule(ago_ms=st.integers(0, 4), limit=st.integers(0, 5))
+    def end_locks(self, ago_ms: int, limit: int) -> None:
+        """As many as are wanted, none before an older one."""
+        time_ms, locks = self.now_ms - ago_ms, self.locks or {}
+        found = self.unsettled.locked_since(time_ms, limit)
+        ended = {i: since_ms for i, since_ms in locks.items() if since_ms <= time_ms}
+        assert len(found) == len(set(found)) == min(limit, len(ended))
+        assert [ended.pop(i) for i in found] == sorted(locks.values())[: len(found)]
 
     @invariant()
     def the_same_is_there(self) -> None:
         assert len(self.unsettled) == len(self.model)
         assert list(self.unsettled) == list(self.model)
+        assert self.unsettled.oldest == next(((i, self.came[i]) for i in self.model), None)
+        assert self.unsettled.are_locked == (self.locks is not None)
+        assert self.unsettled.oldest_lock_ms == min((self.locks or {}).values(), default=None)
+        assert self.unsettled._noted <= 2 * len(self.model) + SLACK
+        assert self.unsettled._noted == sum(len(ids) for _, ids in self.unsettled._turns)
 
 
 TestUnsettled = UnsettledMachine.TestCase

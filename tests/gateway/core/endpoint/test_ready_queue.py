@@ -374,7 +374,7 @@ class Priorities(RuleBasedStateMachine):
             self.hand_out(self.plain, ids)
 
     def hand_out(self, flow: Flow, ids: Sequence[int]) -> None:
-        self.endpoint.hand_out(flow, ids, [row(i) for i in ids])
+        self.endpoint.hand_out(flow, ids, [row(i) for i in ids], 1)
         self.held |= dict.fromkeys(ids, flow)
 
     @precondition(lambda self: self.choosy is not None)
@@ -489,7 +489,7 @@ def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
     endpoint.ready.add_committed([1, 2, 7, 8, 9])
     assert [endpoint.ready.peek(5)] == [[2, 7, 9]]
     flow = Flow(endpoint, None)
-    endpoint.hand_out(flow, [2, 7, 9], [row(i) for i in (2, 7, 9)])
+    endpoint.hand_out(flow, [2, 7, 9], [row(i) for i in (2, 7, 9)], 1)
     assert endpoint.ready.peek(5) == [1, 8]
 
 

@@ -64,7 +64,7 @@ class Consumer:
     # --- what the gateway says ----------------------------------------------------------------------------------
 
     def room(self) -> int:
-        if self.flow is None or self.content is None:
+        if self.flow is None or self.content is None or self.flow.is_stalled:
             return 0
         return min(self.credit, self._max_unsettled - len(self.flow.unsettled))
 
@@ -73,6 +73,7 @@ class Consumer:
         assert 0 < len(rows) <= self.credit, "handed out beyond credit"
         self.credit -= len(rows)
         content, settings = self.content, self.flow.endpoint.settings
+        assert not self.flow.is_stalled, "it has not said that it knows what was taken back"
         is_of_the_dead = self._world.is_dead_message_queue(self.flow.endpoint)
         for row in rows:
             message_id = row[0]
@@ -101,6 +102,12 @@ class Consumer:
     def nothing_to_send(self) -> None:
         pass
 
+    def take_back(self, ids: Sequence[int]) -> bool:
+        assert self.content is not None
+        for i in ids:
+            self.content.given_back(i, failed=False)
+        return True
+
     def finish(self) -> None:
         raise AssertionError("an endpoint's consumer goes on live")
 
@@ -113,6 +120,10 @@ class Consumer:
     def ask(self) -> None:
         if self.flow is not None and self.content is not None:
             self._world.vpn.consumers.set_demand(self.flow, self.room())
+
+    def confirm(self) -> None:
+        if self.flow is not None and self.content is not None:
+            self._world.vpn.consumers.confirmed(self.flow)
 
     def settle(self, ids: Sequence[int]) -> None:
         assert self.flow is not None

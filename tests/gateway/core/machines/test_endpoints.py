@@ -47,6 +47,7 @@ outcomes = st.sampled_from(
         "failed",
         "undeliverable",
         "failed, undeliverable",
+        "lock ended",
     ]
 )
 
@@ -251,9 +252,10 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: self.world.consumers)
     @rule(pick=picks, credit=st.integers(1, 12))
     def credit(self, pick: int, credit: int) -> None:
+        """From a consumer that deliveries were taken back from, this says that it knows."""
         consumer = self.consumer(pick)
         consumer.credit += credit
-        self.world.on_loop(consumer.ask)
+        self.world.on_loop(lambda: (consumer.confirm(), consumer.ask()))
 
     @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
     @rule(pick=picks, outcome=outcomes, chosen=st.integers(1, 255) | st.just(255))
@@ -262,12 +264,16 @@ class EndpointMachine(TransactingMachine):
         holders = [c for c in self.world.consumers if c.unsettled]
         consumer = holders[pick % len(holders)]
         ids = [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
+        world = self.world
 
         def tell() -> None:
             if outcome == "accepted":
                 consumer.settle(ids)
             elif outcome == "rejected":
                 consumer.reject(ids)
+            elif outcome == "lock ended":
+                world.vpn.consumers.take_back(consumer.flow, ids)
+                return
             else:
                 consumer.release(ids, failed="failed" in outcome, undeliverable="undeliverable" in outcome)
             consumer.ask()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
 import pytest
+from proton import Delivery
 
 from gateway.config import Listener
 from tests.gateway.amqp.conftest import Connect, Start
@@ -127,3 +130,32 @@ def test_a_consumer_of_higher_priority_is_given_messages_first(client: Client) -
     assert texts(low.take(2)) == ["2", "3"]
     refused = refusal(client.receiver, "/queues/q", set_up=with_properties({"rabbitmq:priority": "high"}))
     assert (refused.name, "a whole number, not 'high'" in refused.text) == ("amqp:invalid-field", True)
+
+
+def test_a_consumer_or_its_queue_says_how_long_deliveries_are_locked(
+    client: Client, gateway: RunningGateway
+) -> None:
+    """`x-consumer-timeout` of a queue; `rabbitmq:consumer-timeout` of a consumer's link goes before it, either way."""
+    status, _ = Pair(client).ask("PUT", "/queues/q", declaration(x_consumer_timeout=50))
+    assert status == 201
+    client.sender("/queues/q").send_all([data("0")])
+    patient = {"rabbitmq:consumer-timeout": 2**32 - 1}
+    for properties, is_released in ((patient, False), ({"rabbitmq:consumer-timeout": 20}, True), ({}, True)):
+        consumer = client.receiver("/queues/q", credit=1, set_up=with_properties(properties))
+        taken = consumer.take(1)
+        if is_released:
+            (delivery,) = (message.delivery for message in taken)
+            client.wait(partial(_is_released, delivery), "it is released")
+        else:
+            end_ms = gateway.ask(lambda vpn: vpn.broker.endpoints["q"].next_lock_end_ms)
+            assert end_ms is not None and end_ms > time.time() * 1_000 + 2**31
+        consumer.close()
+    for bad in (0, -1, "long", True):
+        refused = refusal(
+            client.receiver, "/queues/q", set_up=with_properties({"rabbitmq:consumer-timeout": bad})
+        )
+        assert (refused.name, "at least 1" in refused.text) == ("amqp:invalid-field", True)
+
+
+def _is_released(delivery: Delivery) -> bool:
+    return bool(delivery.remote_state == Delivery.RELEASED)

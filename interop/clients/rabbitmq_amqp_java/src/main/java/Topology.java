@@ -59,6 +59,7 @@ final class Topology {
                     case "single_active_consumer" -> queue.singleActiveConsumer(true);
                     case "delayed_retry" -> queue.quorum().delayedRetryType(Management.DelayedRetryType.FAILED)
                         .delayedRetryMin(Duration.ofMillis(Long.parseLong(argument[1])));
+                    case "consumer_timeout" -> queue.quorum().consumerTimeout(Duration.ofMillis(Long.parseLong(argument[1])));
                     default -> {}
                 }
                 queue.declare();
