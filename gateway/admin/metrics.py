@@ -74,6 +74,14 @@ _GAUGES: Final = (
     ("rewind_endpoint_flows", "Consumers bound to it."),
     ("rewind_endpoint_demand_messages", "Room at its consumers."),
     ("rewind_endpoint_delayed_messages", "Messages that wait for their time, beside those on it."),
+    (
+        "rewind_endpoint_oldest_unsettled_seconds",
+        "How long a consumer has had the delivery that is unsettled longest; 0 without any.",
+    ),
+    (
+        "rewind_endpoint_lag_seconds",
+        "How old its oldest message is, some seconds ago; NaN before that was looked at.",
+    ),
 )
 
 _OF_REPLAYED: Final = (
@@ -84,7 +92,11 @@ _OF_REPLAYED: Final = (
     ("rewind_replayed_messages_total", "counter", "Replayed messages sent."),
 )
 
-_FAMILIES: Final = (*((name, "gauge", text) for name, text in _GAUGES), *_OF_REPLAYED)
+_FAMILIES: Final = (
+    *((name, "gauge", text) for name, text in _GAUGES),
+    ("rewind_endpoint_settled_messages_total", "counter", "Messages that left it for good."),
+    *_OF_REPLAYED,
+)
 
 
 class EndpointSeries:
@@ -93,21 +105,27 @@ class EndpointSeries:
     def __init__(self) -> None:
         self._lines: list[list[str]] = [[] for _ in _FAMILIES]
 
-    def add(self, vpn: str, endpoint: Endpoint, next_id: int) -> None:
+    def add(self, vpn: str, endpoint: Endpoint, next_id: int, now_ms: int, lag_ms: int | None) -> None:
         """Add what an endpoint of Message VPN ``vpn`` is like now; ``next_id`` is the one its log gives next."""
         labels = f'{{vpn="{vpn}",endpoint="{_escaped(endpoint.name)}"}}'
         unsettled = demand = 0
         for flow in (*endpoint.flows, *endpoint.suspended):
             unsettled += len(flow.unsettled)
             demand += flow.demand
-        values = [endpoint.depth, endpoint.size_bytes, unsettled, len(endpoint.flows), demand]
-        values.append(endpoint.backlog.delayed.messages)
+        values: list[float] = [endpoint.depth, endpoint.size_bytes, unsettled, len(endpoint.flows), demand]
+        oldest = endpoint.oldest_delivery
+        values += (
+            endpoint.backlog.delayed.messages,
+            0 if oldest is None else (now_ms - oldest[2]) / 1_000,
+            nan if lag_ms is None else lag_ms / 1_000,
+            endpoint.settled,
+        )
         replay = endpoint.replay
         if replay is not None:
             record = replay.totals
             values.append(replay.progress(next_id, 0).remaining)
             values += (record.started, record.succeeded, record.failed, record.transmitted)
-        # An endpoint that was never replayed has the first six alone.
+        # An endpoint that was never replayed has the first ones alone.
         for lines, value in zip(self._lines, values, strict=False):
             lines.append(f"{labels} {value}\n")
 
@@ -205,7 +223,8 @@ def metrics_routes() -> list[LazyRoute]:
                 if number % TURN == TURN - 1:
                     await asyncio.sleep(0)
                 states[endpoint.replay.state if endpoint.replay is not None else ReplayState.NONE] += 1
-                series.add(name, endpoint, broker.log.next_id)
+                vpn = administration.vpn
+                series.add(name, endpoint, broker.log.next_id, vpn.clock.now_ms(), vpn.lag.lag_ms(endpoint))
             for state, count in states.items():
                 families.gauge(
                     "rewind_replays", "Endpoints by state of replay.", count, vpn=name, state=state.value

@@ -54,6 +54,10 @@ _QUEUE_COLUMNS: Final = (
     "msgSpoolUsage",
     "bindCount",
     "txUnackedMsgCount",
+    "settledMsgsPerSecond",
+    "lagMs",
+    "oldestUnackedTimeMs",
+    "oldestUnackedClientName",
     "replayState",
     "replayRemaining",
 )
@@ -103,7 +107,7 @@ class Watch:
         self._before: Look | None = None
         self._list_again = 0.0
         self._listed_at = 0.0
-        self._depths: dict[str, int] = {}
+        self._depths: dict[str, tuple[int, int]] = {}
 
     def look(self) -> Look:
         """
@@ -144,18 +148,25 @@ class Watch:
 
     def _queues(self, at: float) -> tuple[list[dict[str, Any]], int]:
         columns = (
-            "queueName,spooledMsgCount,msgSpoolUsage,bindCount,txUnackedMsgCount,replayState,replayRemaining"
+            "queueName,spooledMsgCount,msgSpoolUsage,bindCount,txUnackedMsgCount,replayState,replayRemaining,"
+            "settledMsgCount,lagMsgCount,lagMs,oldestUnackedMsgId,oldestUnackedTimeMs,oldestUnackedClientId,"
+            "oldestUnackedClientName,oldestUnackedClientUsername,oldestUnackedClientAddress"
         )
         answer = self._api.ask(
             "GET", "monitor", "queues", where="spooledMsgCount>0", select=columns, count=MOST_QUEUES
         )
         passed, before = at - self._listed_at, self._depths
         self._listed_at = at
-        self._depths = {one["queueName"]: one["spooledMsgCount"] for one in answer["data"]}
+        self._depths = {
+            one["queueName"]: (one["spooledMsgCount"], one.get("settledMsgCount", 0))
+            for one in answer["data"]
+        }
         for queue in answer["data"]:
             known = before.get(queue["queueName"])
-            grew = None if known is None or passed <= 0 else (queue["spooledMsgCount"] - known) / passed
-            queue["msgsPerSecond"] = None if grew is None else round(grew, 1)
+            now = self._depths[queue["queueName"]]
+            for rate, place in (("msgsPerSecond", 0), ("settledMsgsPerSecond", 1)):
+                grew = None if known is None or passed <= 0 else (now[place] - known[place]) / passed
+                queue[rate] = None if grew is None else round(grew, 1)
         found = sorted(answer["data"], key=lambda one: -one["spooledMsgCount"])
         return found, max(answer["meta"].get("count") or 0, len(found))
 

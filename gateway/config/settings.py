@@ -194,9 +194,17 @@ class AlarmThresholds:
     """Hours of messages that the replay log's quota holds, at the rate of the last day, below which an alarm is
     raised: set it to what consumers count on. 0: never, as nobody else knows that."""
 
+    lag_messages: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Messages on a queue or topic endpoint, from which on its consumers are too far behind the log's end: an alarm.
+    Dead message queues raise none, nor does a queue under replay. 0: never, as nobody else knows what is much."""
+
+    lag_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Age of the oldest message there, in seconds, from which on it is the same. It is looked at every few seconds.
+    0: never."""
+
     hysteresis_percent: Annotated[int, Field(ge=0, le=50)] = 5
-    """Points that the use has to fall below a threshold until its alarm is cleared. Without, a use around the
-    threshold would raise it again and again."""
+    """Points that the use has to fall below a threshold, and percent that a lag has to fall below its bound, until the
+    alarm is cleared. Without, a use around the threshold would raise it again and again."""
 
 
 @table

@@ -33,6 +33,8 @@ class AlarmKind(enum.Enum):
     LOG_TIME = "replay-log-time-kept"
     RETENTION_USE = "replay-log-retention-use"
     DISCARDED = "dead-messages-discarded"
+    LAG = "endpoint-lag"
+    LAG_TIME = "endpoint-lag-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,21 @@ class Alarms:
                 self.note(kind, subject, f"{what} uses {used:.0%} of its quota", now_ms, threshold)
             elif is_raised:
                 self.note(kind, subject, None, now_ms, threshold)
+
+    def note_lag(
+        self, kind: AlarmKind, subject: str, lag: float, bound: int, hysteresis: int, text: str, now_ms: int
+    ) -> None:
+        """
+        Consumers of an endpoint are so far behind.
+
+        Args:
+            bound: From which on that is an alarm; 0: never.
+            hysteresis: Percent of the bound that the lag has to fall below it until the alarm is cleared.
+            text: What that is, as a sentence.
+        """
+        is_raised = (kind, subject, 0) in self._active
+        holds = bound > 0 and lag >= bound * (1 - hysteresis / 100 if is_raised else 1)
+        self.note(kind, subject, text if holds else None, now_ms)
 
     def note_time(self, kind: AlarmKind, left_ms: int | None, hours: int, text: str, now_ms: int) -> None:
         """

@@ -44,6 +44,7 @@ from gateway.vpn.upkeep.archiving import Archiving
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.delayed import DelayedDelivery
 from gateway.vpn.upkeep.expiry import Expiry, UnusedSubscriptions
+from gateway.vpn.upkeep.lag import Lag
 from gateway.vpn.upkeep.last_values import LastValueQueues
 from gateway.vpn.upkeep.locks import DeliveryLocks
 from gateway.vpn.upkeep.sizing import Counting, Sizing
@@ -115,7 +116,15 @@ class MessageVpn:
         self.jobs = Jobs(state, publishing, consumers, self.endpoints, log, job_ports or JobPorts())
         self.archive_watch = ArchiveWatch(state)
         self.archiving = archiving = Archiving(state, self.archive_watch, trimmer, opened.source)
-        self.alarms = AlarmWatch(state, self.durability, dead_letters.discarded, lambda: archiving.problem)
+        self.lag = lag = Lag(state, self.listing)
+        self.alarms = AlarmWatch(
+            state,
+            self.durability,
+            dead_letters.discarded,
+            lambda: archiving.problem,
+            lag,
+            dead_letters.is_dead_message_queue,
+        )
         self.sizing = Sizing(state, self.alarms)
         self.ageing = Ageing(state, trimmer)
         self.topic_retention = TopicRetention(
@@ -140,6 +149,7 @@ class MessageVpn:
             self.last_values,
             locks,
             Expiry(state, feeds),
+            lag,
             self.alarms,
             self.sizing,
             self.ageing,

@@ -42,7 +42,8 @@ from gateway.core.endpoint.settings import (
     Unit,
 )
 from gateway.vpn.administration import Administration
-from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.clients import ClientIdentity, ConsumerLink
+from gateway.vpn.message_vpn import MessageVpn
 from store.errors import ReadFailed
 
 # --- attributes -------------------------------------------------------------------------------------------------
@@ -231,6 +232,15 @@ class EndpointState(TypedDict):
     delayedMsgCount: int
     delayedMsgUsage: int
     txUnackedMsgCount: int
+    oldestUnackedMsgId: int | None
+    oldestUnackedTimeMs: int | None
+    oldestUnackedClientId: str | None
+    oldestUnackedClientName: str | None
+    oldestUnackedClientUsername: str | None
+    oldestUnackedClientAddress: str | None
+    settledMsgCount: int
+    lagMsgCount: int
+    lagMs: int | None
     topicSubscriptionCount: int
     replayState: str
     replayStartCount: int
@@ -271,12 +281,15 @@ MONITORED_ALONE: Final = {
 """What one of them is shown with, beside what a list says of each: that takes a look at the store."""
 
 
-def monitored(endpoint: Endpoint, vpn: str, next_id: int, now_ms: int) -> dict[str, Any]:
+def monitored(endpoint: Endpoint, vpn: MessageVpn) -> dict[str, Any]:
     """An endpoint in the monitor tree."""
-    return {**configured(endpoint, vpn), **_state(endpoint, next_id, now_ms)}
+    return {**configured(endpoint, vpn.name), **_state(endpoint, vpn)}
 
 
-def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
+def _state(endpoint: Endpoint, vpn: MessageVpn) -> EndpointState:
+    next_id, now_ms = vpn.broker.log.next_id, vpn.clock.now_ms()
+    holder, message_id, since_ms = endpoint.oldest_delivery or (None, None, None)
+    client: ClientIdentity | None = None if holder is None else holder.link.client
     replay = endpoint.replay
     record = replay.totals if replay is not None else None
     progress = replay.progress(next_id, now_ms) if replay is not None else None
@@ -290,6 +303,15 @@ def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
         "delayedMsgCount": endpoint.backlog.delayed.messages,
         "delayedMsgUsage": endpoint.backlog.delayed.size_bytes,
         "txUnackedMsgCount": sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended)),
+        "oldestUnackedMsgId": message_id,
+        "oldestUnackedTimeMs": since_ms,
+        "oldestUnackedClientId": None if client is None else client_id(client),
+        "oldestUnackedClientName": None if client is None else client.peer_container,
+        "oldestUnackedClientUsername": None if client is None else client.user,
+        "oldestUnackedClientAddress": None if client is None else client.peer,
+        "settledMsgCount": endpoint.settled,
+        "lagMsgCount": endpoint.depth + (progress.remaining if progress else 0),
+        "lagMs": vpn.lag.lag_ms(endpoint),
         "topicSubscriptionCount": len(endpoint.subscriptions),
         "replayState": replay.state.value if replay is not None else "n/a",
         "replayStartCount": record.started if record else 0,
@@ -373,6 +395,12 @@ class _Flow(InVpn):
     clientId: str
     activityState: Literal["active-consumer", "inactive"]
     unackedMsgCount: int
+    oldestUnackedMsgId: int | None
+    oldestUnackedTimeMs: int | None
+    lockTimeoutMs: int
+    isStalled: bool
+    clientUsername: str
+    clientAddress: str
     credit: int
     epoch: int | None
     hasSelector: bool
@@ -518,7 +546,7 @@ def _add_monitored(collection: Collection) -> None:
             endpoint = broker.endpoints.get(name)
             if endpoint is None:
                 return None
-            return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())
+            return monitored(endpoint, running)
 
         async with resources_of(request).listing.page():
             return await paging.answer(request, _names(broker, collection), show)
@@ -533,7 +561,7 @@ def _add_monitored(collection: Collection) -> None:
         with suppress(ReadFailed, TimeoutError):
             async with asyncio.timeout(STORE_S):
                 oldest_ms = await while_waiting(request, running.listing.oldest_ms(endpoint))
-        found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
+        found = monitored(endpoint, running)
         return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
 
     @_MONITOR.list(path + "/{name}/txFlows", right, FLOWS[kind])
@@ -562,6 +590,7 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for number, flow in enumerate(endpoint.flows):
         link: ConsumerLink = flow.link
+        message_id, since_ms = flow.unsettled.oldest or (None, None)
         shown: _Flow = {
             "msgVpnName": vpn,
             "flowId": number,
@@ -569,6 +598,12 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
             "clientId": client_id(link.client),
             "activityState": "active-consumer" if flow in active else "inactive",
             "unackedMsgCount": len(flow.unsettled),
+            "oldestUnackedMsgId": message_id,
+            "oldestUnackedTimeMs": since_ms,
+            "lockTimeoutMs": endpoint.lock_timeout_ms(flow),
+            "isStalled": flow.is_stalled,
+            "clientUsername": link.client.user,
+            "clientAddress": link.client.peer,
             "credit": max(flow.demand, 0),
             "epoch": flow.epoch,
             "hasSelector": flow.selector is not None,

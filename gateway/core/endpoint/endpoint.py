@@ -530,6 +530,22 @@ class Endpoint:
         flow.hold(ids, rows, now_ms, sizes)
         self.ready.hand_out(ids)
 
+    @property
+    def oldest_delivery(self) -> tuple[Flow, int, int] | None:
+        """
+        Of what consumers have unsettled, what one has had longest: that consumer, the message's id, and since when it
+        has it, in ms since the epoch. None where nothing is unsettled. All that was handed out at once has one time.
+        """
+        found = [
+            (oldest[1], oldest[0], flow)
+            for flow in (*self.flows, *self.suspended)
+            if (oldest := flow.unsettled.oldest) is not None
+        ]
+        if not found:
+            return None
+        since_ms, message_id, flow = min(found, key=lambda one: one[:2])
+        return flow, message_id, since_ms
+
     # --- locks ------------------------------------------------------------------------------------------------
 
     def lock_timeout_ms(self, flow: Flow) -> int:

@@ -21,6 +21,7 @@ from gateway.core.sizing import LogPlan
 from gateway.vpn.runtime import ThreadedService, log_alarm
 from gateway.vpn.state import VpnService, VpnState
 from gateway.vpn.upkeep.dead_letters import Discarded
+from gateway.vpn.upkeep.lag import Lag
 from store.errors import ReadFailed
 from store.ports import Durability
 
@@ -40,11 +41,15 @@ _OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKin
 """Alarms about a quota."""
 
 
+_OF_LAG: Final = frozenset({AlarmKind.LAG, AlarmKind.LAG_TIME})
+
+
 class AlarmWatch(VpnService):
     """
     Args:
         discarded: Dead messages that their queues did not take; what is old is taken out.
         unarchived: Why the log is not archived, where an archiver is to run here.
+        is_dead_message_queue: Whether dead messages come to the queue of a name.
     """
 
     def __init__(
@@ -53,8 +58,12 @@ class AlarmWatch(VpnService):
         durability: DurabilityWatch,
         discarded: dict[str, Discarded],
         unarchived: Callable[[], str | None],
+        lag: Lag,
+        is_dead_message_queue: Callable[[str], bool],
     ) -> None:
         super().__init__(state)
+        self._lag = lag
+        self._is_dead_message_queue = is_dead_message_queue
         self.thresholds = AlarmThresholds()
         self._durability = durability
         self._lease = state.lease
@@ -168,8 +177,33 @@ class AlarmWatch(VpnService):
             if endpoint.settings.has_quota:
                 percents = self.thresholds.queue_percent
                 self._note_use(AlarmKind.ENDPOINT_USE, endpoint.name, quota_use(endpoint), percents)
+            if (self.thresholds.lag_messages or self.thresholds.lag_seconds) and self._can_lag(endpoint):
+                self._note_lag(endpoint)
+
+    def _can_lag(self, endpoint: Endpoint) -> bool:
+        """Somebody is to consume from it, and nobody has asked for history."""
+        return not (
+            (endpoint.replay is not None and endpoint.replay.is_under_way)
+            or self._is_dead_message_queue(endpoint.name)
+        )
+
+    def _note_lag(self, endpoint: Endpoint) -> None:
+        thresholds, note, name = self.thresholds, self._alarms.note_lag, endpoint.name
+        hysteresis, now_ms, count = thresholds.hysteresis_percent, self._now_ms(), endpoint.depth
+        text = f"consumers of {name!r} are {count:,} messages behind"
+        note(AlarmKind.LAG, name, count, thresholds.lag_messages, hysteresis, text, now_ms)
+        lag_ms = self._lag.lag_ms(endpoint)
+        if lag_ms is not None:
+            text = f"the oldest message on {name!r} is {lag_ms // 1_000:,} s old"
+            note(AlarmKind.LAG_TIME, name, lag_ms / 1_000, thresholds.lag_seconds, hysteresis, text, now_ms)
 
     def _is_current(self, alarm: Alarm) -> bool:
+        if alarm.kind in _OF_LAG:
+            bound = (
+                self.thresholds.lag_messages if alarm.kind is AlarmKind.LAG else self.thresholds.lag_seconds
+            )
+            lagging = self._broker.endpoints.get(alarm.subject)
+            return bound > 0 and lagging is not None and self._can_lag(lagging)
         if alarm.kind not in _OF_USE:
             return True
         if alarm.kind is AlarmKind.LOG_USE:

@@ -136,7 +136,7 @@ def test_every_name_comes_back_as_it_is(named: list[tuple[str, int]]) -> None:
     """Quotes, backslashes, line ends and any other character of a name are those that the parser reads."""
     series = EndpointSeries()
     for name, depth in named:
-        series.add("v", endpoint(name, depth), 1)
+        series.add("v", endpoint(name, depth), 1, 1, None)
     assert depths(series) == [(name, depth) for name, depth in named]
 
 
@@ -145,7 +145,7 @@ def test_many_endpoints_come_in_pieces_and_each_once() -> None:
     series = EndpointSeries()
     count = 2 * PIECE + 1
     for number in range(count):
-        series.add("v", endpoint(f"q{number}", number), 1)
+        series.add("v", endpoint(f"q{number}", number), 1, 1, None)
     assert "".join(EndpointSeries().text()) == "", "without an endpoint"
     assert "replay" not in "".join(series.text()), "without a replay"
     assert max(piece.count("\n") for piece in series.text()) == PIECE

@@ -107,6 +107,9 @@ function State({ endpoint, class: name }) {
         oldest && ["Oldest", words.momentAndAge(oldest, now.value), words.exactly(oldest)],
         ["Consumers", words.number(endpoint.bindCount)],
         ["Unacknowledged", words.number(endpoint.txUnackedMsgCount)],
+        endpoint.oldestUnackedTimeMs !== null && ["Held longest", html`message ${endpoint.oldestUnackedMsgId} by <a href=${href("clients", [endpoint.oldestUnackedClientId])}>${words.oneLine(endpoint.oldestUnackedClientName || endpoint.oldestUnackedClientId)}</a>, ${words.oneLine(endpoint.oldestUnackedClientUsername)}, since ${words.momentAndAge(endpoint.oldestUnackedTimeMs, now.value)}`, endpoint.oldestUnackedClientAddress],
+        endpoint.kind !== "stream" && endpoint.lagMs !== null && ["Behind", `${words.counted(endpoint.lagMsgCount, "message")}, ${words.duration(endpoint.lagMs)}`],
+        ["Consumed since the start", words.number(endpoint.settledMsgCount)],
         endpoint.owner && ["Owner", words.oneLine(endpoint.owner)],
         isReplayed && ["Replay", html`<a href=${href("replays")}>${endpoint.replayState}</a>`],
         endpoint.replayRemaining > 0 && ["Still to replay", words.counted(endpoint.replayRemaining, "message")],
@@ -128,10 +131,14 @@ const CONSUMERS = [
     key: "state",
     title: "State",
     width: "150px",
-    cell: (row) => (row.activityState === "active-consumer" ? html`<${Badge} kind="good">active<//>` : html`<${Badge} title="Another consumer is active">waiting<//>`),
+    cell: (row) =>
+      row.isStalled
+        ? html`<${Badge} kind="danger" title="What it held for too long was taken back, and it has not said that it knows">stalled<//>`
+        : row.activityState === "active-consumer" ? html`<${Badge} kind="good">active<//>` : html`<${Badge} title="Another consumer is active">waiting<//>`,
   },
   { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => (row.credit === undefined ? "–" : words.number(row.credit)) },
   { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
+  { key: "held", title: "Held since", width: "150px", wide: true, cell: (row) => (row.oldestUnackedTimeMs ? html`<span title="message ${row.oldestUnackedMsgId}">${words.moment(row.oldestUnackedTimeMs)}</span>` : "–") },
   { key: "selector", title: "Selector", width: "90px", wide: true, cell: (row) => (row.hasSelector ? "yes" : "–") },
   { key: "epoch", title: "Epoch", align: "end", width: "80px", wide: true, cell: (row) => row.epoch ?? "–" },
 ];

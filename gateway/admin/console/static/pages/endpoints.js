@@ -91,7 +91,8 @@ const COLUMNS = [
   { key: "count", title: "Messages", align: "end", width: "110px", cell: (row) => words.number(row.spooledMsgCount) },
   { key: "size", title: "Size", align: "end", width: "100px", wide: true, cell: (row) => html`<span title="${words.number(row.msgSpoolUsage)} bytes">${words.size(row.msgSpoolUsage)}</span>` },
   { key: "consumers", title: "Consumers", align: "end", width: "100px", cell: (row) => words.number(row.bindCount) },
-  { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.txUnackedMsgCount) },
+  { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => html`<span title=${row.oldestUnackedTimeMs === null ? "" : `held longest by ${row.oldestUnackedClientName || row.oldestUnackedClientId}, since ${words.moment(row.oldestUnackedTimeMs)}`}>${words.number(row.txUnackedMsgCount)}</span>` },
+  { key: "lag", title: "Behind", align: "end", width: "110px", wide: true, cell: (row) => (row.lagMs === null ? "–" : words.duration(row.lagMs)) },
   { key: "replay", title: "Replay", width: "150px", wide: true, cell: (row) => html`<${ReplayState} state=${row.replayState} />` },
 ];
 

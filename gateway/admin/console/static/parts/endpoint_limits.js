@@ -45,6 +45,7 @@ const LIMITS = [
   { name: "maxDeliveredUnackedMsgsPerFlow", title: "Unacknowledged messages per consumer", said: (value) => (value ? words.number(value) : "the gateway's limit"), unit: "messages" },
   { name: "maxRedeliveryCount", title: "Maximum redeliveries", said: orNone((value) => words.number(value)), unit: "times" },
   { name: "deadMsgQueue", title: "Dead letters go to", said: (value) => value || "nowhere: they are dropped, but stay in the log" },
+  { name: "lockTimeoutMs", title: "Delivery lock", said: orNone((value) => words.duration(value)), unit: "milliseconds" },
   { name: "retryType", title: "Messages given back are tried again", said: (value) => RETRIES[value] ?? value },
   { name: "retryDelayMs", title: "First delay of a retry", said: (value) => words.duration(value), unit: "milliseconds" },
   { name: "retryFactor", title: "Each further delay", said: (value) => (value ? `${words.number(value)} times as long` : "the first one longer"), unit: "times" },

@@ -1,0 +1,93 @@
+"""
+How far consumers are behind: when the oldest message that an endpoint has not got rid of arrived.
+
+Only the store knows that of most endpoints. It is asked now and then, a short read for each whose consumers have moved
+since; of an endpoint that stands still the answer stays. So what is known here is some seconds old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
+from gateway.vpn.feeds.browse_feed import EndpointListing
+from gateway.vpn.state import VpnService, VpnState
+from store.errors import ReadFailed
+
+LOOK_SECONDS: Final = 5.0
+"""From the end of one look to the next: how old what is known may be, about."""
+
+READS: Final = 100
+"""Endpoints asked for in one look: those of a Message VPN with very many have their turns one after the other."""
+
+TURN_ENDPOINTS: Final = 500
+"""Endpoints compared in one turn of the loop: well below a millisecond."""
+
+
+class _Oldest(NamedTuple):
+    key: tuple[int, int, int]
+    """The endpoint's cursor number, how many messages left it, and how many were put there: else it is asked anew."""
+    time_ms: int
+
+
+class Lag(VpnService):
+    """Keeps, for the endpoints of one Message VPN, when their oldest messages arrived."""
+
+    def __init__(self, state: VpnState, listing: EndpointListing) -> None:
+        super().__init__(state)
+        self._listing = listing
+        self._oldest: dict[Endpoint, _Oldest] = {}
+
+    def start(self) -> None:
+        """Look, again and again."""
+        self._begin(self._watch)
+
+    def lag_ms(self, endpoint: Endpoint) -> int | None:
+        """
+        How long ago the oldest message on an endpoint arrived, in ms, as far as it was looked at; 0 where none lies
+        there, None where it is not known yet.
+        """
+        if not endpoint.depth:
+            return 0
+        found = self._oldest.get(endpoint)
+        if found is None or found.key[0] != endpoint.cursor_number:
+            return None
+        return max(self._now_ms() - found.time_ms, 0)
+
+    async def _watch(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Ask for what is not known any more, of so many endpoints."""
+        left, endpoints = READS, self._broker.endpoints
+        before, self._oldest = self._oldest, {}
+        self._oldest.update(
+            (e, found) for e, found in before.items() if endpoints.get(e.name) is e and e.depth
+        )
+        # Those that were asked for last are asked for last.
+        waiting = sorted(
+            (e for e in endpoints.values() if e.depth and e.kind is not EndpointKind.STREAM),
+            key=lambda e: e in self._oldest,
+        )
+        for count, endpoint in enumerate(waiting, 1):
+            if count % TURN_ENDPOINTS == 0:
+                await asyncio.sleep(0)
+            key = (endpoint.cursor_number, endpoint.settled, endpoint.backlog.put.messages)
+            known = self._oldest.pop(endpoint, None)
+            if known is None or known.key != key:
+                if not left:
+                    if known is not None:
+                        self._oldest[endpoint] = known
+                    continue
+                left -= 1
+                time_ms: int | None = None
+                with suppress(ReadFailed):
+                    time_ms = await self._listing.oldest_ms(endpoint)
+                known = None if time_ms is None else _Oldest(key, time_ms)
+            if known is not None:
+                self._oldest[endpoint] = known
