@@ -207,7 +207,16 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
     @verb(group, "flows", _name)
     def flows(api: Api, name: str) -> None:
         """List its consumers."""
-        columns = ("flowId", "clientName", "clientId", "activityState", "unackedMsgCount", "hasSelector")
+        columns = (
+            "flowId",
+            "clientName",
+            "clientId",
+            "activityState",
+            "unackedMsgCount",
+            "hasSelector",
+            "partitions",
+            "groupCount",
+        )
         api.table(api.all("monitor", collection, name, "txFlows"), columns, "no consumers")
 
     @verb(group, "delayed", _name)

@@ -159,6 +159,7 @@ _HEADINGS: Final = {
     "activityState": "state",
     "unackedMsgCount": "unacknowledged",
     "hasSelector": "selector",
+    "groupCount": "groups",
     "linkCount": "links",
     "txUnackedMsgCount": "unacknowledged",
     "msgsPerSecond": "change a second",

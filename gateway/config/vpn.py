@@ -29,6 +29,7 @@ from gateway.config.setting_types import (
     table,
 )
 from gateway.core.endpoint.settings import (
+    MOST_PARTITIONS,
     SETTINGS,
     EndpointSettings,
     Exclusivity,
@@ -69,6 +70,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.START: StartText,
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
     SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
+    SettingType.PARTITIONS: Annotated[int, Field(ge=0, le=MOST_PARTITIONS)],
 }
 
 _SPELLED_OTHERWISE: Final = {"quota_bytes": ("quota_mb", Unit.MEGABYTES)}

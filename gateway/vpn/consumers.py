@@ -129,6 +129,7 @@ class Consumers(VpnPart):
         """The consumer has had these for longer than it may: others get them."""
         link: LockingLink = flow.link
         flow.is_stalled, flow.demand = True, 0
+        flow.endpoint.share_by_key()
         has_to_confirm = link.take_back(ids)
         self.release(flow, ids, failed=False)
         if not has_to_confirm:
@@ -138,11 +139,13 @@ class Consumers(VpnPart):
     def confirmed(self, flow: Flow) -> None:
         """The consumer knows of all that was taken back from it: it may be given more."""
         flow.is_stalled = False
+        flow.endpoint.share_by_key()
         if flow.endpoint.pass_stalled():
             self.turn_passed(flow.endpoint)
 
     def turn_passed(self, endpoint: Endpoint) -> None:
         """It is another consumer's turn at an exclusive endpoint."""
+        endpoint.share_by_key()
         self._feeds.deliver(endpoint)
 
     def renew(self, flow: Flow, ids: list[int]) -> None:
@@ -169,6 +172,9 @@ class Consumers(VpnPart):
             self._committer.commit_when_convenient(effect)
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
+        if endpoint.by_key is not None:
+            # Others of its keys may have waited for it.
+            self._feeds.deliver(endpoint)
 
     def settled_by_transaction(self, settlement: PendingSettlement) -> None:
         """Messages that a transaction took off an endpoint are gone for good: it is durable."""
@@ -181,6 +187,8 @@ class Consumers(VpnPart):
             self._tracing.settled(endpoint.name, settlement.messages, "accepted")
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
+        if endpoint.by_key is not None:
+            self._feeds.deliver(endpoint)
 
     def release(
         self, flow: Flow, ids: list[int], *, failed: bool, asked_ms: Mapping[int, int] = AT_ONCE

@@ -1,16 +1,19 @@
 """
 Clients in large numbers: connections that are open and say nothing, log readers that wait, durable subscriptions that a
-client leaves behind.
+client leaves behind, consumers of one queue.
 """
 
 from __future__ import annotations
 
 import resource
+import select
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from amqp_ext.codec import Symbol
 from tests.bench.generator.connection import Connection
+from tests.bench.generator.links import Receiver
 from tests.support.frames import flow_frame
 
 SPARE_FILES = 200
@@ -67,3 +70,22 @@ def subscribe(server: str, address: str, count: int, prefix: str = "durable") ->
             expiry=Symbol("never"),
         )
     connection.end_all()
+
+
+def consume(server: str, address: str, consumers: int, count: int, body_bytes: int) -> float:
+    """Messages a second that so many consumers of one queue take and accept together, each with 500 credit."""
+    allow_files(consumers)
+    with ExitStack() as sockets:
+        crew: dict[int, Receiver] = {}
+        for index in range(consumers):
+            connection = Connection.to(server, f"consumer-{index}")
+            sockets.enter_context(connection.sock)
+            connection.attach(sender=False, address=address)
+            crew[connection.sock.fileno()] = Receiver(connection, body_bytes)
+        started, taken = time.perf_counter(), 0
+        for receiver in crew.values():
+            receiver.grant(500)
+        while taken < count:
+            for descriptor in select.select(list(crew), [], [], 30)[0]:
+                taken += crew[descriptor].take(500)
+        return taken / (time.perf_counter() - started)

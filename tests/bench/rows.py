@@ -62,6 +62,7 @@ RATE = "msg/s"
 PROCESSOR = "us/msg"
 MEGABYTES = "MB"
 _QUEUE = (rates.container, rates.sqlite, rates.queue)
+_BY_KEY = (rates.by_key,)
 _LATENCY = (rates.latency,)
 _FANS = (rates.fan_out,)
 _DEEP = (weights.deep,)
@@ -95,6 +96,9 @@ ROWS = (
     Row("fan-out-100", "one topic to 100 durable subscriptions", RATE, _FANS, "fan-out-1", 0.6),
     Row("fan-out-p50", "the same, 900, 1 outstanding, p50", "ms", (rates.wide_fan,), "narrow-p50", most=2),
     Row("many-routes", "consume, a queue of 1,000 topics", RATE, (rates.many_routes,), "one-route", 0.5),
+    Row("ungrouped", "consume, 50 consumers", RATE, _BY_KEY),
+    Row("groups", "the same by 100,000 groups", RATE, _BY_KEY, "ungrouped", 0.7),
+    Row("partitions", "the same by 200 partitions", RATE, _BY_KEY, "ungrouped", 0.7),
     Row("live-beside", "live queue beside a log reader", RATE, (company.beside,), "live-alone"),
     Row("copy", "history copied into a queue", RATE, _COPYING, least=60_000),
     Row("copy-cpu", "processor time of that", PROCESSOR, _COPYING),

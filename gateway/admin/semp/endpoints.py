@@ -30,8 +30,10 @@ from gateway.admin.semp.resources import (
 )
 from gateway.admin.semp.vpns import Sampled
 from gateway.core.broker import Broker
-from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.by_key import Groups
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import (
+    MOST_PARTITIONS,
     SETTINGS,
     EndpointKind,
     EndpointSettings,
@@ -88,6 +90,7 @@ _SPELLED_OTHERWISE: Final = {
     "priorities": _Spelling("respectMsgPriorityEnabled"),
     "max_redelivery": _Spelling("maxRedeliveryCount"),
     "dead_message_queue": _Spelling("deadMsgQueue"),
+    "partitions": _Spelling("partitionCount"),
 }
 """By the setting's name. One that is not here is ours, and called like its setting: ``retry_delay_ms`` would be
 ``retryDelayMs``.
@@ -104,6 +107,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.START: Annotated[str, AfterValidator(_start)],
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
     SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
+    SettingType.PARTITIONS: Annotated[int, Field(ge=0, le=MOST_PARTITIONS)],
 }
 
 
@@ -389,7 +393,12 @@ class _OfTopicEndpoint(TypedDict):
     topicEndpointName: str
 
 
-class _Flow(InVpn):
+class _Keys(TypedDict):
+    partitions: list[int]
+    groupCount: int
+
+
+class _Flow(InVpn, _Keys):
     flowId: int
     clientName: str
     clientId: str
@@ -607,9 +616,18 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
             "credit": max(flow.demand, 0),
             "epoch": flow.epoch,
             "hasSelector": flow.selector is not None,
+            **_keys_of(endpoint, flow),
         }
         found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, **shown}
     return found
+
+
+def _keys_of(endpoint: Endpoint, flow: Flow) -> _Keys:
+    """Which partitions a consumer has, and how many message groups."""
+    by_key = endpoint.by_key
+    lanes = [lane.number for lane in by_key.lanes_of(flow)] if by_key is not None else []
+    is_grouped = isinstance(by_key, Groups)
+    return {"partitions": [] if is_grouped else sorted(lanes), "groupCount": len(lanes) if is_grouped else 0}
 
 
 @_MONITOR.list("/topicMatches", rights.WHOLE_VPN, MATCH)

@@ -16,7 +16,6 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from operator import attrgetter
 from typing import Final
 
@@ -34,12 +33,14 @@ from gateway.core.effects import (
     SettleInTransaction,
 )
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
+from gateway.core.endpoint.by_key import ByKey, by_key_of
+from gateway.core.endpoint.expiry import expiries
 from gateway.core.endpoint.flow import BoundFlow, Sizes, Unsettled, admit
 from gateway.core.endpoint.last_values import LastValues
 from gateway.core.endpoint.ready_queue import Candidates, PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.retry import HeldUp, retry_time
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, EndpointTopics, Exclusivity
-from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, WHOLE, Row
+from gateway.core.model import CONTENT, ID, WHOLE, Row
 from gateway.core.replay.states import Replay
 
 FLOW_QUANTUM = 256
@@ -75,6 +76,8 @@ class Endpoint:
     """Flows whose consumers have detached and not closed their links (AMQP 1.0 section 2.6.3): what they had not
     settled is theirs until the link ceases to exist, and nothing more is given to them."""
     ready: ReadyQueue | PriorityReadyQueues = field(init=False)
+    by_key: ByKey | None = field(init=False)
+    """Which consumer has the messages of which key; None where any may have any."""
     withdrawn: set[int] = field(default_factory=set)
     """Ids of messages that transactions are about to settle."""
     attempts: dict[int, int] = field(default_factory=dict)
@@ -94,6 +97,8 @@ class Endpoint:
     leads here."""
     _turn: deque[Flow] = field(default_factory=deque)
     """Flows that are to have their turns next."""
+    _keyed_by: tuple[object, ...] = ()
+    """By which settings ``by_key`` was made."""
     _has_preferred: bool = False
     """Some flow has had a priority of its own since there were none."""
 
@@ -104,6 +109,8 @@ class Endpoint:
         else:
             self.ready = ReadyQueue(self.window, parts[WHOLE])
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
+        self.by_key = by_key_of(self.settings, self.ready)
+        self._keyed_by = self.settings.keyed_by
 
     @property
     def cursor_number(self) -> int:
@@ -286,6 +293,8 @@ class Endpoint:
         self.attempts.clear()
         self.held_up.clear(self.ready)
         self.ready.forget_all(self.backlog.parts)
+        if self.by_key is not None:
+            self.by_key.forget_all()
         for flow in (*self.flows, *self.suspended):
             flow.unsettled.clear()
 
@@ -303,6 +312,7 @@ class Endpoint:
         self.settings = settings
         for flow in (*self.flows, *self.suspended):
             self._lock(flow)
+        self.share_by_key()
         return self.definition()
 
     def subscribe(self, pattern: str) -> SaveSubscription:
@@ -354,6 +364,8 @@ class Endpoint:
     def forget(self, ids: Collection[int]) -> None:
         """Drop these, whoever has them."""
         self.ready.drop(ids)
+        if self.by_key is not None:
+            self.by_key.let_go(ids)
         for flow in (*self.flows, *self.suspended):
             for i in ids:
                 flow.unsettled.pop(i, None)
@@ -591,9 +603,11 @@ class Endpoint:
 
     def select(self, flow: Flow, matches: Callable[[Row], bool]) -> None:
         """From now on a bound flow is given only messages that match."""
+        flow.matches = matches
+        if self.by_key is not None:
+            return
         if flow.candidates is not None:
             flow.candidates.close()
-        flow.matches = matches
         flow.candidates = Candidates(self.ready.queues)
 
     # --- settlement -------------------------------------------------------------------------------------------
@@ -626,8 +640,20 @@ class Endpoint:
             routed, put = self._by_way(gone)
             by_id = dict(zip(taken, sizes, strict=True))
             effects = backlog.settle_all(routed, put, by_id, newest_id, failed) + self._acknowledge(gone)
-        self.ready.settled(gone)
+        self._settled(gone)
         return gone, effects
+
+    def _settled(self, gone: Sequence[int]) -> None:
+        """Messages that flows had, or transactions, are gone for good."""
+        self.ready.settled(gone)
+        if self.by_key is not None:
+            self.by_key.let_go(gone)
+
+    def _give_back(self, ids: Iterable[int]) -> None:
+        """What flows had is ready again, each in its place."""
+        self.ready.give_back(ids)
+        if self.by_key is not None:
+            self.by_key.let_go(ids)
 
     def _by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Which of rising ids came by routes, by part, and which were put here."""
@@ -679,7 +705,7 @@ class Endpoint:
         effects = backlog.put.orphans_settled(gone, is_committed=True)
         if put:
             effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
-        self.ready.settled(gone)
+        self._settled(gone)
         for i in gone:
             self.attempts.pop(i, None)
         replay = self.replay
@@ -707,7 +733,7 @@ class Endpoint:
         if flow in self.flows or flow in self.suspended:
             flow.unsettled.update(back)
         else:
-            self.ready.give_back(back)
+            self._give_back(back)
         return effects
 
     @property
@@ -740,7 +766,7 @@ class Endpoint:
         if failed:
             for i in back:
                 self.attempts[i] = self.attempts.get(i, 0) + 1
-        self.ready.give_back(back)
+        self._give_back(back)
         return back
 
     # --- flows ------------------------------------------------------------------------------------------------
@@ -768,11 +794,17 @@ class Endpoint:
             Refused: As ``admit`` has it.
         """
         displaced = admit(self.name, self.settings, self.flows, flow)
+        if self._keyed_by != self.settings.keyed_by and not (self.flows or self.suspended or self.withdrawn):
+            # Nobody has anything of which the keys are not known.
+            self.by_key = by_key_of(self.settings, self.ready)
+            self._keyed_by = self.settings.keyed_by
         self.flows[flow] = None
         self._lock(flow)
         self.wake()
         self._has_preferred |= flow.priority != 0
-        if flow.matches is not None:
+        if self.by_key is not None:
+            self.share_by_key()
+        elif flow.matches is not None:
             self.select(flow, flow.matches)
         return displaced
 
@@ -781,14 +813,26 @@ class Endpoint:
         if flow in self.flows:
             del self.flows[flow]
             self._has_preferred &= bool(self.flows)
-            self.ready.give_back(flow.unsettled)
+            self._give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
             if flow.candidates is not None:
                 flow.candidates.close()
                 flow.candidates = None
                 self.ready.stop_searching()
+            self.share_by_key()
             self.wake()
+
+    def share_by_key(self) -> None:
+        """Who is active has a share of the keys: nobody whose deliveries were taken back, before it knows of that."""
+        by_key = self.by_key
+        if by_key is not None:
+            active = {flow: None for flow in self.active_flows if not flow.is_stalled}
+            for share in [share for flow, share in by_key.shares.items() if flow not in active]:
+                share.close()
+            for flow in active:
+                if flow.candidates is None:
+                    by_key.join(flow)
 
     def suspend(self, flow: Flow) -> None:
         """A bound flow is bound no more, and keeps what it has unsettled: see ``suspended``."""
@@ -801,7 +845,7 @@ class Endpoint:
         """Its link has ceased to exist: what it had not settled is ready again. One that is not suspended stays."""
         if flow in self.suspended:
             del self.suspended[flow]
-            self.ready.give_back(flow.unsettled)
+            self._give_back(flow.unsettled)
             flow.unsettled.clear()
 
     def next_flow(self) -> Flow | None:
@@ -831,49 +875,6 @@ class Endpoint:
             1 for f in self.flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
         )
         return min(flow.demand, quantum, max(1, -(-self.ready.ready // hungry)))
-
-
-def expiries(
-    rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
-) -> dict[int, int]:
-    """
-    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
-    the header's ttl or by ``longest_ms``, whichever is shorter.
-
-    Args:
-        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
-        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
-        ttl_of: The time to live that the header of a message's content says, in ms.
-    """
-    found: dict[int, int] = {}
-    if not rows or rows[-1][ID] < fresh_from:
-        return found
-    if not longest_ms:
-        # Headers are alike: most say nothing of it, and are looked at once for all.
-        fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
-        if all(ttl_of(front) is None for front in fronts if front):
-            return found
-    for row in rows:
-        if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
-            lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None
-            if longest_ms and (lives_ms is None or longest_ms < lives_ms):
-                lives_ms = longest_ms
-            if lives_ms is not None:
-                found[row[ID]] = row[TIME_MS] + lives_ms
-    return found
-
-
-def _front_of(row: Row) -> bytes:
-    """What stands in front of the bare message."""
-    return row[CONTENT][: row[BARE]]
-
-
-def _are_alike(rows: Sequence[Row]) -> bool:
-    """Whether the same stands in front of all of these."""
-    bares = list(map(BARE_OF, rows))
-    return bares.count(bares[0]) == len(rows) and all(
-        map(bytes.startswith, map(CONTENT_OF, rows), repeat(_front_of(rows[0])))
-    )
 
 
 Flow = BoundFlow[Endpoint]

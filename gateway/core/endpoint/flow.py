@@ -283,6 +283,10 @@ class BoundFlow(Generic[E]):
         self.unsettled.hold(ids, sizes_of(rows) if sizes is None else sizes, now_ms)
         self.demand -= len(rows)
 
+    def wants(self, row: Row) -> bool:
+        """Its selector matches, if it has one."""
+        return self.matches is None or self.matches(row)
+
     @property
     def is_hungry(self) -> bool:
         """It can take messages, and there may be some for it."""

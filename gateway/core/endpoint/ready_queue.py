@@ -48,13 +48,14 @@ SLACK = 256
 class Candidates:
     """Ready ids that a flow with a selector has not looked at yet, queue by queue in the order of their turns."""
 
-    __slots__ = ("_last", "_queues", "searches")
+    __slots__ = ("_queues", "searches", "turn")
 
     def __init__(self, queues: Sequence[ReadyQueue]) -> None:
         """The flow is to look at everything that is ready, and at what becomes so."""
         self._queues = queues
         self.searches = [queue.open_search() for queue in queues]
-        self._last = self.searches[0]
+        self.turn = 0
+        """Which of the queues those are of that were given last."""
 
     def __bool__(self) -> bool:
         for queue, search in zip(self._queues, self.searches, strict=True):
@@ -69,8 +70,8 @@ class Candidates:
         The next ids that are still ready, at most ``limit``: of one priority, rising. None while more of a higher
         priority is to be read first.
         """
-        for queue, search in zip(self._queues, self.searches, strict=True):
-            self._last, selectable = search, queue.selectable
+        for turn, (queue, search) in enumerate(zip(self._queues, self.searches, strict=True)):
+            self.turn, selectable = turn, queue.selectable
             assert selectable is not None
             found: set[int] = set()
             held_at = queue.held_at
@@ -89,7 +90,13 @@ class Candidates:
 
     def put_back(self, ids: Sequence[int]) -> None:
         """Of the ids that were given last, these are to be looked at again."""
-        self._last.extendleft(reversed(ids))
+        self.searches[self.turn].extendleft(reversed(ids))
+
+    def offer(self, turn: int, ids: Iterable[int]) -> None:
+        """These of one of the queues were given, and are to be looked at again if they are still ready."""
+        selectable = self._queues[turn].selectable
+        assert selectable is not None
+        _merge(self.searches[turn], sorted(i for i in ids if i in selectable))
 
 
 @dataclass(slots=True)

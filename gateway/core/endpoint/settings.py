@@ -20,6 +20,9 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.addresses.address import queue_topic
 from amqp_ext.topics import TopicFilter, TopicPattern
 
+MOST_PARTITIONS: Final = 1_000
+"""Of an endpoint: more than it will have consumers, and little to keep."""
+
 
 class EndpointKind(enum.Enum):
     """
@@ -74,6 +77,7 @@ class SettingType(enum.Enum):
     EXCLUSIVITY = "none, wait, refuse or steal"
     PROPERTY = "the name of a property, or empty"
     RETRY = "disabled, failed, returned or all"
+    PARTITIONS = "a whole number, 0 to 1,000"
 
     @property
     def choices(self) -> type[enum.Enum] | None:
@@ -99,6 +103,7 @@ class Unit(enum.Enum):
     MILLISECONDS = ("milliseconds", 1)
     SECONDS = ("seconds", 1_000)
     TIMES = ("times", 1)
+    PARTITIONS = ("partitions", 1)
 
     def __init__(self, word: str, size: int) -> None:
         self.word = word
@@ -295,6 +300,28 @@ class EndpointSettings:
         fixed="says which of its messages replace each other",
         on_streams="a stream shows all messages, whatever their keys",
     )
+    message_groups: bool = _setting(
+        False,
+        SettingType.FLAG,
+        "Whether all messages of a group (`group-id`, JMSXGroupID) go to one consumer as long as it is there. Off, "
+        "because looking at each message's group costs some microseconds. A change acts once no consumer is there.",
+        on_streams="each reader has all messages",
+    )
+    partitions: int = _setting(
+        0,
+        SettingType.PARTITIONS,
+        "{Unit} that messages are shared out to by their keys: each has one consumer at a time, and keeps its order. "
+        "0 is none: any consumer may have any message. A change acts once no consumer is there.",
+        unit=Unit.PARTITIONS,
+        on_streams="each reader has all messages",
+    )
+    partition_key: str = _setting(
+        "group-id",
+        SettingType.PROPERTY,
+        "Property whose value is a message's key: `group-id`, `message-id`, `correlation-id`, `subject`, or an "
+        "application property's name. Empty is `group-id`, because it says what belongs together.",
+        on_streams="it has no partitions",
+    )
 
     temporary: bool = False
     """It goes with the link, or the connection, that it was made for."""
@@ -319,6 +346,11 @@ class EndpointSettings:
     def has_quota(self) -> bool:
         """It is bounded how much may lie there."""
         return bool(self.quota_bytes or self.quota_messages)
+
+    @property
+    def keyed_by(self) -> tuple[object, ...]:
+        """What says how messages are shared out by their keys."""
+        return self.message_groups, self.partitions, self.partition_key
 
     def to_json(self) -> str:
         """The text that the store keeps."""

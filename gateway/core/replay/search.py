@@ -13,13 +13,14 @@ up is compared again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from amqp_ext.codec import CodecError
 from amqp_ext.message.fields import JMS_TYPE_PREFIX, readings, traces
+from amqp_ext.message.keys import FIELDS
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.selector.fields import Reference
@@ -27,14 +28,6 @@ from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import Equation, compile_selector, split_conjunction
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
-
-FIELDS: Final[Mapping[str, str]] = {
-    "message-id": "message_id",
-    "correlation-id": "correlation_id",
-    "group-id": "group_id",
-    "subject": "subject",
-}
-"""Names that mean a field of the properties section; every other name is an application property's."""
 
 TEXT_CHARACTERS: Final = 128
 """As much of a text is indexed: enough to tell values apart, and a bound on what a row can weigh."""

@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.fields import ttl_of
 from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.by_key import SORTED_ROWS, Share
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
@@ -141,7 +142,8 @@ class EndpointFeed(VpnPart):
                     self._is_scheduled = True
                     self._selection.wait(self._run_again)
                     return
-                looked_at = self._select(flow)
+                select = self._select if endpoint.by_key is None else self._give_share
+                looked_at = select(flow)
                 if looked_at == 0 and flow.candidates:
                     # Their contents are on their way, or more of a higher priority is to come first.
                     self._read_ahead()
@@ -209,6 +211,47 @@ class EndpointFeed(VpnPart):
         if chosen:
             self._hand_out(flow, [row[ID] for row in chosen], chosen)
         return looked_at
+
+    def _give_share(self, flow: Flow) -> int:
+        """
+        Give a flow what it has by the keys of the next ready messages.
+
+        Returns:
+            How many were looked at, or given to it; 0 while their contents are being read.
+        """
+        by_key, share = self.endpoint.by_key, flow.candidates
+        assert by_key is not None and by_key.candidates is not None and isinstance(share, Share)
+        looked_at = 0
+        if share.is_behind:
+            candidates = by_key.candidates
+            ids = candidates.take(min(SORTED_ROWS, self._tuning.flow_quantum * len(by_key.shares)))
+            if ids:
+                rows = self._at_hand(ids)
+                if not rows:
+                    candidates.put_back(ids)
+                    self._read_rows(ids)
+                    return 0
+                found = by_key.sort(share, rows, self._selection.is_over)
+                looked_at = found.looked_at
+                candidates.put_back(ids[looked_at:])
+                if len(self.kept) > self._page_rows:
+                    # They are read again: what nobody takes now must not become memory.
+                    self.kept.forget(found.later)
+                if found.passed:
+                    self._pass_over(flow, found.passed)
+            if share.is_behind:
+                return looked_at
+        ids = share.take(min(flow.demand, self._tuning.flow_quantum))
+        if ids:
+            rows, sizes = self._rows(ids)
+            share.put_back(ids[len(rows) :])
+            if rows:
+                self._hand_out(flow, ids[: len(rows)], rows, sizes)
+                return looked_at + len(rows)
+            self._read_rows(ids)
+            return 0
+        # What waited had left meanwhile, perhaps: others are looked at next.
+        return looked_at + share.is_behind
 
     def _pass_over(self, flow: Flow, rows: Sequence[Row]) -> None:
         """What a subscription's selector does not match is not its own: the cursor advances past it."""

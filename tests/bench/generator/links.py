@@ -220,6 +220,7 @@ class Receiver:
         self._connection = connection
         self._size = size
         self._received = 0
+        self._granted = 0
         self._delivery_id: int | None = None
 
     def receive(self, count: int, credit: int, *, timed: bool = False) -> Received:
@@ -251,6 +252,22 @@ class Receiver:
         through = (time.monotonic_ns() - published) / 1e9
         in_order = numbers == list(range(numbers[0], numbers[0] + count))
         return Received(self._received, seconds, through, in_order, latencies)
+
+    def grant(self, credit: int) -> None:
+        """A window of so much credit, no more than once."""
+        self._granted = credit
+        self._connection.flow(0, 0, credit)
+
+    def take(self, credit: int) -> int:
+        """Accept what one read of the socket brings, and top the window up when half of it is used; how many came."""
+        self._connection.fill()
+        numbers: list[int] = []
+        self._take(numbers)
+        self._accept(len(numbers))
+        if self._received + credit - self._granted >= credit // 2:
+            self._granted = self._received + credit
+            self._connection.flow(self._received, self._received, credit)
+        return len(numbers)
 
     def _take(self, numbers: list[int]) -> list[int]:
         """Take every whole frame out of the buffer; append message numbers, return publish times."""

@@ -5,17 +5,19 @@ How many messages a second, and how long they are on their way: the limits, queu
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from amqp_ext.addresses.address import queue_topic
+from amqp_ext.codec import Described, encode
+from amqp_ext.message.sections import PROPERTIES
 from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.bench import limits
-from tests.bench.crowds import subscribe
-from tests.bench.filled import numbered, publish_into
+from tests.bench.crowds import consume, subscribe
+from tests.bench.filled import BODY_BYTES, numbered, publish_into
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures, Sizes
 from tests.bench.processes import Load, ServerProcess, gateway, recv, send
@@ -76,6 +78,34 @@ def many_routes(folder: Path, sizes: Sizes) -> Figures:
         }
 
 
+def by_key(folder: Path, sizes: Sizes) -> Figures:
+    """Fifty consumers of a queue: any of them any message; by 100,000 groups in turn; by 200 partitions of those."""
+    queues = {
+        "ungrouped": Queue(),
+        "groups": Queue(message_groups=True),
+        "partitions": Queue(partitions=200),
+    }
+    count = sizes.fanned
+    group = cycle(range(GROUPS))
+    messages = (
+        (topic, [grouped(one, bare, next(group)) for one in contents], bare)
+        for name in queues
+        for topic, contents, bare in numbered(queue_topic(name), 0, count)
+    )
+    publish_into(folder / "data", messages, Vpn(queues=queues))
+    with gateway(folder / "data") as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "queue://warm", count // 4)
+        recv(server.address, "queue://warm", count // 4)
+        return {name: consume(server.address, f"queue://{name}", CREW, count, BODY_BYTES) for name in queues}
+
+
+def grouped(message: bytes, bare: int, group: int) -> bytes:
+    """A message of a load, in a group."""
+    properties = encode(Described(PROPERTIES, [*[None] * 10, f"group-{group}"]))
+    return message[:bare] + properties + message[bare:]
+
+
 def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     with started as server:
         publish = charged(server, "publish", count, lambda: send(server.address, "queue://bench", count))
@@ -90,6 +120,10 @@ def charged(server: ServerProcess, name: str, count: int, run: Callable[[], dict
     return {name: rate, f"{name}-cpu": (server.cpu_seconds() - before) / count * 1e6}
 
 
+CREW = 50
+"""Consumers of one queue."""
+GROUPS = 100_000
+"""Of messages of one queue."""
 FAN = 10
 """Queues on one topic."""
 SUBSCRIPTIONS = 100

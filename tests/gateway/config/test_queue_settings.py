@@ -38,7 +38,9 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.START: "last",
     SettingType.EXCLUSIVITY: Exclusivity.STEAL,
     SettingType.RETRY: RetryType.ALL,
+    SettingType.PARTITIONS: 300,
 }
+NUMBERS = (SettingType.NUMBER, SettingType.QUOTA, SettingType.PARTITIONS)
 """A value of each type that no setting has by default, and that every unit can say."""
 
 EVERY = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
@@ -58,7 +60,7 @@ def test_every_field_is_a_setting_or_noted() -> None:
 def test_a_setting_says_what_documents_need(setting: Setting) -> None:
     """Each has a meaning, a number has its unit, and the text has the unit where it is."""
     assert setting.described(setting.unit).rstrip(".") != ""
-    assert (setting.unit is not None) is (setting.type in (SettingType.NUMBER, SettingType.QUOTA))
+    assert (setting.unit is not None) is (setting.type in NUMBERS)
     assert "{" not in setting.described(Unit.SECONDS)
 
 

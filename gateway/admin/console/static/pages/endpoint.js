@@ -139,6 +139,13 @@ const CONSUMERS = [
   { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => (row.credit === undefined ? "–" : words.number(row.credit)) },
   { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
   { key: "held", title: "Held since", width: "150px", wide: true, cell: (row) => (row.oldestUnackedTimeMs ? html`<span title="message ${row.oldestUnackedMsgId}">${words.moment(row.oldestUnackedTimeMs)}</span>` : "–") },
+  {
+    key: "keys",
+    title: "Partitions or groups",
+    width: "150px",
+    wide: true,
+    cell: (row) => row.partitions.join(", ") || (row.groupCount ? words.counted(row.groupCount, "group") : "–"),
+  },
   { key: "selector", title: "Selector", width: "90px", wide: true, cell: (row) => (row.hasSelector ? "yes" : "–") },
   { key: "epoch", title: "Epoch", align: "end", width: "80px", wide: true, cell: (row) => row.epoch ?? "–" },
 ];

@@ -52,6 +52,9 @@ const LIMITS = [
   { name: "retryMaxMs", title: "Longest delay of a retry", said: orNone((value) => words.duration(value)), unit: "milliseconds" },
   { name: "strictOrder", title: "Others wait for a retry", said: (value) => (value ? "yes" : "no") },
   { name: "respectMsgPriorityEnabled", title: "Higher priorities first", said: (value) => (value ? "yes" : "no") },
+  { name: "messageGroups", title: "Message groups", said: (value) => (value ? "each goes to one consumer" : "no") },
+  { name: "partitionCount", title: "Partitions", said: (value) => (value ? words.number(value) : "none"), unit: "partitions" },
+  { name: "partitionKey", title: "Partitions are told by", said: (value) => value },
   { name: "defaultStart", title: "Default replay start", said: (value) => value },
 ];
 
