@@ -57,6 +57,7 @@ SMALL: Final[Mapping[str, str]] = {
     "reference": "cursor, message",
     "delayed": "cursor, due, message, size_bytes, retry",
     "last_value": "cursor, key, message, size_bytes, expires",
+    "dedup": "endpoint, first, time, ids",
     "garbage": "cursor, endpoint, up_to",
     "point": "name, position, time, made",
     "replay_record": "number, name, state, record",

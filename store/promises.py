@@ -231,6 +231,11 @@ def promises(dialect: Dialect) -> list[Promise]:
             "select count(*), cursor from last_value where cursor not in (select number from cursor) group by cursor",
         ),
         Promise(
+            "{} rows of publishers' ids are of endpoint {}, which does not exist",
+            "select count(*), endpoint from dedup where endpoint not in (select number from endpoint) "
+            "group by endpoint",
+        ),
+        Promise(
             "cursor {} counts failed deliveries of message {}, which does not exist",
             "select attempt.cursor, message from attempt join endpoint on endpoint.cursor = attempt.cursor "
             "where message not in (select id from message)",

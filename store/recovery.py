@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
-from amqp_ext.message.fields import priorities_of
+from amqp_ext.message.fields import priorities_of, split_ids
 from gateway.core.effects import (
     SaveEndpoint,
     StoredCursor,
     StoredDelays,
     StoredEndpoint,
+    StoredIds,
     StoredReference,
     StoredRoute,
     StoredValues,
@@ -97,6 +98,10 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
             by_cursor[cursor].values = StoredValues(messages, int(size_bytes), next_expiry_ms)
     for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
+    for number, first, time_ms, joined in ask(
+        "select endpoint, first, time, ids from dedup order by endpoint, first"
+    ):
+        endpoints[number].dedup.append(StoredIds((first, time_ms), split_ids(bytes(joined))))
     ((has_held,),) = ask(f"select exists ({tables.held_ids})")
     return RecoveredStore(
         LogState(

@@ -130,6 +130,17 @@ RETRIES: Final = (
 )
 """Some of them were given back by a consumer."""
 
+DEDUP: Final = """
+    create table dedup (
+        endpoint bigint not null,
+        first bigint not null,
+        time bigint not null,
+        ids bytea not null,
+        primary key (endpoint, first)
+    )
+"""
+"""What publishers called messages, for endpoints that want none twice: by the publication that the ids came with."""
+
 NO_RETRY: Final = 0
 RETRY: Final = 1
 RETRY_IN_ORDER: Final = 2

@@ -23,6 +23,7 @@ from gateway.core.effects import (
     DropReplayRecords,
     Effect,
     EraseMessages,
+    ForgetIds,
     HoldBack,
     KeepValues,
     MoveCursor,
@@ -38,7 +39,7 @@ from gateway.core.effects import (
     TrimLog,
     TrimTopics,
 )
-from gateway.core.model import CONTENT, ID, RouteDefinition
+from gateway.core.model import CONTENT, ID, TIME_MS, RouteDefinition
 from store.cursors import DroppedCursor, GatheredMoves
 from store.property_index import SEGMENT_BITS, IndexedSpan, IndexEntry
 from store.schema import NO_RETRY, RETRY, RETRY_IN_ORDER
@@ -75,6 +76,10 @@ class StoreTransaction(ABC):
         self._entries: list[IndexEntry] = []
         self._delayed: list[tuple[int, int, int, int, int]] = []
         """(cursor, when to be delivered, message, bytes of content, ``delayed.retry``) of what waits from now on."""
+        self._ids: list[tuple[int, int, int, bytes]] = []
+        """Rows of ``dedup``."""
+        self._left_ids: dict[int, int] = {}
+        """Of endpoints' windows, up to which publication they are needed no more."""
         self._known_routes = before.routes
         self._garbage = list(before.garbage)
         self._dropped = {found.cursor for found in before.garbage}
@@ -117,6 +122,21 @@ class StoreTransaction(ABC):
                 for cursor in cursors
                 for due, row in zip(due_ms, publication.rows, strict=True)
             ]
+
+    def _add_ids(self, publication: Publication) -> None:
+        """Take up what its publishers call its messages, where an endpoint wants none twice."""
+        dedup = publication.dedup
+        if dedup is not None:
+            first, joined = publication.rows[0], b"".join(dedup.ids)
+            for endpoint, gone_up_to in dedup.endpoints.items():
+                self._ids.append((endpoint, first[ID], first[TIME_MS], joined))
+                if gone_up_to:
+                    self._left_ids[endpoint] = gone_up_to
+
+    def _delete_left_ids(self) -> None:
+        for endpoint, gone_up_to in self._left_ids.items():
+            self._execute("delete from dedup where endpoint = ? and first <= ?", endpoint, gone_up_to)
+        self._left_ids = {}
 
     def _define(self, effect: Effect) -> None:
         execute = self._execute
@@ -164,7 +184,12 @@ class StoreTransaction(ABC):
                     number, cursor, name, kind, settings, replay,
                 )  # fmt: skip
                 self._raise_to("next_number", max(number, cursor) + 1)
+            case ForgetIds(endpoint):
+                self._flush()
+                execute("delete from dedup where endpoint = ?", endpoint)
             case DeleteEndpoint(number):
+                self._flush()
+                execute("delete from dedup where endpoint = ?", number)
                 execute("delete from endpoint where number = ?", number)
                 execute("delete from subscription where endpoint = ?", number)
             case SaveSubscription(endpoint, pattern):

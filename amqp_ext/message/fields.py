@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -143,6 +144,80 @@ def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTime
 
 def _is_time(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LATEST_MS
+
+
+DEDUP_ID: Final = "x-opt-dedup-id"
+"""Message annotation: what a duplicate of the message is told by, in place of its message-id."""
+
+_DEDUP_MARK: Final = DEDUP_ID.encode()
+_PROPERTIES: Final = b"\x00\x53\x73"
+_LONG_DESCRIPTOR: Final = b"\x00\x80"
+_FIXED_IDS: Final = {0x98: 17, 0x80: 9}
+"""Octets of a uuid, and of a ulong in full."""
+_LONGEST_KEPT: Final = 32
+"""Bytes of an id that is kept as it is; of a longer one a hash of 128 bits is (BLAKE2b): two ids of ten million are the
+same by accident once in 10^24, and who makes two that are so has one message of his own less."""
+
+
+def publisher_ids(contents: Sequence[bytes], bares: Sequence[int]) -> list[bytes]:
+    """
+    What publishers call their messages: for each a short text of bytes, another one for each id and each type of it
+    (AMQP 1.0 section 3.2.4: a ulong, uuid, binary or string), however it is encoded. Empty where there is none, or none
+    that can be read.
+
+    Args:
+        bares: Where their bare messages begin.
+    """
+    return [_publisher_id(content, bare) for content, bare in zip(contents, bares, strict=True)]
+
+
+def _publisher_id(content: bytes, bare: int) -> bytes:
+    try:
+        if bare and content.find(_DEDUP_MARK, 0, bare) >= 0:
+            said = MessageView(content, bare).message_annotations.get(DEDUP_ID)
+            if said is not None:
+                return _id_key(said)
+        if content[bare : bare + 3] == _PROPERTIES:
+            code = content[bare + 3]
+            # A short list with some field in it, and an id as it is kept: what most clients send.
+            if code == 0xC0 and content[bare + 5]:
+                start, kind = bare + 6, content[bare + 6]
+                size = 2 + content[bare + 7] if kind in (0xA1, 0xA0) else _FIXED_IDS.get(kind, 0)
+                if 0 < size <= 2 + _LONGEST_KEPT and start + size <= len(content):
+                    return content[start : start + size]
+        elif content[bare : bare + 2] != _LONG_DESCRIPTOR:
+            return b""
+        return _id_key(MessageView(content, bare).properties.message_id)
+    except (CodecError, TooMuchWork, IndexError):
+        return b""
+
+
+def _id_key(one: Any) -> bytes:
+    """A code that says the type, and the id; its length tells where it ends (``split_ids``)."""
+    if isinstance(one, bool) or one is None:
+        return b""
+    if isinstance(one, UUID):
+        return b"\x98" + one.bytes
+    if isinstance(one, int):
+        return b"\x80" + int(one).to_bytes(8, "big") if 0 <= one <= _MAX_ULONG else b""
+    if not isinstance(one, (str, bytes)):
+        return b""
+    code, value = (b"\xa1", one.encode()) if isinstance(one, str) else (b"\xa0", bytes(one))
+    if len(value) <= _LONGEST_KEPT:
+        return code + bytes([len(value)]) + value
+    return b"#" + blake2b(code + value, digest_size=16).digest()
+
+
+def split_ids(joined: bytes) -> list[bytes]:
+    """Ids, as ``publisher_ids`` has them, that stand one behind the other."""
+    found: list[bytes] = []
+    start = 0
+    while start < len(joined):
+        code = joined[start]
+        size = 2 + joined[start + 1] if code in (0xA0, 0xA1) else 9 if code == 0x80 else 17
+        found.append(joined[start : start + size])
+        start += size
+    return found
 
 
 def retry_time(annotations: Any) -> int:

@@ -294,6 +294,11 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             counters.direct_dropped_messages,
         ),
         (
+            "rewind_duplicate_messages",
+            "Messages accepted and not stored again, as an endpoint remembers their ids.",
+            counters.duplicate_messages,
+        ),
+        (
             "rewind_dead_discarded_messages",
             "Dead messages that their dead message queue did not take.",
             counters.dead_discarded_messages,
@@ -338,6 +343,11 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             "rewind_connections",
             "Clients: open AMQP connections, and requests that read or publish over HTTP.",
             clients,
+        ),
+        (
+            "rewind_dedup_ids",
+            "Ids that windows of endpoints remember.",
+            sum(map(len, broker.dedup.windows.values())),
         ),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
         ("rewind_log_bytes", "What the replay log takes of the disk, about.", broker.log.size_bytes),

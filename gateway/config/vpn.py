@@ -29,6 +29,7 @@ from gateway.config.setting_types import (
     table,
 )
 from gateway.core.endpoint.settings import (
+    MOST_IDS,
     MOST_PARTITIONS,
     SETTINGS,
     EndpointSettings,
@@ -65,6 +66,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.FLAG: bool,
     SettingType.NUMBER: Annotated[int, Field(ge=0)],
     SettingType.QUOTA: Quota,
+    SettingType.WINDOW: Annotated[int, Field(ge=0, le=MOST_IDS)],
     SettingType.QUEUE: Annotated[str, Field(max_length=200)],
     SettingType.PROPERTY: Annotated[str, Field(max_length=200)],
     SettingType.START: StartText,

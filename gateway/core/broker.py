@@ -13,11 +13,13 @@ from dataclasses import replace
 
 from amqp_ext.message.fields import HIGHEST, LOWEST
 from amqp_ext.topics import TopicPattern
+from gateway.core.dedup import Deduplication
 from gateway.core.effects import (
     NO_VALUES,
     AddReferences,
     DeleteEndpoint,
     Effect,
+    ForgetIds,
     StoredCursor,
     StoredEndpoint,
     StoredRoute,
@@ -78,8 +80,9 @@ class Broker:
             self.policy, self.history, self.retention, self.endpoints, self._routes, self.settlements
         )
         self.erasing = Erasing(log, self.endpoints, self._routes)
+        self.dedup = Deduplication()
         self.publications = Publications(
-            log, self.policy, self.retention, self.router, self.counts, self.trimming
+            log, self.policy, self.retention, self.router, self.counts, self.dedup, self.trimming
         )
         self.replay_records = ReplayRecords()
         self.replay_commands = ReplayCommands(
@@ -139,6 +142,9 @@ class Broker:
         if endpoint.kind is EndpointKind.LAST_VALUE:
             endpoint.values = LastValues(parts[WHOLE].floor + 1, found.values)
             self.trimming.valued[endpoint] = None
+        window = self.dedup.windows.get(endpoint.number)
+        if window is not None:
+            window.restore(found.dedup)
         if any(kept.later_messages for kept in found.parts.values()):
             self.counts.uncounted.append(endpoint)
         for pattern in found.subscriptions:
@@ -186,6 +192,7 @@ class Broker:
             backlog.number, name, kind, settings, self._window, backlog, self._flow_quantum, replay=replay
         )
         self.endpoints[name] = self._by_number[backlog.number] = endpoint
+        self.dedup.configure(backlog.number, settings.dedup_window, settings.dedup_window_ms)
         self.router.cached.clear()
         return endpoint
 
@@ -286,6 +293,7 @@ class Broker:
         del self._by_number[endpoint.number]
         self.publications.deleted(endpoint)
         self.trimming.valued.pop(endpoint, None)
+        self.dedup.configure(endpoint.number, 0, 0)
         self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.log.unused_id - 1)]
@@ -347,6 +355,8 @@ class Broker:
         if is_keyed_anew:
             floor = max(self._oldest_id, settings.purged_below) - 1
             effects = [*endpoint.empty(self.take_number(), floor), endpoint.definition()]
+        if self.dedup.configure(endpoint.number, settings.dedup_window, settings.dedup_window_ms):
+            effects.append(ForgetIds(endpoint.number))
         endpoint.wake()
         return effects
 

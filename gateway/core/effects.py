@@ -25,6 +25,27 @@ class Delays(NamedTuple):
     """When each of the messages is to be delivered, in ms since the epoch."""
 
 
+@dataclass(slots=True)
+class DedupIds:
+    """What publishers called messages, kept in windows of endpoints: a duplicate is told by it."""
+
+    ids: Sequence[bytes]
+    """As ``amqp_ext.message.fields.publisher_ids`` has them, none of them empty."""
+    endpoints: Mapping[int, int]
+    """Numbers of the endpoints. Of the ids each has had with publications that begin with this message or before it,
+    nothing is needed any more (0: as before)."""
+    echoes: list[Any] = field(default_factory=list)
+    """Receipts of duplicates that came before it was durable."""
+
+
+class StoredIds(NamedTuple):
+    """Ids that came together, as recovery found them."""
+
+    came: tuple[int, int]
+    """(the first message that they came with, when)."""
+    ids: Sequence[bytes]
+
+
 class Publication:
     """
     Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints.
@@ -37,9 +58,11 @@ class Publication:
         logged_bytes: What they take of the disk as part of the log; 0 where it does not take them.
         put: What the broker wants to know of them when they are durable; not looked at by a store.
         delays: Where they wait for their time; None for messages that are delivered at once.
+        dedup: What their publishers called them, where an endpoint wants no message twice; else None.
     """
 
     __slots__ = (
+        "dedup",
         "delays",
         "logged",
         "logged_bytes",
@@ -65,6 +88,7 @@ class Publication:
         Args:
             sizes: Of the rows' contents, in bytes.
         """
+        self.dedup: DedupIds | None = None
         self.delays: Delays | None = None
         self.rows = rows
         self.topic = topic
@@ -369,6 +393,13 @@ class DeleteEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetIds:
+    """An endpoint has no window of publishers' ids any more."""
+
+    endpoint: int
+
+
+@dataclass(frozen=True, slots=True)
 class SaveSubscription:
     endpoint: int
     pattern: str
@@ -431,6 +462,7 @@ Effect: TypeAlias = (
     | CountAttempts
     | SaveEndpoint
     | DeleteEndpoint
+    | ForgetIds
     | SaveSubscription
     | DeleteSubscription
     | SaveReplay
@@ -515,3 +547,5 @@ class StoredEndpoint:
     subscriptions: list[str] = field(default_factory=list)
     delays: StoredDelays = NO_DELAYS
     values: StoredValues = NO_VALUES
+    dedup: list[StoredIds] = field(default_factory=list)
+    """Its window of publishers' ids, oldest first."""

@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.message.fields import priorities_of
+from gateway.core.dedup import Deduplication, Sifted
 from gateway.core.effects import Delays, Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -62,6 +63,8 @@ class Publications:
     _router: Router
     _counts: BacklogCounts
     """Is told where messages came."""
+    dedup: Deduplication
+    """Knows what publishers called their messages."""
     _trimming: Trimming
     """Says why the log has no room."""
     unlogged_on_way: dict[Publication, None] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class Publications:
         is_direct: bool = False,
         origin: str = "",
         due_ms: Sequence[int] = (),
+        ids: Sequence[bytes] = (),
     ) -> tuple[Publication | None, int, Refused | None]:
         """
         Take messages of one topic that arrived together.
@@ -95,6 +99,8 @@ class Publications:
             origin: Whom they came from, for endpoints that do not want their own; empty for nobody.
             due_ms: When each is to be delivered, in ms since the epoch; none where all are at once. The log has them
                 at once in any case.
+            ids: What their publishers call them, all new (``Deduplication.sift``); none where no endpoint of the topic
+                asks for that.
 
         Returns:
             The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
@@ -163,9 +169,9 @@ class Publications:
         if room == 1 and not numbers:
             rows = [(first, now_ms, topic, bares[0], number, held, contents[0])]
         else:
-            ids, each = range(first, first + room), numbers or repeat(number)
+            given, each = range(first, first + room), numbers or repeat(number)
             rows = list(
-                zip(ids, repeat(now_ms), repeat(topic), bares, each, repeat(held), contents, strict=False)
+                zip(given, repeat(now_ms), repeat(topic), bares, each, repeat(held), contents, strict=False)
             )
         put = Put(parts, fan_out.limited, priorities, fan_out.endpoints if due_ms else ())
         routes = [part[0].definition for part in parts]
@@ -173,6 +179,8 @@ class Publications:
         if put.delayed_on:
             cursors = [endpoint.cursor_number for endpoint in put.delayed_on]
             publication.delays = Delays(cursors, due_ms[:room])
+        if ids:
+            self.dedup.publish(routing.numbers, publication, ids[:room])
         log.size_bytes += publication.logged_bytes
         if not logged:
             self.unlogged_on_way[publication] = None
@@ -196,6 +204,8 @@ class Publications:
             self.unlogged_on_way.pop(publication, None)
         touched: list[Endpoint] = []
         put: Put = publication.put
+        if publication.dedup is not None:
+            self.dedup.committed(publication, publication.dedup)
         if publication.delays is not None:
             self._wait(publication, publication.delays)
         if put.parts:
@@ -231,9 +241,26 @@ class Publications:
         if publication.logged:
             rows = publication.rows
             self._retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
+        if publication.dedup is not None:
+            self.dedup.failed(publication, publication.dedup)
         self.unlogged_on_way.pop(publication, None)
         for endpoint in publication.put.reserved:
             endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
+
+    def sift(self, topic: str, ids: Sequence[bytes], now_ms: int) -> Sifted | None:
+        """Tell duplicates among messages of a topic from what is new; None where all are (``Deduplication.sift``)."""
+        routing = self._router.cached.get(topic) or self._router.route(topic)
+        return self.dedup.sift(self.dedup.windows_of(routing.numbers), ids, now_ms, self._log.next_id)
+
+    def has_window(self, topic: str) -> bool:
+        """Whether some endpoint wants no message of this topic twice."""
+        routing = self._router.cached.get(topic) or self._router.route(topic)
+        return not self.dedup.windows.keys().isdisjoint(routing.numbers)
+
+    def count_duplicates(self, topic: str, count: int) -> None:
+        """So many messages of a topic were not stored again."""
+        for window in self.dedup.windows_of(self._router.route(topic).numbers) if count else ():
+            window.duplicates += count
 
     def withdraw(self, publications: Sequence[Publication]) -> None:
         """The newest publications, in order, are not even to be committed: their ids are given out again."""

@@ -247,18 +247,22 @@ class TopicRouting(NamedTuple):
     logged: bool
     is_picky: bool
     """Some endpoint leaves out what comes from its subscriber's own container."""
+    numbers: tuple[int, ...]
+    """Of all endpoints whose topic it is, streams among them."""
     by_origin: dict[str, TopicRouting]
     """The same as seen from origins that some endpoint leaves out, as far as they were asked for."""
 
     @classmethod
-    def to(cls, endpoints: tuple[Endpoint, ...], table: RouteTable, *, logged: bool) -> TopicRouting:
-        """Messages go to these, which are in the order of their numbers."""
+    def to(
+        cls, endpoints: tuple[Endpoint, ...], table: RouteTable, numbers: tuple[int, ...], *, logged: bool
+    ) -> TopicRouting:
+        """Messages go to these, which are in the order of their numbers; ``numbers`` has the streams' too."""
         everyone = live = FanOut(endpoints, table)
         caught_up = tuple(e for e in endpoints if e.replay is None or not e.replay.is_behind)
         if len(caught_up) < len(endpoints):
             live = FanOut(caught_up, table)
         checked = tuple(e for e in endpoints if e.settings.max_message_bytes or e.settings.has_quota)
-        return cls(checked, everyone, live, logged, any(e.settings.no_local for e in endpoints), {})
+        return cls(checked, everyone, live, logged, any(e.settings.no_local for e in endpoints), numbers, {})
 
     def seen_from(self, origin: str) -> TopicRouting:
         """Without the endpoints that do not want what this origin publishes."""
@@ -269,7 +273,7 @@ class TopicRouting(NamedTuple):
             wanting = tuple(e for e in self.all.endpoints if e.settings.no_local != origin)
             routing = self
             if len(wanting) < len(self.all.endpoints):
-                routing = TopicRouting.to(wanting, self.all.table, logged=self.logged)
+                routing = TopicRouting.to(wanting, self.all.table, self.numbers, logged=self.logged)
             self.by_origin[origin] = routing
         return routing
 
@@ -332,7 +336,10 @@ class Router:
         if len(self.cached) >= CACHED_TOPICS:
             self.cached.clear()
         endpoints = tuple(sorted(matched, key=lambda endpoint: endpoint.number))
-        routing = TopicRouting.to(endpoints, self._table, logged=self._is_logged(topic))
+        numbers = tuple(
+            sorted({endpoint.number for endpoint in (*found, *matched, *self.subscribers(topic))})
+        )
+        routing = TopicRouting.to(endpoints, self._table, numbers, logged=self._is_logged(topic))
         self.cached[topic] = routing
         return routing
 

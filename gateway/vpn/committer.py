@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gateway.core.broker import Broker
+from gateway.core.dedup import echoes_of
 from gateway.core.effects import Effect, Publication, SaveArchived
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import MessageCache
@@ -216,7 +217,7 @@ class Committer:
         """
         for effect in batch.effects:
             if isinstance(effect, Publication):
-                self._accept(effect, at_once=True)
+                self._accept(effect.receipt, at_once=True)
 
     def _committed(
         self, batches: list[Batch], error: WriteFailed | None, *, is_answered: bool = False
@@ -251,16 +252,18 @@ class Committer:
                     for endpoint in broker.publications.committed(effect):
                         touched[endpoint.name] = None
                     if not is_answered:
-                        self._accept(effect)
+                        self._accept(effect.receipt)
+                    for receipt in echoes_of(effect):
+                        self._accept(receipt)
             self._tell_then(batch, None)
         counters.commit_messages.add(counters.published_messages - published)
         for tell in self.when_committed:
             tell(touched, news)
         self._offer_room()
 
-    def _accept(self, publication: Publication, *, at_once: bool = False) -> None:
+    def _accept(self, receipt: Any, *, at_once: bool = False) -> None:
         """Tell a publisher. A mistake in what it does with that is not to keep others from being told."""
-        client, deliveries = publication.receipt
+        client, deliveries = receipt
         try:
             client.accepted(deliveries, at_once=at_once)
         except Exception as mistake:
@@ -298,11 +301,11 @@ class Committer:
                 if isinstance(effect, Publication):
                     self._broker.publications.failed(effect)
                     self._cache.skip(effect.rows[-1][ID] + 1)
-                    client, deliveries = effect.receipt
-                    try:
-                        client.not_stored(deliveries, refused)
-                    except Exception as mistake:
-                        self._runtime.report("commit_not_told", mistake)
+                    for client, deliveries in (effect.receipt, *echoes_of(effect)):
+                        try:
+                            client.not_stored(deliveries, refused)
+                        except Exception as mistake:
+                            self._runtime.report("commit_not_told", mistake)
             self._tell_then(batch, error)
         for tell in self.when_not_committed:
             tell()

@@ -80,6 +80,7 @@ class Endpoints(VpnPart):
         self._check_dead_message_queue(name, kind, settings, subscriptions)
         if name not in self._broker.endpoints:
             self._check_room(settings)
+            self._broker.dedup.check(0, settings.dedup_window)
         if kind.is_view:
             self._broker.policy.check_can_be_viewed()
         endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
@@ -144,7 +145,8 @@ class Endpoints(VpnPart):
         Change what an endpoint is like; what lies on it stays.
 
         Raises:
-            Refused: NOT_ALLOWED, it cannot change live; INVALID_FIELD, its dead messages would come back to it.
+            Refused: NOT_ALLOWED, it cannot change live; INVALID_FIELD, its dead messages would come back to it;
+                RESOURCE_LIMIT, its window of ids, and those of others, would be too large.
         """
         self._check_dead_message_queue(endpoint.name, endpoint.kind, settings, endpoint.subscriptions)
         for name, setting in SETTINGS.items():
@@ -153,6 +155,7 @@ class Endpoints(VpnPart):
                     ErrorCode.NOT_ALLOWED,
                     f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
                 )
+        self._broker.dedup.check(endpoint.number, settings.dedup_window)
         effects = self._broker.change_settings(endpoint, settings)
         self._committer.commit([*effects, *self._dead_message_queue(settings)])
 

@@ -12,14 +12,14 @@ read from publishers. Where no room comes for some seconds, the first message th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
 from amqp_ext.addresses.address import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
-from amqp_ext.message.fields import DeliveryTimeError, delivery_times
+from amqp_ext.message.fields import DeliveryTimeError, delivery_times, publisher_ids
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
 from gateway.core.effects import Publication
@@ -167,6 +167,79 @@ class Publishing(VpnPart):
     def _take(
         self, arrived: ArrivedMessages, now_ms: int, due_ms: Sequence[int] = (), *, is_new: bool = True
     ) -> tuple[int, LogFull | None]:
+        publications = self._broker.publications
+        # What the gateway publishes itself, such as a dead message, was there before, and is not to be lost for that.
+        if not (is_new and self._broker.dedup.windows and publications.has_window(arrived.topic)):
+            return self._store(arrived, now_ms, due_ms, is_new=is_new)
+        ids = publisher_ids(arrived.contents, arrived.bares)
+        sifted = publications.sift(arrived.topic, ids, now_ms)
+        if sifted is None:
+            return self._store(arrived, now_ms, due_ms, ids)
+        new, count = sifted.new, len(ids)
+        left, full = 0, None
+        if new:
+            left, full = self._store(
+                arrived.of(new),
+                now_ms,
+                [due_ms[place] for place in new] if due_ms else (),
+                [ids[p] for p in new],
+            )
+        stop = new[-left] if left else count
+        # What was on its way before, or is now: the second of two is told what the first one is.
+        again = publications.sift(arrived.topic, [ids[place] for place in sifted.again], now_ms)
+        stored, on_way, lost = list(sifted.stored), list(sifted.on_way), []
+        if again is not None:
+            stored += [sifted.again[k] for k in again.stored]
+            on_way += [(sifted.again[k], publication) for k, publication in again.on_way]
+            lost = [sifted.again[k] for k in (*again.new, *again.again)]
+        elif sifted.again:
+            lost = sifted.again
+        self._tell_duplicates(arrived, stop, stored, on_way, lost)
+        return count - stop, full
+
+    def _tell_duplicates(
+        self,
+        arrived: ArrivedMessages,
+        stop: int,
+        stored: Iterable[int],
+        on_way: Iterable[tuple[int, Publication]],
+        lost: Iterable[int],
+    ) -> None:
+        """
+        Duplicates among messages that came together are accepted once what they repeat is durable.
+
+        Args:
+            stop: Those from this place on wait, and are looked at again.
+            stored: Places of those of which that is durable.
+            on_way: Of those of which it is not, with its publication.
+            lost: Of those of which it was not taken.
+        """
+        told = [place for place in stored if place < stop]
+        duplicates = len(told)
+        if told:
+            arrived.client.accepted(arrived.of(told).deliveries)
+        for place, publication in on_way:
+            if place < stop:
+                duplicates += 1
+                if publication.dedup is not None and not arrived.is_direct:
+                    publication.dedup.echoes.append((arrived.client, [arrived.deliveries[place]]))
+        refused = [place for place in lost if place < stop]
+        if refused:
+            reason = "the message with the same id just before it was not taken"
+            self._not_taken(arrived.of(refused), Refused(ErrorCode.RESOURCE_LIMIT, reason))
+        self._broker.publications.count_duplicates(arrived.topic, duplicates)
+        self._counters.duplicate_messages += duplicates
+
+    def _store(
+        self,
+        arrived: ArrivedMessages,
+        now_ms: int,
+        due_ms: Sequence[int] = (),
+        ids: Sequence[bytes] = (),
+        *,
+        is_new: bool = True,
+    ) -> tuple[int, LogFull | None]:
+        """Take messages that are no duplicates; ``ids`` as ``Publications.publish`` has it."""
         client, contents, bares = arrived.client, arrived.contents, arrived.bares
         deliveries = arrived.deliveries
         while contents:
@@ -179,6 +252,7 @@ class Publishing(VpnPart):
                 is_direct=arrived.is_direct,
                 origin=arrived.origin,
                 due_ms=due_ms,
+                ids=ids,
             )
             self._counters.activity += 1
             if publication is not None:
@@ -193,7 +267,7 @@ class Publishing(VpnPart):
             done = len(arrived.contents) - len(contents)
             self._not_taken(arrived.part(done + taken, done + behind), refused)
             contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
-            due_ms = due_ms[behind:]
+            due_ms, ids = due_ms[behind:], ids[behind:]
         return 0, None
 
     def _not_taken(self, arrived: ArrivedMessages, refused: Refused | None) -> None:
@@ -262,7 +336,9 @@ class Publishing(VpnPart):
             now_ms = max(self._now_ms(), self._broker.log.last_time_ms)
             for topic, group in groupby(staged, key=lambda message: message.topic):
                 for due_ms, messages in _by_time(list(group), now_ms):
-                    publications.append(self._publish_staged(topic, now_ms, due_ms, messages, origin))
+                    publications += self._publish_staged(
+                        topic, now_ms, due_ms, messages, origin, publications
+                    )
         except Refused:
             self._broker.publications.withdraw(publications)
             for settlement in settlements:
@@ -278,14 +354,46 @@ class Publishing(VpnPart):
         )
 
     def _publish_staged(
-        self, topic: str, now_ms: int, due_ms: Sequence[int], messages: list[Staged], origin: str
-    ) -> Publication:
+        self,
+        topic: str,
+        now_ms: int,
+        due_ms: Sequence[int],
+        messages: list[Staged],
+        origin: str,
+        before: Collection[Publication],
+    ) -> list[Publication]:
+        """The publication of a transaction's messages of one topic, if they are not all duplicates."""
         contents, bares = [m.content for m in messages], [m.bare for m in messages]
+        ids: Sequence[bytes] = ()
+        if self._broker.dedup.windows and self._broker.publications.has_window(topic):
+            ids = publisher_ids(contents, bares)
+            sifted = self._broker.publications.sift(topic, ids, now_ms)
+            if sifted is not None:
+                if any(publication not in before for _, publication in sifted.on_way):
+                    # It may fail yet; what is in this transaction would be lost with it.
+                    raise Refused(
+                        ErrorCode.ROLLED_BACK,
+                        f"rolled back, as a message to {topic!r} has an id that another one has which is being stored;"
+                        " try again",
+                    )
+                new = sifted.new
+                duplicates = len(messages) - len(new)
+                self._broker.publications.count_duplicates(topic, duplicates)
+                self._counters.duplicate_messages += duplicates
+                if not new:
+                    return []
+                messages = [messages[place] for place in new]
+                contents, bares, ids = (
+                    [contents[p] for p in new],
+                    [bares[p] for p in new],
+                    [ids[p] for p in new],
+                )
+                due_ms = [due_ms[place] for place in new] if due_ms else ()
         publication, taken, refused = self._broker.publications.publish(
-            now_ms, topic, contents, bares, (NOBODY, ()), origin=origin, due_ms=due_ms
+            now_ms, topic, contents, bares, (NOBODY, ()), origin=origin, due_ms=due_ms, ids=ids
         )
         if publication is not None and taken == len(messages):
-            return publication
+            return [publication]
         if publication is not None:
             self._broker.publications.withdraw([publication])
         why = "nobody takes messages of this topic any more" if refused is None else refused.text
@@ -350,6 +458,16 @@ class ArrivedMessages:
     origin: str = ""
     since: float = 0.0
     """From when on they wait for room in the log, by the loop's clock."""
+
+    def of(self, places: Iterable[int]) -> ArrivedMessages:
+        """Those at some places."""
+        places = list(places)
+        return replace(
+            self,
+            contents=[self.contents[place] for place in places],
+            bares=[self.bares[place] for place in places],
+            deliveries=[] if self.is_direct else [self.deliveries[place] for place in places],
+        )
 
     def part(self, start: int, stop: int | None = None) -> ArrivedMessages:
         """Some of them, from one place up to another."""

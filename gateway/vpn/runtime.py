@@ -201,6 +201,8 @@ class Counters:
     failed_commits: int = 0
     direct_dropped_messages: int = 0
     """Direct messages that nobody took, or that there was no room for: nobody was told."""
+    duplicate_messages: int = 0
+    """Messages that were accepted and not stored, as an endpoint remembers their ids."""
     dead_discarded_messages: int = 0
     """Dead messages that their dead message queue did not take."""
     activity: int = 0

@@ -40,6 +40,7 @@ from gateway.core import model
 from store.schema import (
     CHANGES_OFTEN,
     CURSORS,
+    DEDUP,
     DELAYED,
     ENDPOINTS,
     LAST_VALUE_INDEXES,
@@ -149,6 +150,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m004_delayed": (DELAYED, "create index delayed_message_idx on delayed (message)"),
     "m005_retries": RETRIES,
     "m006_last_values": (*LAST_VALUES, *LAST_VALUE_INDEXES),
+    "m007_dedup": (DEDUP,),
 }
 """Their statements, by name, in their order."""
 

@@ -73,6 +73,11 @@ INSERT_DELAYED: Final = (
     "select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
 )
 
+INSERT_IDS: Final = (
+    "insert into dedup (endpoint, first, time, ids) "
+    "select * from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])"
+)
+
 RELEASE_DELAYED: Final = (
     f"with gone as (delete from delayed using {_ENTRIES} where delayed.cursor = %s and delayed.due = entry.due "
     "and delayed.message = entry.message returning delayed.cursor, delayed.message) "
@@ -149,6 +154,7 @@ class Transaction(StoreTransaction):
     def _publish(self, publication: Publication) -> None:
         self._add_routes(publication.routes)
         self._add_delayed(publication)
+        self._add_ids(publication)
         rows = publication.rows
         last = rows[-1]
         self._raise_to("last_id", last[ID])
@@ -183,6 +189,10 @@ class Transaction(StoreTransaction):
         if self._delayed:
             self._steps.append(Statement(INSERT_DELAYED, list(map(list, zip(*self._delayed, strict=True)))))
             self._delayed = []
+        if self._ids:
+            self._steps.append(Statement(INSERT_IDS, list(map(list, zip(*self._ids, strict=True)))))
+            self._ids = []
+            self._delete_left_ids()
         self._steps += self._moves.written(has_held=self.has_held)
 
     # --- everything else ------------------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ Shape, and why:
 ``last_value``  of last-value queues: by the digest of a key, the message that is its newest value. It follows the log:
                 up to the queue's cursor it is what the log's messages make of it. ``last_value_message`` has it in the
                 order of the log, for readers and for whoever trims; ``last_value_expires`` those that are to go.
+``dedup``       windows of endpoints that want no message twice: what publishers called messages, one row for each
+                publication and endpoint, in the transaction of the publication. ``ids`` has them one behind the other
+                (``amqp_ext.message.fields.split_ids``). Rows go when all of their ids have left the window.
 ``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
 ``point``       named points of the log: where a replay from each one starts.
 ``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
@@ -53,6 +56,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core import model
 from store.schema import (
     CURSORS,
+    DEDUP,
     DELAYED,
     ENDPOINTS,
     LAST_VALUE_INDEXES,
@@ -145,6 +149,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "m005_retries": RETRIES,
     "m006_last_values": (*tables_in_sqlite(*LAST_VALUES), *LAST_VALUE_INDEXES),
+    "m007_dedup": tables_in_sqlite(DEDUP),
 }
 """
 Statements by the migration's name, in their order.

@@ -96,7 +96,7 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
     rows: Sequence[Row] = ()
     has_held = False
     for effect in effects:
-        if not isinstance(effect, Publication) or effect.delays is not None:
+        if not isinstance(effect, Publication) or effect.delays is not None or effect.dedup is not None:
             return None
         for route in effect.routes:
             if route.number not in routes:
@@ -184,6 +184,10 @@ class Transaction(StoreTransaction):
         if self._delayed:
             self._connection.executemany("insert into delayed values (?, ?, ?, ?, ?)", self._delayed)
             self._delayed = []
+        if self._ids:
+            self._connection.executemany("insert into dedup values (?, ?, ?, ?)", self._ids)
+            self._ids = []
+            self._delete_left_ids()
         self._moves.write(has_held=self.has_held)
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -191,6 +195,7 @@ class Transaction(StoreTransaction):
     def _publish(self, publication: Publication) -> None:
         self._add_routes(publication.routes)
         self._add_delayed(publication)
+        self._add_ids(publication)
         rows = publication.rows
         count = len(rows)
         first, time, topic, bare, route_number, held, _ = rows[0]

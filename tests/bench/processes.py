@@ -177,9 +177,9 @@ class Load(Process):
         return result
 
 
-def send(server: str, address: str, count: int, *, outstanding: int = 1000) -> dict[str, Any]:
+def send(server: str, address: str, count: int, *options: str, outstanding: int = 1000) -> dict[str, Any]:
     """Publish ``count`` messages, each to be accepted, at most ``outstanding`` at a time."""
-    return Load("send", server, address, "--count", count, "--outstanding", outstanding).result()
+    return Load("send", server, address, "--count", count, "--outstanding", outstanding, *options).result()
 
 
 def recv(server: str, address: str, count: int, *options: str) -> dict[str, Any]:

@@ -79,6 +79,7 @@ _POSTGRESQL = (postgresql.postgresql,)
 ROWS = (
     Row("publish", "durable publish, one queue", RATE, _QUEUE, "sqlite-write", 0.35, container=5),
     Row("publish-cpu", "processor time of that", PROCESSOR, (rates.queue,)),
+    Row("publish-dedup", "publish, 1,000,000 ids remembered", RATE, (rates.dedup,), "publish-plain", 0.8),
     Row("consume", "consume, each accepted", RATE, _QUEUE, "sqlite-read", container=5),
     Row("consume-cpu", "processor time of that", PROCESSOR, (rates.queue,)),
     Row("replay-log", "replay, log reader", RATE, _QUEUE, "sqlite-read", container=7),

@@ -15,11 +15,13 @@ from gateway.core.effects import (
     CancelDelayed,
     CountAttempts,
     CountedUpTo,
+    DedupIds,
     DeletePoint,
     DeleteSubscription,
     DropCursor,
     DropReplayRecords,
     Effect,
+    ForgetIds,
     HoldBack,
     KeepValues,
     MoveCursor,
@@ -62,6 +64,7 @@ VIEW = "last-value"
 KEYS = [bytes([k]) * 32 for k in range(6)]
 KINDS = (
     *["publish", "settle"] * 4,
+    "forget ids",
     *["replay", "other", "trim", "rule", "purge", "delay", "release", "hold back"] * 2,
     "cancel",
     *["values"] * 3,
@@ -188,6 +191,8 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
             routed = {row[ID] for row in model.routed(number)} - model.cursor_of(number).references
             return [*gone, *keeping(model, number, _some(draw, [i for i in lying if i in routed]))]
         return [*gone, *draw(st.sampled_from([purge, purge, deletion]))(model, number)]
+    if kind == "forget ids":
+        return [ForgetIds(number)]
     if kind == "replay":
         return _replay(draw, model, number)
     return [_definition(draw, model, number)]
@@ -214,7 +219,7 @@ def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
     mixed = draw(st.booleans())
     published = [contents[k % len(contents)] for k in range(count)]
     hole = draw(st.sampled_from([0, 0, 0, 5]))  # a failed commit leaves one
-    return publication(
+    found = publication(
         max([model.last_id, *floors]) + 1 + hole,
         published,
         topic=draw(st.sampled_from(TOPICS)),
@@ -224,6 +229,14 @@ def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
         bares=[_bare(k, content) if mixed else 0 for k, content in enumerate(published)],
         ranked=any(by_priority(model.endpoints[number].definition.settings) for number in endpoints),
     )
+    if endpoints and draw(st.booleans()):
+        ids = [b"\x80" + bytes(8), b"\xa1\x01a", b"\xa0\x00", b"\x98" + bytes(16), b"#" + bytes(16)]
+        windows = {number: sorted(model.endpoints[number].dedup) for number in endpoints}
+        found.dedup = DedupIds(
+            draw(st.lists(st.sampled_from(ids), min_size=1, max_size=4)),
+            {number: draw(st.sampled_from([0, *firsts])) for number, firsts in windows.items()},
+        )
+    return found
 
 
 def _values(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> Sequence[Effect]:

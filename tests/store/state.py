@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqp_ext.message.fields import split_ids
 from gateway.core.effects import SaveEndpoint
 from gateway.core.model import (
     CONTENT,
@@ -77,6 +78,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
         },
         endpoints={row[0]: SaveEndpoint(*row) for row in rows("endpoint")},
         subscriptions=set(rows("subscription")),
+        dedup={(*row[:3], tuple(split_ids(bytes(row[3])))) for row in rows("dedup")},
         points={row[0]: Point(*row) for row in rows("point")},
         records={row[0]: _record(*row) for row in rows("replay_record")},
         retention={rule: (below, whole_ms) for rule, below, whole_ms in rows("retention")},

@@ -65,6 +65,8 @@ class State:
     """(cursor, message) -> failed deliveries."""
     endpoints: dict[int, effects.SaveEndpoint]
     subscriptions: set[tuple[int, str]]
+    dedup: set[tuple[int, int, int, tuple[bytes, ...]]]
+    """(endpoint, first message, time, publishers' ids)."""
     points: dict[str, Point]
     records: dict[int, ReplayRecord]
     retention: dict[str, tuple[int, int]]
@@ -124,6 +126,8 @@ class NaiveEndpoint:
     definition: effects.SaveEndpoint
     subscriptions: dict[str, None] = field(default_factory=dict)
     """Patterns, in the order in which they were made."""
+    dedup: dict[int, tuple[int, tuple[bytes, ...]]] = field(default_factory=dict)
+    """(time, publishers' ids) by the first message of the publication."""
 
 
 class NaiveStore:
@@ -195,6 +199,8 @@ class NaiveStore:
                 endpoint = self.endpoints.setdefault(number, NaiveEndpoint(effect))
                 endpoint.definition = effect
                 self.next_number = max(self.next_number, number + 1)
+            case effects.ForgetIds(number):
+                self.endpoints[number].dedup.clear()
             case effects.DeleteEndpoint(number):
                 self._forget(number)
             case effects.SaveSubscription(number, pattern):
@@ -245,6 +251,12 @@ class NaiveStore:
                 for cursor in publication.delays.cursors:
                     assert self._owner(cursor), "it waits on an endpoint"
                     self.cursors[cursor].delayed[row[ID]] = (due_ms, len(row[CONTENT]), 0)
+        if publication.dedup is not None:
+            for number, gone_up_to in publication.dedup.endpoints.items():
+                window = self.endpoints[number].dedup
+                window[rows[0][ID]] = (rows[0][TIME_MS], tuple(publication.dedup.ids))
+                for first in [first for first in window if first <= gone_up_to]:
+                    del window[first]
         assert publication.size_bytes == self.size_of(row[ID] for row in rows)
         if publication.logged:
             assert publication.logged_bytes == sum(map(_weight, rows))
@@ -587,6 +599,10 @@ class NaiveStore:
                 sum(value.size_bytes or 0 for value in cursor.values.values()),
                 min((v.expires_ms for v in cursor.values.values() if v.expires_ms is not None), default=None),
             ),
+            [
+                effects.StoredIds((first, time_ms), list(ids))
+                for first, (time_ms, ids) in sorted(endpoint.dedup.items())
+            ],
         )
 
     def state(self) -> State:
@@ -621,6 +637,11 @@ class NaiveStore:
                 (number, pattern)
                 for number, found in self.endpoints.items()
                 for pattern in found.subscriptions
+            },
+            dedup={
+                (number, first, time_ms, ids)
+                for number, found in self.endpoints.items()
+                for first, (time_ms, ids) in found.dedup.items()
             },
             points=dict(self.points),
             records=dict(self.records),

@@ -33,6 +33,7 @@ from gateway.core.broker import Broker
 from gateway.core.endpoint.by_key import Groups
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import (
+    MOST_IDS,
     MOST_PARTITIONS,
     SETTINGS,
     EndpointKind,
@@ -102,6 +103,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.FLAG: bool,
     SettingType.NUMBER: Count,
     SettingType.QUOTA: Count,
+    SettingType.WINDOW: Annotated[int, Field(ge=0, le=MOST_IDS)],
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
     SettingType.PROPERTY: Annotated[str, Field(max_length=200)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
@@ -235,6 +237,8 @@ class EndpointState(TypedDict):
     msgSpoolUsage: int
     delayedMsgCount: int
     delayedMsgUsage: int
+    dedupIdCount: int
+    duplicateMsgCount: int
     txUnackedMsgCount: int
     oldestUnackedMsgId: int | None
     oldestUnackedTimeMs: int | None
@@ -292,6 +296,7 @@ def monitored(endpoint: Endpoint, vpn: MessageVpn) -> dict[str, Any]:
 
 def _state(endpoint: Endpoint, vpn: MessageVpn) -> EndpointState:
     next_id, now_ms = vpn.broker.log.next_id, vpn.clock.now_ms()
+    window = vpn.broker.dedup.windows.get(endpoint.number)
     holder, message_id, since_ms = endpoint.oldest_delivery or (None, None, None)
     client: ClientIdentity | None = None if holder is None else holder.link.client
     replay = endpoint.replay
@@ -306,6 +311,8 @@ def _state(endpoint: Endpoint, vpn: MessageVpn) -> EndpointState:
         "msgSpoolUsage": endpoint.size_bytes,
         "delayedMsgCount": endpoint.backlog.delayed.messages,
         "delayedMsgUsage": endpoint.backlog.delayed.size_bytes,
+        "dedupIdCount": 0 if window is None else len(window),
+        "duplicateMsgCount": 0 if window is None else window.duplicates,
         "txUnackedMsgCount": sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended)),
         "oldestUnackedMsgId": message_id,
         "oldestUnackedTimeMs": since_ms,

@@ -62,6 +62,7 @@ class _State(InVpn):
     settledMsgCount: int
     pendingBytes: int
     directDroppedMsgCount: int
+    duplicateMsgCount: int
 
 
 class _Alarm(InVpn):
@@ -273,6 +274,7 @@ def _active(vpn: MessageVpn, clients: int, wire_loops: str) -> _State:
         "settledMsgCount": vpn.counters.settled_messages,
         "pendingBytes": vpn.committer.pending_bytes,
         "directDroppedMsgCount": vpn.counters.direct_dropped_messages,
+        "duplicateMsgCount": vpn.counters.duplicate_messages,
     }
 
 

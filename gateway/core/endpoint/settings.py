@@ -23,6 +23,10 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 MOST_PARTITIONS: Final = 1_000
 """Of an endpoint: more than it will have consumers, and little to keep."""
 
+MOST_IDS: Final = 4_000_000
+"""Messages that all windows of a Message VPN may have together (``gateway.core.dedup``): some 170 bytes of memory each,
+20 of the disk."""
+
 
 class EndpointKind(enum.Enum):
     """
@@ -72,6 +76,7 @@ class SettingType(enum.Enum):
     FLAG = "true or false"
     NUMBER = "a whole number, 0 or more"
     QUOTA = "a whole number, 0 to 2^40"
+    WINDOW = f"a whole number, 0 to {MOST_IDS}"
     QUEUE = "the name of a queue, or empty"
     START = "a replay start"
     EXCLUSIVITY = "none, wait, refuse or steal"
@@ -284,6 +289,19 @@ class EndpointSettings:
         "Whether nothing behind a message that waits to be tried again is given out before it. Off, because one bad "
         "message would hold up all others.",
         on_streams="a reader has the log in order",
+    )
+    dedup_window: int = _setting(
+        0,
+        SettingType.WINDOW,
+        "{Unit} published to its topics whose ids are remembered: one that comes with such an id again is accepted and "
+        "stored no second time, anywhere. 0 remembers none, as it costs memory and a part of the throughput.",
+        unit=Unit.MESSAGES,
+    )
+    dedup_window_ms: int = _setting(
+        0,
+        SettingType.NUMBER,
+        "{Unit} after which an id is forgotten, though it is among those of `dedup_window`; 0 is no bound.",
+        unit=Unit.MILLISECONDS,
     )
     default_start: str = _setting(
         "",

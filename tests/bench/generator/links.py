@@ -5,6 +5,7 @@ limit allow, and a consumer with a credit window that looks at every message and
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
@@ -50,8 +51,14 @@ STAMP = struct.Struct(">QQ")
 _DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
-def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
+_NAMED = b"\x00\x53\x73\xc0\x0b\x01\xa0\x08"
+"""Properties of a message-id of eight octets."""
+
+
+def message_of(size: int, name: bytes = b"") -> tuple[Callable[[int, int], bytes], int]:
     """What makes a durable message with a body of ``size`` octets out of its number and time stamp.
+
+    With ``name`` (eight octets) that is its message-id.
 
     Returns:
         That function, and where the bare message begins in what it makes.
@@ -63,7 +70,7 @@ def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
         raise ValueError(
             f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
         )
-    head = _DURABLE_HEADER + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
+    head = _DURABLE_HEADER + (_NAMED + name if name else b"") + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
     rest = bytes(0x61 + index % 26 for index in range(size - STAMP.size))
     pack = STAMP.pack
     return lambda number, stamp: head + pack(number, stamp) + rest, len(_DURABLE_HEADER)
@@ -72,18 +79,21 @@ def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
 class TransferBlock:
     """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
 
-    def __init__(self, size: int) -> None:
-        """``size`` is the body's length in octets, at least 16."""
+    def __init__(self, size: int, *, named: bool = False) -> None:
+        """``size`` is the body's length in octets, at least 16; ``named``: each has a message-id, of this run."""
         # section 2.7.5: handle 0, delivery-id, delivery-tag (the id again), message-format 0, settled, more
         fields = b"\x43" + b"\x70\0\0\0\0" + b"\xa0\x04\0\0\0\0" + b"\x43" + b"\x42" + b"\x42"
         performative = b"\x00\x53" + bytes([TRANSFER]) + b"\xc0" + bytes([len(fields) + 1, 6]) + fields
-        message = message_of(size)[0](0, 0)
+        name = os.urandom(4) + bytes(4) if named else b""
+        message = message_of(size, name)[0](0, 0)
         self.stride = 8 + len(performative) + len(message)
         frame = struct.pack(">IBBH", self.stride, 2, 0, 0) + performative + message
         identity = 8 + performative.index(b"\x70\0\0\0\0") + 1
         tag = identity + 6
         self._number = self.stride - size
-        self._planes = (identity, tag, self._number + 4)
+        self._planes: tuple[int, ...] = (identity, tag, self._number + 4)
+        if named:
+            self._planes += (8 + len(performative) + message.index(_NAMED) + len(_NAMED) + 4,)
         self._frames = bytearray(frame * BLOCK)
         self._view = memoryview(self._frames)
 
@@ -120,9 +130,9 @@ class Sent:
 class Sender:
     """Sends numbered, time-stamped messages over one link and counts what the peer accepts."""
 
-    def __init__(self, connection: Connection, size: int) -> None:
+    def __init__(self, connection: Connection, size: int, *, named: bool = False) -> None:
         self._connection = connection
-        self._block = TransferBlock(size)
+        self._block = TransferBlock(size, named=named)
         self._sent = 0
         self._settled = 0
         self._credit_limit = 0

@@ -57,6 +57,21 @@ def before(folder: Path, sizes: Sizes) -> Figures:
     return {f"before-{name}": value for name, value in found.items()}
 
 
+WINDOW = 1_000_000
+"""Ids that a queue remembers."""
+
+
+def dedup(folder: Path, sizes: Sizes) -> Figures:
+    """Publish messages with ids to a queue that remembers none, and to one whose window is full of others."""
+    tables = f"[vpn.default.queue.plain]\n[vpn.default.queue.once]\ndedup_window = {WINDOW}\n"
+    with gateway(folder / "data", tables) as server:
+        send(server.address, "queue://once", WINDOW, "--named")
+        return {
+            name: send(server.address, f"queue://{queue}", sizes.bulk, "--named")["rate"]
+            for name, queue in (("publish-plain", "plain"), ("publish-dedup", "once"))
+        }
+
+
 def many_routes(folder: Path, sizes: Sizes) -> Figures:
     """An endpoint that is subscribed to everything, beside one for each topic, and a queue of one topic alone."""
     each = {f"own{n}": Queue(subscriptions=(f"bench/{n}",)) for n in range(sizes.routes)}

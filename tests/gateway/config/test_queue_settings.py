@@ -33,6 +33,7 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.FLAG: True,
     SettingType.NUMBER: 3_000,
     SettingType.QUOTA: 3 * 1_048_576,
+    SettingType.WINDOW: 3_000,
     SettingType.QUEUE: "dead",
     SettingType.PROPERTY: "isin",
     SettingType.START: "last",
@@ -40,7 +41,7 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.RETRY: RetryType.ALL,
     SettingType.PARTITIONS: 300,
 }
-NUMBERS = (SettingType.NUMBER, SettingType.QUOTA, SettingType.PARTITIONS)
+NUMBERS = (SettingType.NUMBER, SettingType.QUOTA, SettingType.PARTITIONS, SettingType.WINDOW)
 """A value of each type that no setting has by default, and that every unit can say."""
 
 EVERY = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)

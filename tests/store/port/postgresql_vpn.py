@@ -35,7 +35,8 @@ from tests.support.postgresql import Server, eventually
 
 TABLES: Final = (
     "message", "held_message", "route", "endpoint", "subscription", "cursor", "cursor_range", "attempt", "reference",
-    "delayed", "last_value", "garbage", "log", "point", "replay_record", "retention", "indexed", "property_value",
+    "delayed", "last_value", "dedup", "garbage", "log", "point", "replay_record", "retention", "indexed",
+    "property_value",
 )  # fmt: skip
 
 OPENED_BITS: Final = 8

@@ -133,6 +133,7 @@ DAMAGES: Final[Mapping[str, str]] = {
     "1 messages wait for their time by cursor 8, which does not exist": "insert into delayed values (8, 5, 9, 1, 0)",
     "message 77 is a value of cursor 1, and does not exist": "insert into last_value values (1, 'k', 77, 1, null)",
     "1 values are of cursor 8, which does not exist": "insert into last_value values (8, 'k', 9, 1, null)",
+    "1 rows of publishers' ids are of endpoint 77, which does not exist": "insert into dedup values (77, 1, 1, '')",
     "message 3 was delivered -1 times by cursor 1": "update attempt set count = -1",
     "number 9 is in use, and the next one to be given out is 9": "update log set next_number = 9",
     "number 9 is subscribed to b, and is no endpoint": "insert into subscription values (9, 'b')",

@@ -1,0 +1,158 @@
+"""Publisher deduplication by itself: windows against a naive model, and ids of every type and encoding."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Symbol, ULong
+from amqp_ext.message.fields import publisher_ids, split_ids
+from amqp_ext.message.sections import bare_offset
+from gateway.core.dedup import Deduplication, DedupWindow
+from gateway.core.effects import Publication, StoredIds
+from gateway.core.endpoint.settings import MOST_IDS, EndpointKind, EndpointSettings
+from gateway.core.errors import Refused
+from tests.support.core import new_broker
+from tests.support.messages import MESSAGE_ANNOTATIONS, PROPERTIES, data, section
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.lists(st.sampled_from([*"abcdefgh", ""]), min_size=1, max_size=5)),
+        st.tuples(st.sampled_from(["commit", "fail", "restart"]), st.none()),
+        st.tuples(st.just("time"), st.integers(-20, 20)),
+    ),
+    max_size=40,
+)
+
+
+@given(_steps, st.integers(1, 6), st.sampled_from([0, 10]))
+def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: int, age_ms: int) -> None:
+    """
+    Against a list of (id, time, message) that is cut where a publication is durable: whatever is published, commits,
+    fails, or starts anew from what the store was told, and wherever the clock goes.
+    """
+    settings = EndpointSettings(dedup_window=size, dedup_window_ms=age_ms)
+    broker = new_broker()
+    number = broker.create("q", EndpointKind.QUEUE, settings)[0].number
+    publications, now_ms, last_ms = broker.publications, 1_000, 0
+    kept: list[tuple[bytes, int, int]] = []
+    on_way: list[Publication] = []
+    stored: dict[int, StoredIds] = {}
+    for step, given_here in steps:
+        if step == "publish":
+            last_ms = max(last_ms, now_ms)
+            ids = [text.encode() for text in given_here]
+            durable = broker.log.next_id
+            if age_ms:
+                kept = [one for one in kept if one[2] >= durable or one[1] > last_ms - age_ms]
+            known, new = {one for one, _, _ in kept}, []
+            for one in ids:
+                if not one or one not in known:
+                    new.append(one)
+                    known.add(one)
+            sifted = publications.sift("#queue/q", ids, last_ms)
+            assert new == (ids if sifted is None else [ids[place] for place in sifted.new])
+            if sifted is not None:
+                assert sorted(
+                    [*sifted.new, *sifted.stored, *[p for p, _ in sifted.on_way], *sifted.again]
+                ) == [*range(len(ids))]
+                at = {one: first for one, _, first in kept}
+                assert all(at[ids[place]] < durable for place in sifted.stored)
+                assert all(p.rows[0][0] == at[ids[place]] >= durable for place, p in sifted.on_way)
+            if new:
+                publication, _, _ = publications.publish(
+                    now_ms, "#queue/q", [b"x"] * len(new), [0] * len(new), None, ids=new
+                )
+                assert publication is not None
+                on_way.append(publication)
+                kept += [(one, last_ms, publication.rows[0][0]) for one in new if one]
+        elif step in ("commit", "fail") and on_way:
+            publication = on_way.pop(0)
+            first = publication.rows[0][0]
+            if step == "fail":
+                publications.failed(publication)
+                kept = [one for one in kept if one[2] != first]
+                continue
+            publications.committed(publication)
+            if publication.dedup is not None:
+                stored[first] = StoredIds((first, publication.rows[0][1]), publication.dedup.ids)
+                gone = publication.dedup.endpoints[number]
+                stored = {i: found for i, found in stored.items() if i > gone}
+            excess = max(sum(one[2] <= first for one in kept) - size, 0)
+            kept = kept[excess:]
+        elif step == "restart" and not on_way:
+            window = broker.dedup.windows[number] = DedupWindow(size, age_ms)
+            window.restore([stored[first] for first in sorted(stored)])
+        elif step == "time":
+            now_ms += given_here
+        assert len(broker.dedup.windows[number]) >= len(kept)
+
+
+def test_all_windows_have_a_bound_together() -> None:
+    """A window of a billion is refused, and so are many that are too large together."""
+    dedup = Deduplication()
+    dedup.configure(1, MOST_IDS - 5, 0)
+    dedup.check(2, 5)
+    dedup.check(1, MOST_IDS)
+    for count in (6, 1_000_000_000):
+        with pytest.raises(Refused, match="4000000 together"):
+            dedup.check(2, count)
+
+
+_UUID = UUID(int=7)
+
+
+def _message(one: Any, annotation: Any = None) -> bytes:
+    front = (
+        b"" if annotation is None else section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-dedup-id"): annotation})
+    )
+    return front + section(PROPERTIES, [one]) + data("x")
+
+
+def _ids(*messages: bytes) -> list[bytes]:
+    return publisher_ids(messages, [bare_offset(message) for message in messages])
+
+
+def test_ids_of_each_type_are_others() -> None:
+    """A number, a uuid, a binary and a string that look alike are four ids; so are long ones, kept as 17 bytes."""
+    long = "a" * 65_536
+    values = [ULong(7), _UUID, _UUID.bytes, "7", b"7", "", b"", ULong(0), long, long + "b", long.encode()]
+    found = _ids(*map(_message, values))
+    assert len(set(found)) == len(values)
+    assert b"" not in found
+    assert max(map(len, found)) <= 34
+    assert split_ids(b"".join(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_same"),
+    [
+        (_message("a"), _message("b", "a"), True),
+        (_message("a", "b"), _message("a", "c"), False),
+        (_message(None, ULong(7)), _message(ULong(7)), True),
+        (
+            _message("a"),
+            b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x73\xd0\x00\x00\x00\x0a\x00\x00\x00\x01\xb1\x00\x00\x00\x01a"
+            + data("x"),
+            True,
+        ),
+        (_message(None), data("x"), True),
+        (_message("a"), _message("a", 1.5), False),
+    ],
+)
+def test_an_id_is_its_value(one: bytes, other: bytes, are_same: bool) -> None:
+    """However it is encoded; the annotation goes before the message-id, and what is no id is none."""
+    first, second = _ids(one, other)
+    assert (first == second) is are_same
+
+
+@given(st.binary(max_size=40), st.integers(0, 40))
+def test_any_bytes_have_an_id_or_none(content: bytes, bare: int) -> None:
+    """Nothing that a publisher sends raises."""
+    (found,) = publisher_ids([b"\x00\x53\x73" + content], [0])
+    assert split_ids(found) == ([found] if found else [])
+    publisher_ids([content], [min(bare, len(content))])
