@@ -356,6 +356,7 @@ _DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "retryType": ("disabled",),
     "retryDelayMs": (1_000,),
     "retryFactor": (2,),
+    "partitionKey": ("group-id",),
     "replayState": ("n/a",),
     "storeDurability": ("disk",),
     "wireLoops": ("native",),

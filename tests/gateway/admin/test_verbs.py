@@ -64,7 +64,7 @@ def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
     assert _labels(rewind("queue", "show", "q")) == ["queue", "messages", "consumers", "max consumers"]
     client.sender("q").send_all([data(0), data(1)])
     first = ["queue", "messages", "size", "oldest message", "consumers"]
-    assert _labels(rewind("queue", "show", "q")) == [*first, "max consumers"]
+    assert _labels(rewind("queue", "show", "q")) == [*first, "max consumers", "messages behind"]
     rewind("replay", "start", "q", "--yes")
     shown = rewind("queue", "show", "q")
     assert _labels(shown)[:6] == [*first, "replay"]

@@ -122,7 +122,7 @@ class RetryMachine(RuleBasedStateMachine):
             if not ids:
                 return
             rows = [self.store.messages[i] for i in ids]
-            endpoint.hand_out(self.flow, ids, rows)
+            endpoint.hand_out(self.flow, ids, rows, 0)
             assert endpoint.attempts.get(ids[0], 0) == self.tries.get(ids[0], 0)
             self.ready -= {*ids}
             self.unsettled += ids
