@@ -108,6 +108,7 @@ def test_a_consumer_says_when(clock: Clock, gateway: RunningGateway, connect: Co
     receiver.settle(taken[2:])
     again = receiver.take_and_accept(1)
     assert [(message.text, message.delivery_count) for message in again] == [("1", 1)]
+    wait_for(client, gateway, 1)
     assert [message.due_ms for message in listed(gateway, "orders")] == [clock.ms + HOUR_MS]
     clock.ms += HOUR_MS
     assert [(m.text, m.delivery_count) for m in receiver.take_and_accept(1)] == [("0", 0)]
