@@ -52,6 +52,7 @@ CLIENTS = {
     "store": "gateway.cli.store:store",
     "log": "gateway.cli.log:replay_log",
     "archive": "gateway.cli.archive:archive",
+    "upgrade-check": "gateway.cli.upgrade:upgrade_check",
 }
 """Verbs that are clients of a gateway, and where they are: a gateway need not load them."""
 
@@ -136,13 +137,13 @@ def serve(
     with _loading():
         from gateway.config import Overrides  # noqa: PLC0415
 
-    configuration = _configuration(context, file, Overrides(data=data, listen=listen, admin=admin))
+    settings = configuration(context, file, Overrides(data=data, listen=listen, admin=admin))
     for name in NEVER_USED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # as if it were not installed
     with _loading():
         from gateway.app import serve as run  # noqa: PLC0415
 
-    context.exit(run(configuration))
+    context.exit(run(settings))
 
 
 @contextmanager
@@ -167,7 +168,7 @@ def check_config(context: click.Context, file: Path | None, as_json: bool) -> No
     """
     from gateway.config import effective_toml  # noqa: PLC0415
 
-    text = effective_toml(_configuration(context, file).settings)
+    text = effective_toml(configuration(context, file).settings)
     click.echo(json.dumps(tomllib.loads(text), indent=2) if as_json else text, nl=as_json)
 
 
@@ -203,7 +204,7 @@ def make_token(file: Path) -> None:
     click.echo(token_hash(token))
 
 
-def _configuration(
+def configuration(
     context: click.Context, file: Path | None, overrides: "Overrides | None" = None
 ) -> "Configuration":
     """The settings, or every problem on stderr and exit status 2."""

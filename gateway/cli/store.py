@@ -23,7 +23,7 @@ from store.copies import Copied, Copying, LogRow, StoreTables, renew
 from store.data_folder import DataFolder
 from store.errors import StoreError
 
-_POSTGRESQL: Final = "a store in PostgreSQL", "pip install 'rewind-gateway[postgresql]'"
+POSTGRESQL: Final = "a store in PostgreSQL", "pip install 'rewind-gateway[postgresql]'"
 
 NICE: Final = 10
 """How far a backup stands back behind a gateway that wants the processor."""
@@ -38,8 +38,10 @@ _data = click.option(
 )
 DEFAULT_VPN: Final = "default"
 
-_vpn = click.option("--vpn", metavar="NAME", default=DEFAULT_VPN, show_default=True, help="The Message VPN.")
-_password_file = click.option(
+vpn_option = click.option(
+    "--vpn", metavar="NAME", default=DEFAULT_VPN, show_default=True, help="The Message VPN."
+)
+password_file_option = click.option(
     "--password-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -60,8 +62,8 @@ def store() -> None:
 
 @store.command("check")
 @click.argument("places", metavar="FILES...", nargs=-1, required=True)
-@_vpn
-@_password_file
+@vpn_option
+@password_file_option
 @click.pass_context
 def check_store(
     context: click.Context, places: tuple[str, ...], vpn: str, password_file: Path | None
@@ -89,7 +91,7 @@ def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
         from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without
 
         return check(Path(place))
-    with needing(*_POSTGRESQL):
+    with needing(*POSTGRESQL):
         from store.postgresql.check import check_vpn  # noqa: PLC0415 - it needs an extra
         from store.postgresql.database import Database  # noqa: PLC0415
     with _told_to_the_user():
@@ -98,7 +100,7 @@ def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_vpn
+@vpn_option
 @_data
 @click.option("--replace", is_flag=True, help="Put it in place of a FILE that is there.")
 @click.option(
@@ -135,7 +137,7 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_vpn
+@vpn_option
 @_data
 @click.option("--replace", is_flag=True, help="Where there is a store already, keep it beside.")
 @_skip_ids
@@ -160,8 +162,8 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | Non
 
 @store.command("renew")
 @click.argument("place")
-@_vpn
-@_password_file
+@vpn_option
+@password_file_option
 @_skip_ids
 def renew_store(place: str, vpn: str, password_file: Path | None, skip_ids: int | None) -> None:
     """Give the log at PLACE a new generation; its gateway must not run.
@@ -190,7 +192,7 @@ def _renewed(before: LogRow, log: LogRow) -> str:
     "--vpn", metavar="NAME", help="The Message VPN, where a place has several; that of a file is its name."
 )
 @click.option("--to-vpn", metavar="NAME", help="What it is called at TO, if otherwise.")
-@_password_file
+@password_file_option
 @click.option(
     "--as-new-log", is_flag=True, help="Give the copy a generation of its own, and leave FROM open."
 )
@@ -255,7 +257,7 @@ class _Places:
     def open(self, place: str, vpn: str, *, is_target: bool = False) -> StoreTables:
         """The store of a Message VPN at a place: a data folder, a file in one, or a url."""
         if "://" in place:
-            with needing(*_POSTGRESQL):
+            with needing(*POSTGRESQL):
                 from store.postgresql.copies import PostgresTables  # noqa: PLC0415 - it needs an extra
                 from store.postgresql.database import Database  # noqa: PLC0415
             found = PostgresTables(Database(place, self.password_file), vpn, is_target=is_target)

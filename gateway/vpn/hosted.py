@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from gateway.config.changes import (
 )
 from gateway.config.setting_types import VpnName
 from gateway.config.vpn import without_password
+from gateway.core.endpoint.settings import LaterSetting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.message_cache import CacheBudget
 from gateway.logging import log_keys
@@ -463,7 +464,8 @@ class VpnFactory:
     def open(self, name: str, vpn: Vpn) -> OpenedStore:
         """Open the store, and ask what its commits survive. Blocks; from any thread."""
         now_ms = (self.ports.clock or SystemClock()).now_ms()
-        store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
+        with _of_this_version(name):
+            store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
         durability = None
         with suppress(ReadFailed):
             durability = store.durability()
@@ -502,7 +504,8 @@ class VpnFactory:
         endable = None if vpn.store is None else EndableLoop(self._loop)
         runtime = self.runtime(name, endable, log.last_time_ms)
         opened = opened._replace(archive=self.archive(vpn, log.generation), source=self.archived(name, vpn))
-        made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
+        with _of_this_version(name):
+            made = MessageVpn(name, vpn, settings.limits, opened, runtime, self.ports.jobs)
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:
             made.tell_when_deposed(partial(deposed, made, endable))
@@ -540,6 +543,20 @@ class VpnFactory:
             ports.add_span,
             0.0 if telemetry is None else telemetry.sample_ratio,
         )
+
+
+@contextmanager
+def _of_this_version(vpn: str) -> Iterator[None]:
+    """A setting of an endpoint that is not known here is one of a later version."""
+    try:
+        yield
+    except LaterSetting as error:
+        raise StoreTooNew(
+            "cannot open",
+            f"the store of the Message VPN {vpn!r}",
+            error,
+            "It was written by a later version: use that",
+        ) from error
 
 
 @dataclass(eq=False)

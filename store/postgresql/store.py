@@ -16,6 +16,7 @@ from typing import Final
 
 import psycopg
 
+from store import upgrade
 from store.copies import LogRow, check_whole, read_mark
 from store.cursors import apply_priorities
 from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
@@ -25,11 +26,13 @@ from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import Connection, Database, bounded, engine, schema_name, stored_text
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.reader import PostgresReader
-from store.postgresql.schema import migrate
+from store.postgresql.schema import MIGRATIONS, applied_migrations, migrate
 from store.postgresql.standby import FollowedSchema, StandbyReader
 from store.postgresql.trimming import vacuum
 from store.postgresql.writer import PostgresWriter
 from store.recovery import RecoveredStore, recovered
+from store.schema import refuse_later
+from store.upgrade import Ahead
 
 LEASE_SECONDS: Final = 5.0
 
@@ -279,6 +282,25 @@ def _make(connection: Connection, place: str, vpn: str) -> None:
         name = schema_name(vpn).replace('"', '""')
         connection.execute(f'create schema "{name}"'.encode())
     migrate(connection, place)
+
+
+def look_ahead(database: Database, vpn: str) -> Ahead:
+    """
+    What the next start would do to what a Message VPN has in a database, which may be in use; nothing is changed. What
+    cannot be read would be refused.
+    """
+    place = _place(database, vpn)
+    try:
+        with (
+            closing(database.connect(vpn, "look", default_transaction_read_only="on")) as connection,
+            connection.transaction(),
+        ):
+            connection.execute(b"set transaction isolation level repeatable read")
+            applied = applied_migrations(connection)
+            refuse = partial(refuse_later, place, applied, MIGRATIONS)
+            return upgrade.look_ahead(PostgresShortTables(connection), place, applied, MIGRATIONS, refuse)
+    except (psycopg.Error, OSError) as error:
+        return Ahead(place, refusal=f"it cannot be read: {error}")
 
 
 def recover(connection: Connection) -> RecoveredStore:

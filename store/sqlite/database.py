@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 
@@ -132,7 +133,7 @@ def applied_migrations(connection: apsw.Connection) -> list[str]:
 def _is_migrated(connection: apsw.Connection, path: Path) -> bool:
     try:
         applied = applied_migrations(connection)
-        _check_version(path, applied)
+        check_version(path, applied)
     except BaseException:
         connection.close()
         raise
@@ -153,7 +154,11 @@ def _migrate(path: Path, *, synchronous: str) -> None:
         schema.migrations().apply(sqlite_utils.Database(connection, execute_plugins=False))
 
 
-def _check_version(path: Path, applied: Sequence[str]) -> None:
+def check_version(path: Path, applied: Sequence[str]) -> None:
+    """
+    Raises:
+        StoreError: This version does not open what has seen these migrations.
+    """
     if schema.NEVER_RELEASED.intersection(applied):
         raise StoreError(
             "cannot open",
@@ -180,6 +185,21 @@ def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
     connection.set_busy_timeout(BUSY_MS)
     schema.prepare(connection, synchronous=synchronous)
     return connection
+
+
+def connect_bystander(path: Path) -> apsw.Connection:
+    """
+    A connection that cannot write, and leaves nothing behind: no WAL, and no index of one, is made beside the file.
+    """
+    wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    if index.exists():
+        how = "readonly_shm=1"  # a gateway's, that runs or was killed
+    elif not wal.exists() or not wal.stat().st_size:
+        how = "immutable=1"
+    else:
+        how = "mode=ro"  # whoever reads a WAL without an index has to make one
+    name = f"file:{quote(str(path.absolute()))}?{how}"
+    return apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def connect_reader(path: Path) -> apsw.Connection:

@@ -8,18 +8,30 @@ What is asked of an engine is ``store.ports``; the file's shape is ``store.sqlit
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import apsw
 
+from store import upgrade
 from store.errors import StoreError
 from store.ports import Durability, OnCommit, StoreOptions
 from store.recovery import RecoveredStore, recovered
+from store.sqlite import schema
 from store.sqlite.cursors import SqliteShortTables
-from store.sqlite.database import connect_reader, engine, open_file
+from store.sqlite.database import (
+    BUSY_MS,
+    applied_migrations,
+    check_version,
+    connect_bystander,
+    connect_reader,
+    engine,
+    open_file,
+)
 from store.sqlite.log_row import read_log
 from store.sqlite.reader import SqliteReader
 from store.sqlite.writer import SqliteWriter
+from store.upgrade import Ahead
 
 
 def message_file(folder: Path, vpn: str) -> Path:
@@ -106,6 +118,25 @@ class SqliteStore:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def look_ahead(path: Path) -> Ahead:
+    """
+    What the next start would do to a file, which may be in use; nothing is changed. A file that cannot be read would be
+    refused.
+    """
+    if not path.exists():
+        return Ahead(str(path))
+    try:
+        with closing(connect_bystander(path)) as connection:
+            connection.set_busy_timeout(BUSY_MS)
+            connection.execute("begin")
+            applied = applied_migrations(connection)
+            tables = SqliteShortTables(connection)
+            refuse = partial(check_version, path, applied)
+            return upgrade.look_ahead(tables, str(path), applied, schema.MIGRATIONS, refuse)
+    except apsw.Error as error:
+        return Ahead(str(path), refusal=f"it cannot be read: {error}")
 
 
 def recover(path: Path) -> RecoveredStore:

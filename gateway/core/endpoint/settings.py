@@ -45,6 +45,10 @@ class EndpointKind(enum.Enum):
         return self in (EndpointKind.STREAM, EndpointKind.LAST_VALUE)
 
 
+class LaterSetting(ValueError):
+    """What a store keeps of an endpoint has a setting, or the value of one, that this version does not know."""
+
+
 class Exclusivity(enum.Enum):
     """Who may consume: anyone in turns (NONE), or one flow, the others waiting, refused, or taking over."""
 
@@ -376,9 +380,20 @@ class EndpointSettings:
 
     @classmethod
     def from_json(cls, text: str) -> EndpointSettings:
-        """What ``to_json`` wrote; a setting that was not there yet has its default."""
+        """
+        What ``to_json`` wrote; a setting that was not there yet has its default.
+
+        Raises:
+            LaterSetting: A later version wrote it.
+        """
         kept = json.loads(text)
-        return cls(**{**kept, **{name: of(kept[name]) for name, of in _ENUMERATED.items() if name in kept}})
+        try:
+            return cls(
+                **{**kept, **{name: of(kept[name]) for name, of in _ENUMERATED.items() if name in kept}}
+            )
+        except (TypeError, ValueError) as error:
+            unknown = sorted(kept.keys() - {known.name for known in fields(cls)})
+            raise LaterSetting(f"it keeps the setting {unknown[0]!r}" if unknown else str(error)) from None
 
 
 SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
