@@ -15,7 +15,8 @@ Source: Prometheus, "Exposition formats": the lines of one metric stand together
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from math import inf, nan
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from gateway.admin.operations import LazyRoute, LazyRouter
 from gateway.admin.rights import GATEWAY_SEEN
 from gateway.admin.semp.resources import Resources, resources_of
+from gateway.core.alarms import Alarm, AlarmKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.replay.states import ReplayState
 from gateway.logging.lines import COUNTS
@@ -251,8 +253,9 @@ def metrics_routes() -> list[LazyRoute]:
 
 def _add_peers(families: _Families, resources: Resources) -> None:
     ledger = resources.gateway.ledger
-    for name in resources.waiting:
+    for name, waiting in resources.waiting.items():
         families.gauge("rewind_vpn_active", _ACTIVE, 0, vpn=name)
+        _add_alarms(families, name, waiting.alarms.active())
     for kind, size_bytes in ledger.held.items():
         families.gauge("rewind_held_bytes", "What clients make the gateway hold.", size_bytes, kind=kind)
     families.gauge("rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", ledger.limit_bytes)
@@ -362,6 +365,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     ):
         families.gauge(metric, text, value, vpn=name)
     _add_sizing(families, vpn)
+    _add_alarms(families, name, vpn.alarms.active())
     families.gauge(
         "rewind_store_info",
         "What keeps the data, with its version; always 1.",
@@ -369,6 +373,12 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         vpn=name,
         engine=vpn.engine,
     )
+
+
+def _add_alarms(families: _Families, vpn: str, active: Sequence[Alarm]) -> None:
+    counts = Counter(alarm.kind for alarm in active)
+    for kind in AlarmKind:
+        families.gauge("rewind_alarms", "Alarms that hold, by name.", counts[kind], vpn=vpn, alarm=kind.value)
 
 
 def _add_sizing(families: _Families, vpn: MessageVpn) -> None:

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Ledger
+
+LIMITS: Final = (
+    "max_connections",
+    "max_connections_per_address",
+    "max_connections_per_user",
+    "max_handshakes_per_address",
+    "memory_mb",
+)
+"""By which a connection is refused: each is counted from 0 on, so that whoever watches sees the first one."""
 
 
 class NoRoom(Exception):
@@ -41,7 +51,7 @@ class Admission:
         self._limits = limits
         self._ledger = ledger
         self._taken: Counter[Place] = Counter()
-        self.refused: Counter[str] = Counter()
+        self.refused = Counter(dict.fromkeys(LIMITS, 0))
         """Connections that were refused, by the name of the limit."""
 
     def admit(self, address: str) -> Admitted:

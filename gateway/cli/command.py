@@ -172,6 +172,30 @@ def check_config(context: click.Context, file: Path | None, as_json: bool) -> No
     click.echo(json.dumps(tomllib.loads(text), indent=2) if as_json else text, nl=as_json)
 
 
+@main.group()
+def metrics() -> None:
+    """What to watch a gateway with."""
+
+
+@metrics.command("dashboard")
+def print_dashboard() -> None:
+    """Print a dashboard for Grafana, in JSON."""
+    from gateway.admin.monitoring import dashboard  # noqa: PLC0415 - a gateway does not load it
+
+    click.echo(json.dumps(dashboard(), indent=2))
+
+
+@metrics.command("rules")
+@click.option(
+    "--docs", metavar="URL", help="Where this documentation is published: what alerts then lead to."
+)
+def print_rules(docs: str | None) -> None:
+    """Print rules for Prometheus, in YAML: when to alert, and which section of the documentation says what to do."""
+    from gateway.admin.monitoring import rules  # noqa: PLC0415 - see above
+
+    click.echo(rules(docs), nl=False)
+
+
 @main.command("hash-password")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from the first line of stdin.")
 def hash_password(from_stdin: bool) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.admin import monitoring
 from gateway.admin.metrics import PIECE, EndpointSeries
 from gateway.amqp.engine.loops import CHOSEN
 from gateway.core.endpoint.backlog import Backlog
@@ -28,6 +29,8 @@ from tests.support.running import RunningGateway, settings_for
 # --- `/metrics` -----------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[3]
+NOT_ALWAYS = {"rewind_telemetry_spans_total"}
+"""What a gateway counts that sends spans."""
 LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine", "loops")
 
 
@@ -97,21 +100,39 @@ def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -
     client.wait(lambda: scrape(api)[("rewind_loop_lag_seconds_count",)] > 0, "a look at the loop")
 
 
-def test_the_documentation_names_what_there_is(api: Api, client: Client) -> None:
-    """Every metric of ours is in the documentation's table, and every one in the table is there."""
+def test_documentation_dashboard_and_rules_name_what_there_is(api: Api, client: Client) -> None:
+    """
+    Every metric of ours is in the documentation's table and on the dashboard, and every one there exists; of those of
+    the rules, too. A legend names labels that its metrics have.
+    """
     client.sender("q").send_all([data(0)])
     api.act("/queues/q/startReplay", {})
     with pytest.raises(Refused):
         client.receiver("elsewhere://q/")
-    families = text_string_to_metric_families(api.http.get("/metrics").text)
-    found = {
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in families
-        if family.name.startswith("rewind_")
+    families = {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(api.http.get("/metrics").text)
     }
+    found = {name for name in families if name.startswith("rewind_")}
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     table = page.partition("| Metric |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(rewind_\w+)`", table)) == found
+    shown = set()
+    for panel in monitoring.dashboard()["panels"]:
+        for target in panel.get("targets", ()):
+            names = named(target["expr"])
+            shown |= names
+            samples = [sample for name in names - NOT_ALWAYS for sample in families[name].samples]
+            labels = {"instance"}.union(*(sample.labels for sample in samples))
+            assert not samples or set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, target
+    assert shown >= found and shown <= families.keys() | NOT_ALWAYS
+    assert named(monitoring.rules()) <= families.keys()
+
+
+def named(expressions: str) -> set[str]:
+    """Metrics that they name: a histogram has its buckets, its sum and its count."""
+    names = set(re.findall(r"\b(?:rewind|process)_\w+", expressions))
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
 
 
 # --- The text of the endpoints' series, read by Prometheus' own parser ----------------------------------------------

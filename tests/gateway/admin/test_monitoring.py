@@ -1,0 +1,243 @@
+"""The dashboard is one that Grafana takes, each rule fires when it should and not before, and each says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gateway.admin.monitoring import dashboard, rules
+from gateway.cli import main
+from gateway.core.alarms import AlarmKind
+
+ROOT = Path(__file__).resolve().parents[3]
+ALARMS = (ROOT / "docs" / "guides" / "alarms.md").read_text(encoding="utf-8")
+RULES = {rule["alert"]: rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"]}
+
+GATEWAY = 'instance="a:8672",job="rewind"'
+OF_VPN = f'{GATEWAY},vpn="default"'
+OF_QUEUE = f'{OF_VPN},endpoint="q"'
+
+Series = dict[str, str]
+
+
+def of(name: str, labels: str, values: str) -> Series:
+    return {f"{name}{{{labels}}}": values}
+
+
+def late(name: str, labels: str, share: int) -> Series:
+    """A histogram of which so many percent lie above a second, the rest below a hundredth."""
+    return {
+        f'{name}_bucket{{{labels},le="{bound}"}}': f"0+{count}x60"
+        for bound, count in (("0.01", 100 - share), ("1.0", 100 - share), ("+Inf", 100))
+    }
+
+
+ACTIVE = of("rewind_vpn_active", OF_VPN, "1x60")
+
+FIRES: dict[str, tuple[Series, Series]] = {
+    "RewindNotScraped": ({}, ACTIVE),
+    "RewindNobodyActive": (
+        of("rewind_vpn_active", OF_VPN, "0x60"),
+        {
+            **of("rewind_vpn_active", OF_VPN, "0x60"),
+            **of("rewind_vpn_active", OF_VPN.replace("a:", "b:"), "1x60"),
+        },
+    ),
+    "RewindStoreDown": (of("rewind_store_up", OF_VPN, "0x60"), of("rewind_store_up", OF_VPN, "1x60")),
+    "RewindStoreUnconfirmed": (
+        of("rewind_store_confirmed_age_seconds", OF_VPN, "1+30x60"),
+        of("rewind_store_confirmed_age_seconds", OF_VPN, "2x60"),
+    ),
+    "RewindStoreDamaged": (
+        of("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "1x60"),
+        of("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "0x60"),
+    ),
+    "RewindOneMachine": (
+        of("rewind_alarms", f'{OF_VPN},alarm="one-machine"', "1x60"),
+        of("rewind_alarms", f'{OF_VPN},alarm="one-machine"', "0x58 1x2"),
+    ),
+    "RewindLoopLate": (
+        late("rewind_loop_lag_seconds", GATEWAY, 5),
+        late("rewind_loop_lag_seconds", GATEWAY, 0),
+    ),
+    "RewindCommitsSlow": (late("rewind_commit_seconds", OF_VPN, 5), late("rewind_commit_seconds", OF_VPN, 0)),
+    "RewindDiskFills": (
+        of("rewind_store_disk_full_seconds", OF_VPN, "80000x60"),
+        {
+            **of("rewind_store_disk_full_seconds", OF_VPN, " +Inf" * 61),
+            **of("rewind_store_disk_full_seconds", GATEWAY, " NaN" * 61),
+        },
+    ),
+    "RewindDiskNearlyFull": (
+        of("rewind_store_disk_full_seconds", OF_VPN, "10000x60"),
+        of("rewind_store_disk_full_seconds", OF_VPN, "80000x60"),
+    ),
+    "RewindLogOverfull": (
+        {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "100x60")},
+        {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "0x60")},
+    ),
+    "RewindMemoryFull": (
+        {
+            **of("rewind_held_bytes", f'{GATEWAY},kind="a"', "50x60"),
+            **of("rewind_held_bytes", f'{GATEWAY},kind="b"', "45x60"),
+            **of("rewind_held_limit_bytes", GATEWAY, "100x60"),
+        },
+        {
+            **of("rewind_held_bytes", f'{GATEWAY},kind="a"', "50x60"),
+            **of("rewind_held_limit_bytes", GATEWAY, "100x60"),
+        },
+    ),
+    "RewindFilesNearlyOut": (
+        {
+            **of("process_open_fds", GATEWAY, "95x60"),
+            **of("process_max_fds", GATEWAY, "100x60"),
+            **of("rewind_held_limit_bytes", GATEWAY, "1x60"),
+        },
+        {
+            **of("process_open_fds", 'instance="other"', "95x60"),
+            **of("process_max_fds", 'instance="other"', "100x60"),
+        },
+    ),
+    "RewindConsumerStuck": (
+        of("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "0+60x60"),
+        of("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "600x60"),
+    ),
+    "RewindNobodyWantsThem": (
+        {
+            **of("rewind_endpoint_messages", OF_QUEUE, "5x60"),
+            **of("rewind_endpoint_demand_messages", OF_QUEUE, "10x60"),
+            **of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7x60"),
+        },
+        {
+            **of("rewind_endpoint_messages", OF_QUEUE, "5x60"),
+            **of("rewind_endpoint_demand_messages", OF_QUEUE, "10x60"),
+            **of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7+1x60"),
+        },
+    ),
+    "RewindReplayFailed": (
+        of("rewind_replay_failures_total", OF_QUEUE, "0x55 1x5"),
+        of("rewind_replay_failures_total", OF_QUEUE, "3x60"),
+    ),
+    "RewindReplayStands": (
+        of("rewind_replay_remaining_ids", OF_QUEUE, "50x70"),
+        of("rewind_replay_remaining_ids", OF_QUEUE, "500-1x70"),
+    ),
+    "RewindManyRefusals": (
+        of("rewind_refusals_total", f'{GATEWAY},condition="amqp:not-found"', "0+120x60"),
+        of("rewind_refusals_total", f'{GATEWAY},condition="amqp:not-found"', "0+20x60"),
+    ),
+    "RewindConnectionsRefused": (
+        of("rewind_refused_connections_total", f'{GATEWAY},limit="max_connections"', "0+5x60"),
+        of("rewind_refused_connections_total", f'{GATEWAY},limit="max_connections"', "5x60"),
+    ),
+    "RewindAlarm": (
+        of("rewind_alarms", f'{OF_VPN},alarm="clock"', "1x60"),
+        of("rewind_alarms", f'{OF_VPN},alarm="store"', "1x60"),
+    ),
+}
+"""By alert: what is seen for an hour, a value a minute, that has it fire, and that does not."""  # fmt: skip
+
+
+def promtool(*arguments: str) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("there is no promtool here; on Debian type: apt-get install prometheus")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def case(alert: str, series: Series, fires: bool) -> dict[str, Any]:
+    """A test of promtool: whether it fires for anything at the end of the hour."""
+    expected = [{"labels": "{}", "value": 1}] if fires else []
+    return {
+        "name": f"{alert}, {'firing' if fires else 'quiet'}",
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) > 0',
+                "eval_time": "60m",
+                "exp_samples": expected,
+            }
+        ],
+    }
+
+
+def test_each_rule_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
+    """By Prometheus' own tests of rules."""
+    assert FIRES.keys() == RULES.keys()
+    (tmp_path / "rules.yaml").write_text(rules())
+    cases = [case(alert, series[k], k == 0) for alert, series in FIRES.items() for k in (0, 1)]
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": cases}
+    (tmp_path / "tests.yaml").write_text(json.dumps(tests))  # which is YAML, too
+    promtool("check", "rules", str(tmp_path / "rules.yaml"))
+    promtool("test", "rules", str(tmp_path / "tests.yaml"))
+
+
+def test_prometheus_reads_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    """As expressions of rules, with a value for each of Grafana's variables."""
+    targets = [target for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+    records = [
+        {"record": f"of:{k}", "expr": re.sub(r"\$__rate_interval", "5m", target["expr"]).replace("$", "x")}
+        for k, target in enumerate(targets)
+    ]
+    assert len(records) > 60
+    (tmp_path / "queries.yaml").write_text(json.dumps({"groups": [{"name": "q", "rules": records}]}))
+    promtool("check", "rules", str(tmp_path / "queries.yaml"))
+
+
+@pytest.mark.parametrize("alert", RULES)
+def test_each_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
+    """In a section of the page, which its link leads to; in the published documentation, too."""
+    rule = RULES[alert]
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == f"docs/guides/alarms.md#{alert.lower()}"
+    section = ALARMS.partition(f"### {alert}\n")[2].partition("\n#")[0]
+    assert len(section.split()) > 10
+    published = yaml.safe_load(rules("https://docs.example.com/r/"))["groups"]
+    links = [one["annotations"]["runbook_url"] for group in published for one in group["rules"]]
+    assert f"https://docs.example.com/r/guides/alarms.html#{alert.lower()}" in links
+
+
+def test_the_page_knows_every_alert_and_alarm() -> None:
+    """And none that is not there."""
+    assert re.findall(r"^### (\w+)$", ALARMS, re.MULTILINE) == list(RULES)
+    table = ALARMS.partition("| Alarm |")[2]
+    assert set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))) == {
+        kind.value for kind in AlarmKind
+    }
+
+
+def test_panels_lie_beside_each_other() -> None:
+    """None on another, none beyond the edge; each has a number of its own, and each query its letter."""
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [panel["gridPos"] for panel in panels]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+    for a, b in combinations(places, 2):
+        assert any(
+            one[way] + one[size] <= other[way]
+            for one, other in ((a, b), (b, a))
+            for way, size in (("x", "w"), ("y", "h"))
+        )
+    for panel in panels:
+        letters = [target["refId"] for target in panel.get("targets", ())]
+        assert letters == sorted(set(letters))
+        assert "@" not in json.dumps(panel)
+
+
+def test_the_command_prints_both() -> None:
+    """As Grafana and Prometheus read them."""
+    printed = {what: CliRunner().invoke(main, ["metrics", what]).output for what in ("dashboard", "rules")}
+    assert json.loads(printed["dashboard"]) == dashboard()
+    assert printed["rules"] == rules()
