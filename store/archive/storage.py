@@ -26,9 +26,6 @@ Step: TypeAlias = Callable[[str], None]
 TEMPORARY: Final = ".tmp"
 
 LOG: Final = "_delta_log"
-_UNSYNCED: Final = (
-    200  # commits, of writers that were killed before they had synced them: more than they make at once
-)
 
 _OPTIONS: Final = {
     "region": "AWS_REGION",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.bench.measured import company, postgresql, rates, spark, weights
+from tests.bench.measured import archive, company, postgresql, rates, spark, weights
 
 from .measured.sizes import Figures, Sizes
 
@@ -75,6 +75,7 @@ _WORKED = (weights.worked,)
 _MIXED = (weights.mixed,)
 _SPARK = (spark.spark,)
 _POSTGRESQL = (postgresql.postgresql,)
+_ARCHIVE = (archive.archive,)
 
 ROWS = (
     Row("publish", "durable publish, one queue", RATE, _QUEUE, "sqlite-write", 0.35, container=5),
@@ -130,7 +131,7 @@ ROWS = (
     Row("postgresql-replay", "to SQLite's", RATE, (rates.queue, *_POSTGRESQL), "replay-log", 0.5),
 )
 
-SPARK_ROWS = (
+NAMED_ROWS = (
     Row("spark-path", "bodies of the log, Spark, path", "s", _SPARK, "spark-raw", most=1),
     Row("spark-path-all", "all columns of it", "s", _SPARK, "spark-raw", most=1.67),
     Row("spark-path-range", "10,000 ids of it", "s", _SPARK, "spark-path-floor", most=0.5),
@@ -138,8 +139,15 @@ SPARK_ROWS = (
     Row("spark-url-all", "all columns of it", "s", _SPARK, "spark-raw"),
     Row("spark-url-range", "10,000 ids of it", "s", _SPARK, "spark-url-floor", most=0.5),
     Row("spark-live", "live queue beside Spark, url", RATE, _SPARK, "spark-live-alone", 0.8),
+    Row("archive", "the log archived", RATE, _ARCHIVE, least=86_000),
+    Row("archive-compact", "100 files of it made large ones", "s", _ARCHIVE, most=60),
+    Row("archive-compact-peak", "most memory of that", MEGABYTES, _ARCHIVE, most=400),
+    Row("archive-replay", "replay out of it, log reader", RATE, _ARCHIVE, "replay-before-trim"),
+    Row(
+        "archive-publish", "publish beside an archiver", RATE, (archive.archiving,), "publish-unarchived", 0.9
+    ),
 )
-"""Rows that need Spark: only run when they are named."""
+"""Rows that need Spark, or what an archive is written with: only run when they are named."""
 
 ONCE = (
     weights.deep,
@@ -148,6 +156,7 @@ ONCE = (
     weights.endpoints,
     weights.mixed,
     spark.spark,
+    archive.archive,
 )
 """Measurements that are not repeated every round: they take long, and vary little."""
 
@@ -163,8 +172,8 @@ def beside_before(row: Row) -> Row:
 
 
 def chosen(names: list[str]) -> tuple[Row, ...]:
-    """The rows whose names begin with one of ``names``; without any, all but Spark's. ValueError lists the rows."""
-    rows = (*ROWS, *SPARK_ROWS)
+    """The rows whose names begin with one of ``names``; without any, all but ``NAMED_ROWS``. ValueError: unknown."""
+    rows = (*ROWS, *NAMED_ROWS)
     unknown = [name for name in names if not any(row.name.startswith(name) for row in rows)]
     if unknown:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(row.name for row in rows)}")
