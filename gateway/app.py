@@ -81,11 +81,7 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
     Raises:
         StoreError: What it needs is not installed.
     """
-    # `rewind serve` hides them from those who would load them for nothing (``gateway.cli.command.NEVER_USED``).
-    for name in ARCHIVE_NEEDS:
-        if sys.modules.get(name) is None:
-            sys.modules.pop(name, None)
-    with with_extra("archive", "cannot read the archive", place):
+    with with_extra("archive", "cannot read the archive", place, ARCHIVE_NEEDS):
         from store.archived_log import ArchivedLog  # noqa: PLC0415 - it comes with an extra
     return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
 

@@ -7,7 +7,8 @@ a Message VPN names it, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,17 +25,22 @@ def files_in(folder: Path) -> Stores:
 
 
 @contextmanager
-def with_extra(extra: str, cannot: str, place: str) -> Iterator[None]:
+def with_extra(extra: str, cannot: str, place: str, hidden: Collection[str] = ()) -> Iterator[None]:
     """
     Say what to install where a library is missing that comes with an extra of the package.
 
     Args:
         cannot: What cannot be done without it.
         place: With what: a URL, a folder.
+        hidden: What it uses, or looks for, of what `rewind serve` hides from those who would load it for nothing
+            (``gateway.cli.command.NEVER_USED``).
 
     Raises:
         StoreError: It is missing, or cannot be loaded.
     """
+    for name in hidden:
+        if sys.modules.get(name) is None:
+            sys.modules.pop(name, None)
     try:
         yield
     except ImportError as error:
@@ -54,7 +60,8 @@ def engine_of(settings: VpnStore) -> FollowableStores:
     Raises:
         StoreError: The engine is not installed.
     """
-    with with_extra("postgresql", "cannot use", masked(settings.url)):
+    # psycopg takes numpy for loaded where it is hidden, and then sends no number in a copy.
+    with with_extra("postgresql", "cannot use", masked(settings.url), hidden=("numpy",)):
         from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
     return PostgresStores(
         settings.url,

@@ -68,6 +68,7 @@ NOT_RECORDED = {
     "events from enqueued time inclusive": "the time is another each time",
     "enqueued time in the future": "the time is another each time",
     "receiver over a restart": "the gateway is restarted",
+    "message groups": "which consumer gets what depends on who asks first",
     "competing": "which consumer gets what depends on who asks first",
     "shared subscription": "which consumer gets what depends on who asks first",
     "shared durable subscription": "which consumer gets what depends on who asks first",

@@ -6,7 +6,8 @@
 verb               what the program does
 =================  ==================================================================================================
 ``send``           ``--count`` messages with a body (``--body``, or ``--size`` characters), property ``n`` and a
-                   ``colour``: ``grün`` where ``n`` is even, ``red`` where it is odd
+                   ``colour``: ``grün`` where ``n`` is even, ``red`` where it is odd. ``--groups``: in so many groups,
+                   in turns; ``--delay``: each to be delivered after so many ms
 ``receive``        until there are ``--count`` messages, or none comes for ``--timeout`` seconds. ``--selector``;
                    ``--subscription NAME``, ``--durable``, ``--shared``; ``--outcome
                    accept|release|modify|reject|none``, and RabbitMQ's ``later`` (in ``--delay`` ms);

@@ -19,6 +19,7 @@ from interop.gateway_process import GatewayProcess
 
 SILENCE = 1.5  # seconds in which nothing must come
 MEGABYTE = 1_000_000
+GROUPED, GROUPS = 24, 8  # messages, and their groups
 DELAY_MS = 2_000
 RETRY_MS = 12_000
 """Long enough for a small program to start and be given what is there, on a busy machine."""
@@ -74,6 +75,14 @@ class Trial:
     def receive(self, address: str, count: int, **options: object) -> Run:
         """Receive to the end."""
         return self.start("receive", address, count=count, **options).ok()
+
+    def make(self, **settings: object) -> None:
+        """Have an administrator make this trial's queue."""
+        url = f"{self.gateway.admin_url}/SEMP/v2/config/msgVpns/default/queues"
+        asked = Request(url, json.dumps({"queueName": self.name, **settings}).encode())
+        asked.add_header("Content-Type", "application/json")
+        with urlopen(asked, timeout=60):
+            pass
 
     def empty(self, address: str, **options: object) -> None:
         """Nothing comes from there."""
@@ -264,6 +273,32 @@ def delayed_delivery(trial: Trial) -> None:
                 check(began <= when <= time.time(), f"its delivery time says that it was sent at {when}")
 
 
+def message_groups(trial: Trial) -> None:
+    """Each group's messages come to one of two consumers, in order (group-id; JMSXGroupID at JMS)."""
+    trial.make(messageGroups=True)
+    consumers = [trial.start("receive", trial.address(), count=GROUPED, timeout=6) for _ in range(2)]
+    for consumer in consumers:
+        consumer.until("attached")
+    trial.send(trial.address(), GROUPED, groups=GROUPS)
+    came = [[line["n"] for line in consumer.ok().of("message")] for consumer in consumers]
+    equal("received", sorted(came[0] + came[1]), list(range(GROUPED)))
+    check(all(came), f"one consumer got all: {came}")
+    for group in range(GROUPS):
+        found = [[n for n in each if n % GROUPS == group] for each in came]
+        whole = list(range(group, GROUPED, GROUPS))
+        check(whole in found, f"group {group} came as {found}")
+
+
+def last_value(trial: Trial) -> None:
+    """The newest message of each colour, and then what comes."""
+    trial.make(kind="last-value", valueKey="colour")
+    sent = trial.send(trial.address(), 6)
+    reader = trial.start("receive", trial.address(), count=4, timeout=20)
+    reader.until("message", 2)
+    sent = [*sent[-2:], *trial.send(trial.address(), 2, "then")]
+    equal("received", reader.ok().bodies, sent)
+
+
 # --------------------------------------------------------------------------------------------- acknowledgement
 
 
@@ -312,13 +347,8 @@ def modified(trial: Trial) -> None:
 
 def redelivery_delay(trial: Trial) -> None:
     """Given back to a queue that has it wait: others overtake it, and it comes again."""
-    queue = {"queueName": trial.name, "retryType": "all", "retryDelayMs": RETRY_MS}
-    asked = Request(
-        f"{trial.gateway.admin_url}/SEMP/v2/config/msgVpns/default/queues", json.dumps(queue).encode()
-    )
-    asked.add_header("Content-Type", "application/json")
-    with urlopen(asked, timeout=60):
-        sent = trial.send(trial.address(), 2)
+    trial.make(retryType="all", retryDelayMs=RETRY_MS)
+    sent = trial.send(trial.address(), 2)
     outcome = "release" if "modified" in trial.client.without else "modify"
     equal("received", trial.receive(trial.address(), 1, outcome=outcome).bodies, sent[:1])
     overtaking(trial, trial.address())
@@ -543,6 +573,8 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     selector_over_another_type,
     changed_subscription,
     delayed_delivery,
+    message_groups,
+    last_value,
     client_acknowledge,
     dups_ok_acknowledge,
     redelivery,

@@ -184,9 +184,18 @@ class StoreTransaction(ABC):
                     number, cursor, name, kind, settings, replay,
                 )  # fmt: skip
                 self._raise_to("next_number", max(number, cursor) + 1)
-            case ForgetIds(endpoint):
+            case ForgetIds(endpoint, None):
                 self._flush()
                 execute("delete from dedup where endpoint = ?", endpoint)
+            case ForgetIds(endpoint, kept_ids):
+                self._flush()
+                for first, ids in (kept_ids or {}).items():
+                    row = (endpoint, first)
+                    if ids:
+                        joined = b"".join(ids)
+                        execute("update dedup set ids = ? where endpoint = ? and first = ?", joined, *row)
+                    else:
+                        execute("delete from dedup where endpoint = ? and first = ?", *row)
             case DeleteEndpoint(number):
                 self._flush()
                 execute("delete from dedup where endpoint = ?", number)

@@ -32,7 +32,7 @@ EXIT_BAD_CONFIGURATION = 2
 
 NEVER_USED = ("numpy", "pandas", "rich")
 """What structlog and sqlite-utils import where it is installed, to do what a gateway never asks of them. Together they
-weigh more than the gateway. Where an archive is read, ``gateway.app.open_archive`` undoes it."""
+weigh more than the gateway. Where an archive is read, or PostgreSQL used, ``gateway.engines.with_extra`` undoes it."""
 
 CLIENTS = {
     "send": "gateway.cli.send:send",

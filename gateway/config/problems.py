@@ -10,7 +10,7 @@ from gateway.config import toml
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import QUEUE_KEYS, Queue, ReplayLog, Vpn, has_password
-from gateway.core.endpoint.settings import EndpointKind, circle_of, told, way_of
+from gateway.core.endpoint.settings import MOST_IDS, EndpointKind, circle_of, told, way_of
 
 
 class ConfigError(ValueError):
@@ -229,6 +229,13 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             if target.tls_ca is not None and not target.url.startswith("amqps://"):
                 yield ConfigProblem(f"{path}.tls_ca", "is for TLS; write `amqps://` in `url`")
         yield from _dead_letter_circles(vpn, at)
+        remembered = sum(queue.settings.dedup_window for queue in vpn.queues.values())
+        if remembered > MOST_IDS:
+            yield ConfigProblem(
+                at("queue"),
+                f"has queues with a `dedup_window` of {remembered} messages together; all of a Message VPN may have"
+                f" {MOST_IDS}",
+            )
         for queue_name, queue in vpn.queues.items():
             yield from _queue(vpn, queue, queue_name, at)
 
@@ -262,6 +269,13 @@ def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]
             at("queue", name, "default_start"),
             f"is {said.default_start}, which needs `replay_log.enabled`",
             (at("replay_log"),),
+        )
+    if said.dedup_window_ms and not said.dedup_window:
+        path = at("queue", name, "dedup_window")
+        yield ConfigProblem(
+            at("queue", name, "dedup_window_ms"),
+            "bounds the age of what `dedup_window` remembers; say of how many messages",
+            (path,),
         )
 
 

@@ -12,11 +12,11 @@ number is bounded in any case.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.core.effects import DedupIds, Publication, StoredIds
+from gateway.core.effects import DedupIds, ForgetIds, Publication, StoredIds
 from gateway.core.endpoint.settings import MOST_IDS
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TIME_MS
@@ -102,6 +102,42 @@ class DedupWindow:
                 del self._batches[place]
                 return
 
+    def without(self, named: Mapping[int, bytes]) -> dict[int, list[bytes]]:
+        """
+        What stays of publications' ids, by their first messages, without those of some messages.
+
+        Args:
+            named: Ids by messages, which are durable.
+        """
+        gone: dict[int, set[bytes]] = {}
+        for message, one in named.items():
+            # A later one is of another message, which came once the id of this one had left.
+            if (first := self.first_of.get(one, message + 1)) <= message:
+                gone.setdefault(first, set()).add(one)
+        if not gone:
+            return {}
+        return {
+            first: [one for one in ids if one not in gone[first]]
+            for first, _, ids in self._batches
+            if first in gone
+        }
+
+    def forget(self, kept: Mapping[int, Sequence[bytes]]) -> None:
+        """Of these durable publications no other ids stay."""
+        left = deque[tuple[int, int, Sequence[bytes]]]()
+        for first, time_ms, ids in self._batches:
+            stay, passed = ids, self._passed
+            self._passed = 0
+            if passed or first in kept:
+                wanted = kept.get(first, ids)
+                stay = [one for one in ids[passed:] if one in wanted]
+                for one in set(ids[passed:]).difference(stay):
+                    del self.first_of[one]
+                self._durable -= len(ids) - passed - len(stay)
+            if stay:
+                left.append((first, time_ms, stay))
+        self._batches = left
+
     def _shrink(self) -> None:
         while self._durable > self.messages:
             first = self._batches[0]
@@ -145,13 +181,19 @@ class Deduplication:
         self._on_way: dict[int, Publication] = {}
         """Publications with ids that are not durable yet, by their first message."""
 
-    def check(self, number: int, messages: int) -> None:
+    def check(self, number: int, messages: int, age_ms: int) -> None:
         """
-        Whether an endpoint may have a window of so many.
+        Whether an endpoint may have such a window.
 
         Raises:
-            Refused: RESOURCE_LIMIT, all together would have too many.
+            Refused: INVALID_FIELD, an age bounds what is not there; RESOURCE_LIMIT, all together would have too many.
         """
+        if age_ms and not messages:
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"a dedup_window_ms of {age_ms} and no dedup_window: say of how many messages ids are remembered,"
+                " or have both be 0",
+            )
         others = sum(window.messages for other, window in self.windows.items() if other != number)
         if messages and others + messages > MOST_IDS:
             raise Refused(
@@ -175,6 +217,22 @@ class Deduplication:
         else:
             window.resize(messages, age_ms)
         return False
+
+    def forget(self, named: Mapping[int, bytes]) -> list[ForgetIds]:
+        """
+        Messages are to be erased: what makes their ids leave the windows. Once it is committed, tell ``forgotten``.
+
+        Args:
+            named: What publishers called them, by message; empty for one that has no id.
+        """
+        found = {number: window.without(named) for number, window in self.windows.items()}
+        return [ForgetIds(number, kept) for number, kept in found.items() if kept]
+
+    def forgotten(self, effects: Iterable[ForgetIds]) -> None:
+        """The ids have left, durably."""
+        for effect in effects:
+            if effect.endpoint in self.windows and effect.kept is not None:
+                self.windows[effect.endpoint].forget(effect.kept)
 
     def windows_of(self, numbers: Iterable[int]) -> list[DedupWindow]:
         """Those of these endpoints that have one."""

@@ -394,9 +394,12 @@ class DeleteEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ForgetIds:
-    """An endpoint has no window of publishers' ids any more."""
+    """Ids of publishers leave an endpoint's window before it is their turn."""
 
     endpoint: int
+    kept: Mapping[int, Sequence[bytes]] | None = None
+    """By the first message of a publication, which of the ids that came with it stay; None: there is no window any
+    more."""
 
 
 @dataclass(frozen=True, slots=True)

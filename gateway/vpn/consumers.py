@@ -172,7 +172,7 @@ class Consumers(VpnPart):
             self._committer.commit_when_convenient(effect)
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
-        if endpoint.by_key is not None:
+        if endpoint.by_key is not None and endpoint.by_key.has_news():
             # Others of its keys may have waited for it.
             self._feeds.deliver(endpoint)
 
@@ -187,7 +187,7 @@ class Consumers(VpnPart):
             self._tracing.settled(endpoint.name, settlement.messages, "accepted")
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
-        if endpoint.by_key is not None:
+        if endpoint.by_key is not None and endpoint.by_key.has_news():
             self._feeds.deliver(endpoint)
 
     def release(

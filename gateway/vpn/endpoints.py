@@ -18,6 +18,7 @@ from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
+    MOST_IDS,
     SETTINGS,
     DeadLetterWay,
     EndpointKind,
@@ -75,12 +76,13 @@ class Endpoints(VpnPart):
 
         Raises:
             Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
-                INVALID_FIELD, its dead messages would come back to it; RESOURCE_LIMIT, there are too many.
+                INVALID_FIELD, its dead messages would come back to it, or an age is said for a window of ids that it
+                has not; RESOURCE_LIMIT, there are too many, or windows of ids would be too large.
         """
         self._check_dead_message_queue(name, kind, settings, subscriptions)
         if name not in self._broker.endpoints:
             self._check_room(settings)
-            self._broker.dedup.check(0, settings.dedup_window)
+            self._broker.dedup.check(0, settings.dedup_window, settings.dedup_window_ms)
         if kind.is_view:
             self._broker.policy.check_can_be_viewed()
         endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
@@ -145,8 +147,7 @@ class Endpoints(VpnPart):
         Change what an endpoint is like; what lies on it stays.
 
         Raises:
-            Refused: NOT_ALLOWED, it cannot change live; INVALID_FIELD, its dead messages would come back to it;
-                RESOURCE_LIMIT, its window of ids, and those of others, would be too large.
+            Refused: NOT_ALLOWED, it cannot change live; otherwise as ``create`` has it.
         """
         self._check_dead_message_queue(endpoint.name, endpoint.kind, settings, endpoint.subscriptions)
         for name, setting in SETTINGS.items():
@@ -155,7 +156,7 @@ class Endpoints(VpnPart):
                     ErrorCode.NOT_ALLOWED,
                     f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
                 )
-        self._broker.dedup.check(endpoint.number, settings.dedup_window)
+        self._broker.dedup.check(endpoint.number, settings.dedup_window, settings.dedup_window_ms)
         effects = self._broker.change_settings(endpoint, settings)
         self._committer.commit([*effects, *self._dead_message_queue(settings)])
 
@@ -290,6 +291,13 @@ class Endpoints(VpnPart):
             else:
                 continue
             raise StoreError("cannot declare the queues of", self._place, cause, hint)
+        for name, others in self._oversized(queues):
+            cause = (
+                f"its queues have a dedup_window of {others} messages together without {name!r}, and with that more "
+                f"than {MOST_IDS}"
+            )
+            hint = "Make `dedup_window` of some smaller, or delete queues that administrators have made"
+            raise StoreError("cannot declare the queues of", self._place, cause, hint)
         for name, circle in self._circles(queues):
             cause = f"dead messages of {name!r} would come back to it, from {told(circle)}"
             hint = "Take `dead_message_queue` from one of them that the configuration names"
@@ -307,6 +315,20 @@ class Endpoints(VpnPart):
             circle = circle_of(name, ways)
             if circle:
                 yield name, circle
+
+    def _oversized(self, queues: Mapping[str, Queue]) -> Iterator[tuple[str, int]]:
+        """Declared queues whose windows of ids find no room beside all others, and how much those have."""
+        there = {endpoint.name: endpoint.settings.dedup_window for endpoint in self}
+        taken = sum(there.values())
+        # Those first that become smaller.
+        for name, queue in sorted(
+            queues.items(), key=lambda one: one[1].settings.dedup_window - there.get(one[0], 0)
+        ):
+            others = taken - there.get(name, 0)
+            if others + queue.settings.dedup_window <= MOST_IDS:
+                taken = others + queue.settings.dedup_window
+            elif queue.settings.dedup_window > there.get(name, 0):
+                yield name, others
 
     def redeclare(
         self, before: Mapping[str, Queue], queues: Mapping[str, Queue], refused: list[Difference]
@@ -348,6 +370,12 @@ class Endpoints(VpnPart):
             reason = f"would bring dead messages back, from {told(circle)}"
             refused.append(Difference(path, was, literal(asked), reason))
             del fitting[name]
+        for name, others in list(self._oversized(fitting)):
+            path = dotted(["vpn", self._vpn, "queue", name, "dedup_window"])
+            found, asked = broker.endpoints.get(name), fitting.pop(name).settings.dedup_window
+            was = "not there" if found is None else literal(found.settings.dedup_window)
+            reason = f"finds no room beside others of {others}: all together are {MOST_IDS} at most"
+            refused.append(Difference(path, was, literal(asked), reason))
         changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
         self.declare(changed)
         for name in before.keys() - queues.keys():

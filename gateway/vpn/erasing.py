@@ -26,12 +26,13 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.addresses.address import queue_topic
 from amqp_ext.codec import Long, Symbol, encode
 from amqp_ext.message.annotations import REPLAY_NAME, SOURCE_ID, SOURCE_TOPIC, origin_of
+from amqp_ext.message.fields import publisher_ids
 from amqp_ext.message.sections import MessageView, message_annotations
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
 from gateway.core.erasing import Erasure, erased_row
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord, Row
+from gateway.core.model import BARE, CONTENT, COPY, DEAD_RETURN, ID, TOPIC, ReplayRecord, Row
 from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import Search, search_for
 from gateway.logging import log_keys
@@ -78,6 +79,17 @@ class Erased(NamedTuple):
     """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
 
 
+class _Marked(NamedTuple):
+    """Messages that are to be erased, by their ids."""
+
+    markers: dict[int, Row]
+    """What is to stand in their place."""
+    sizes: dict[int, int]
+    """Of their contents, in bytes."""
+    names: dict[int, bytes]
+    """What their publishers call them (``publisher_ids``)."""
+
+
 class Erasing(VpnService):
     """
     Args:
@@ -114,7 +126,7 @@ class Erasing(VpnService):
         Raises:
             Refused: INTERNAL, the log cannot be read.
         """
-        return sorted((await self._markers(sorted(set(ids)), 0, ""))[0])
+        return sorted((await self._marked(sorted(set(ids)), 0, "")).markers)
 
     async def selected(self, selector: str, patterns: Sequence[str], start: ReplayStart) -> list[int]:
         """
@@ -160,24 +172,19 @@ class Erasing(VpnService):
         async with self._lock:
             await self._committer.committed()
             now_ms = self._runtime.clock.now_ms()
-            markers, sizes = await self._markers(wanted, now_ms, reason)
-            missing = [i for i in wanted if i not in markers]
-            if not markers:
+            marked = await self._marked(wanted, now_ms, reason)
+            missing = [i for i in wanted if i not in marked.markers]
+            if not marked.markers:
                 return Erased([], missing, is_scrubbed=True)
-            begun = await self._begun(markers, now_ms, reason)
-            is_scrubbed = await self._carry_out(begun, markers, sizes, reason)
-        return Erased(sorted(markers), missing, is_scrubbed)
+            begun = await self._begun(marked.markers, now_ms, reason)
+            is_scrubbed = await self._carry_out(begun, marked, reason)
+        return Erased(sorted(marked.markers), missing, is_scrubbed)
 
-    async def _carry_out(
-        self,
-        begun: BegunErasure | None,
-        markers: Mapping[int, Row],
-        sizes: Mapping[int, int],
-        reason: str,
-    ) -> bool:
+    async def _carry_out(self, begun: BegunErasure | None, marked: _Marked, reason: str) -> bool:
         """Exchange messages for markers, everywhere; whether nothing is left in the store's own files."""
+        markers = marked.markers
         try:
-            erasure = await self._written(markers, sizes)
+            erasure = await self._written(marked)
         except Refused:
             await self._abandon(begun)
             raise
@@ -240,16 +247,13 @@ class Erasing(VpnService):
             f"the log's archive could not be written; the gateway's log says why; {consequence}",
         )
 
-    async def _markers(
-        self, ids: Sequence[int], now_ms: int, reason: str
-    ) -> tuple[dict[int, Row], dict[int, int]]:
-        """What is to stand in the place of messages, and the sizes of their contents."""
-        markers: dict[int, Row] = {}
-        sizes: dict[int, int] = {}
+    async def _marked(self, ids: Sequence[int], now_ms: int, reason: str) -> _Marked:
+        marked = _Marked({}, {}, {})
         async for row in self._messages.rows(ids):
-            markers[row[ID]] = erased_row(row, now_ms, reason)
-            sizes[row[ID]] = len(row[CONTENT])
-        return markers, sizes
+            marked.markers[row[ID]] = erased_row(row, now_ms, reason)
+            marked.sizes[row[ID]] = len(row[CONTENT])
+            (marked.names[row[ID]],) = publisher_ids([row[CONTENT]], [row[BARE]])
+        return marked
 
     # --- begun, and not ended -------------------------------------------------------------------------------------
 
@@ -282,14 +286,15 @@ class Erasing(VpnService):
 
     async def _end(self, begun: BegunErasure, *, is_wanted: bool) -> None:
         """Carry out what a gateway was at when it ended; where the store has it already, that is as it was."""
-        markers, sizes = await self._markers(begun.ids if is_wanted else (), begun.time_ms, begun.reason)
-        if markers:
-            await self._carry_out(begun, markers, sizes, begun.reason)
+        marked = await self._marked(begun.ids if is_wanted else (), begun.time_ms, begun.reason)
+        if marked.markers:
+            await self._carry_out(begun, marked, begun.reason)
         else:
             await self._end_archived(begun, is_done=is_wanted)
 
-    async def _written(self, markers: Mapping[int, Row], sizes: Mapping[int, int]) -> Erasure:
+    async def _written(self, marked: _Marked) -> Erasure:
         """The erasure, once it is durable."""
+        markers, dedup = marked.markers, self._broker.dedup
         for _ in range(DOUBT_TRIES):
             if not (self._broker.erasing.is_in_doubt(markers) or self._is_moving(markers)):
                 break
@@ -300,13 +305,15 @@ class Erasing(VpnService):
                 ErrorCode.RESOURCE_LOCKED,
                 "transactions are about to settle some of these messages, and do not end; try again",
             )
-        erasure = self._broker.erasing.begin(list(markers.values()), sizes)
+        erasure = self._broker.erasing.begin(list(markers.values()), marked.sizes)
+        forgotten = dedup.forget(marked.names)
         try:
-            await self._committer.committed(erasure.effects)
+            await self._committer.committed([*erasure.effects, *forgotten])
         except Refused:
             erasure.failed()
             raise
         erasure.committed()
+        dedup.forgotten(forgotten)
         self._state.cache.erased(markers)
         return erasure
 

@@ -125,8 +125,8 @@ FORGET: Final = "delete from property_value where segment = any(?) and message =
 
 SHRINK: Final = "update log set size_bytes = size_bytes - ?, largest_bytes = greatest(largest_bytes, ?)"
 
-TABLES: Final = ("held_message", "property_value")
-"""What holds contents, or parts of them, beside the partitions."""
+TABLES: Final = ("held_message", "property_value", "dedup")
+"""What holds contents, parts of them, or ids in them, beside the partitions."""
 
 
 def erased(effect: EraseMessages) -> Callable[[Connection], None]:

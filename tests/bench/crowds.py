@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from amqp_ext.codec import Symbol
+from tests.bench.filled import BODY_BYTES
 from tests.bench.generator.connection import Connection
 from tests.bench.generator.links import Receiver
+from tests.bench.processes import LoadFailed
 from tests.support.frames import flow_frame
 
 SPARE_FILES = 200
@@ -72,20 +74,40 @@ def subscribe(server: str, address: str, count: int, prefix: str = "durable") ->
     connection.end_all()
 
 
-def consume(server: str, address: str, consumers: int, count: int, body_bytes: int) -> float:
-    """Messages a second that so many consumers of one queue take and accept together, each with 500 credit."""
+def consume(server: str, address: str, consumers: int, count: int, groups: int = 0) -> float:
+    """
+    Messages a second that so many consumers of one queue take and accept together, each with 500 credit.
+
+    Args:
+        groups: Message n is in group n modulo their number; 0: in none.
+
+    Raises:
+        LoadFailed: Not every message came, once; or those of a group not in order.
+    """
     allow_files(consumers)
+    came: list[int] = []
     with ExitStack() as sockets:
         crew: dict[int, Receiver] = {}
         for index in range(consumers):
             connection = Connection.to(server, f"consumer-{index}")
             sockets.enter_context(connection.sock)
             connection.attach(sender=False, address=address)
-            crew[connection.sock.fileno()] = Receiver(connection, body_bytes)
+            crew[connection.sock.fileno()] = Receiver(connection, BODY_BYTES)
         started, taken = time.perf_counter(), 0
         for receiver in crew.values():
             receiver.grant(500)
         while taken < count:
             for descriptor in select.select(list(crew), [], [], 30)[0]:
-                taken += crew[descriptor].take(500)
-        return taken / (time.perf_counter() - started)
+                numbers = crew[descriptor].read()
+                crew[descriptor].accept(len(numbers), 500)
+                came += numbers
+                taken += len(numbers)
+        rate = taken / (time.perf_counter() - started)
+    if sorted(came) != list(range(count)):
+        raise LoadFailed(f"not every message of {address} came once")
+    newest: dict[int, int] = {}
+    for number in came if groups else ():
+        if (before := newest.get(number % groups, -1)) > number:
+            raise LoadFailed(f"{number} of {address} came behind {before} of its group")
+        newest[number % groups] = number
+    return rate

@@ -54,6 +54,7 @@ SMALL = replace(
         rates.many_routes,
         rates.fan_out,
         rates.wide_fan,
+        rates.by_key,
         company.purging,
         company.copying,
         company.paced,

@@ -11,8 +11,16 @@ from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.console.conftest import Console, Show, Start
 from tests.console.test_shell import USERS, sign_in
+from tests.support.administration import Administration
 from tests.support.client import Client
-from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
+from tests.support.messages import (
+    APPLICATION_PROPERTIES,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    data,
+    message_to,
+    section,
+)
 from tests.support.running import RunningGateway
 
 EVIL = '<img src=x onerror="window.hurt=1">'
@@ -213,6 +221,56 @@ def test_limits_are_changed_where_an_administrator_decides(start: Start, show: S
     expect(page.get_by_text("The configuration file declares it")).to_be_visible()
     expect(page.get_by_role("table", name="Limits")).to_contain_text("1.0 MB")
     expect(page.get_by_role("button", name="Change: Maximum size")).to_have_count(0)
+
+
+def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
+    """
+    Values of keys, one of which is deleted; who has which partitions; ids that are remembered, with a refusal in words;
+    what is tried again; a delivery lock.
+    """
+    prices = Queue(kind="last-value", value_key="isin", subscriptions=("prices",))
+    gateway = start(vpn=Vpn(queues={"prices": prices}))
+    console = show(gateway)
+    made = {"queueName": "parts", "partitionCount": 3, "retryType": "all", "retryDelayMs": 3_600_000}
+    with Administration(console.url) as administration, Client(gateway.url) as client:
+        administration.ask("POST", "config/msgVpns/default/queues", made)
+        client.sender("topic://prices").send_all(
+            [section(APPLICATION_PROPERTIES, {"isin": isin}) + data(1) for isin in "xyx"]
+        )
+        page = console.open("endpoints", "queues", "prices", query="?tab=values")
+        rows = page.get_by_role("table", name="Keys with their newest messages").get_by_role("row")
+        expect(rows).to_have_count(3)
+        rows.nth(1).get_by_role("button", name="Delete y").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete it").click()
+        expect(page.get_by_text("y has no value.")).to_be_visible()
+        expect(rows).to_have_count(2)
+
+        page = console.open("endpoints", "queues", "parts", query="?tab=limits")
+        for title, number, said in (
+            ("Longest time for an id", "5000", "say of how many messages"),
+            ("Ids of messages that are stored once", "10", "the last 10"),
+            ("Longest time for an id", "5000", "5 seconds"),
+            ("Delivery lock", "60000", "1 minute"),
+        ):
+            page.get_by_role("button", name=f"Change: {title}").click()
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_role("textbox").fill(number)
+            dialog.get_by_role("button", name="Change", exact=True).click()
+            expect(page.get_by_text(said).first).to_be_visible()
+            if "say" in said:
+                page.keyboard.press("Escape")
+        client.sender("parts").send_all([section(PROPERTIES, ["a"]) + data(number) for number in range(2)])
+        receiver = client.receiver("parts", credit=1)
+        receiver.modify(receiver.take(1), failed=True)
+        page = console.open("endpoints", "queues", "parts")
+        expect(page.get_by_role("definition").filter(has_text="1 ids remembered")).to_have_count(1)
+        expect(page.get_by_role("table", name="Consumers")).to_contain_text("0, 1, 2")
+        page = console.open("endpoints", "queues", "parts", query="?tab=delayed")
+        delayed = (
+            page.get_by_role("table", name="Messages that wait for their time").get_by_role("row").nth(1)
+        )
+        expect(delayed).to_contain_text("in 59 minutes")
+        assert console.violations() == []
 
 
 def test_names_are_texts_and_nothing_else(

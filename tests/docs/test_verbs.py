@@ -89,6 +89,7 @@ def test_every_verb_is_looked_at() -> None:
         "tests.ha",
         "tests.ha.rounds",
         "tests.soak",
+        "tests.soak.keys",
         "tests.fuzz",
         "tests.native",
     } == PROGRAMS.keys()

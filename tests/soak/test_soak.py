@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.bench.processes import LoadFailed
+from tests.soak import keys
 from tests.soak.__main__ import Soak
 from tests.soak.account import Account, Consumption, Delivery, Numbers
 from tests.soak.curves import CURVES, LEAST_SAMPLES, Curve, verdict
@@ -195,3 +197,52 @@ def test_a_short_run_accounts_for_everything(tmp_path: Path) -> None:
     assert {name for name in done if not soak.run.counts.get(name)} == set()
     assert len((tmp_path / "soak" / "samples.jsonl").read_text().splitlines()) == len(soak.samples)
     assert (tmp_path / "soak" / "curves.svg").read_text().count("<polyline") == len(CURVES)
+
+
+Coming = tuple[str, *tuple[int, ...]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "fault"),
+    [
+        # Of three groups: place 0 of each, of the first one place 1, what is accepted by another, a death.
+        ([("a", 0, 1, 2, 3), ("accept a", 4), ("b", 6, 4)], ""),
+        ([("a", 0, 3), ("die a",), ("b", 0, 3)], ""),
+        ([("a", 0, 3), ("accept a", 1), ("die a",), ("b", 3, 6)], ""),
+        ([("a", 0, 3), ("accept a", 2), ("die a",), ("b", 3, 6)], ""),
+        ([("a", 0), ("b", 3)], "two consumers"),
+        ([("a", 3)], "was the last before"),
+        ([("a", 0, 3), ("die a",), ("b", 3)], "was the last before"),
+        ([("a", 0, 3, 0)], "came behind"),
+    ],
+)
+def test_what_is_wrong_with_the_order_by_key_is_found(steps: list[Coming], fault: str) -> None:
+    """A message passed over, or behind its turn, or beside another consumer's; what comes again is none."""
+    found, crew = keys.Keys(3, 3), {name: keys.Holder() for name in "ab"}
+    try:
+        for what, *numbers in steps:
+            member = crew[what[-1]]
+            if what.startswith("accept"):
+                found.accepted([member.held.popleft() for _ in range(numbers[0])])
+            elif what.startswith("die"):
+                found.died(member)
+            else:
+                for number in numbers:
+                    found.came(member, number)
+    except LoadFailed as failed:
+        assert fault and fault in str(failed)
+    else:
+        assert not fault
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_order_by_key_holds_through_deaths(tmp_path: Path) -> None:
+    """A short run: groups and partitions, consumed and replayed, by consumers that die; the gateway is killed, too."""
+    soak = keys.Soak(tmp_path / "soak", groups=300, each=8, crew=8)
+    try:
+        for number in range(4):
+            soak.round(list(keys.QUEUES)[number % 2], is_replayed=number > 1)
+    finally:
+        soak.close()
+    assert soak.deaths > 4 and soak.again

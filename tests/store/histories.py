@@ -192,7 +192,14 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
             return [*gone, *keeping(model, number, _some(draw, [i for i in lying if i in routed]))]
         return [*gone, *draw(st.sampled_from([purge, purge, deletion]))(model, number)]
     if kind == "forget ids":
-        return [ForgetIds(number)]
+        window = model.endpoints[number].dedup
+        if not draw(st.booleans()):
+            return [ForgetIds(number)]
+        return [
+            ForgetIds(
+                number, {first: ids[: draw(st.integers(0, len(ids)))] for first, (_, ids) in window.items()}
+            )
+        ]
     if kind == "replay":
         return _replay(draw, model, number)
     return [_definition(draw, model, number)]

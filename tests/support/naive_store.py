@@ -199,8 +199,14 @@ class NaiveStore:
                 endpoint = self.endpoints.setdefault(number, NaiveEndpoint(effect))
                 endpoint.definition = effect
                 self.next_number = max(self.next_number, number + 1)
-            case effects.ForgetIds(number):
+            case effects.ForgetIds(number, None):
                 self.endpoints[number].dedup.clear()
+            case effects.ForgetIds(number, stay):
+                window = self.endpoints[number].dedup
+                for first in stay.keys() & window.keys():
+                    window[first] = (window[first][0], tuple(stay[first]))
+                    if not stay[first]:
+                        del window[first]
             case effects.DeleteEndpoint(number):
                 self._forget(number)
             case effects.SaveSubscription(number, pattern):

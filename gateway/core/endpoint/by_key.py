@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -37,8 +38,12 @@ goes to whoever can take it, in order all the same."""
 SORTED_ROWS: Final = 2_048
 """Messages that are looked at in one go, at most: some milliseconds, shared by all consumers."""
 
-RUN: Final = 32
-"""Groups that a consumer is given in a row, once it has many: what lies together is then settled together."""
+RUN: Final = 256
+"""Messages that a consumer is given in a row of what nobody has yet, where there are many for each: what lies together
+is handed out together, and settled."""
+
+FORGOTTEN_AT_ONCE: Final = 1_024
+"""Idle groups beyond ``MOST_IDLE`` until the oldest are forgotten: to look for the first of many takes a while."""
 
 _TURN: Final = 56
 """A message's place is its id, with the turn of its priority above this bit."""
@@ -50,21 +55,37 @@ NO_LAST: Final = 1 << 2 * _TURN
 class Lane:
     """What has one key: it is one consumer's at a time, or waits for its next one."""
 
-    __slots__ = ("after", "last", "number", "open", "share", "target")
+    __slots__ = ("after", "last", "number", "open", "share")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.share: Share | None = None
         """Whose it is; None while it is nobody's, or is to be another's and something is open."""
-        self.target: Share | None = None
-        """Whose a partition is to be."""
         self.open = 0
         """Messages of it that wait at a share, or are handed out."""
-        self.after: list[int] = []
+        self.after: list[int] | None = None
         """Places of those that wait until it is another's: what is behind its last message, or its consumer does not
         want."""
         self.last = NO_LAST
         """The place of its last message, where its consumer is to have that: what follows is for another one."""
+
+    def put_aside(self, place: int) -> None:
+        """A message waits until it is another's."""
+        if self.after is None:
+            self.after = [place]
+        else:
+            self.after.append(place)
+
+
+class Partition(Lane):
+    """One of a fixed number."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.target: Share | None = None
+        """Whose it is to be."""
 
 
 class Share(Candidates):
@@ -164,6 +185,7 @@ class ByKey(ABC):
         self._unwanted: list[int] = []
         """Places of what no consumer's selector matches."""
         self._turns = 0
+        self._has_news = False
         self._room_aside = SELECTOR_WINDOW
         """How many more are put aside before those are looked for that are not here any more."""
 
@@ -186,7 +208,6 @@ class ByKey(ABC):
         lanes = list(share.lanes)
         for lane in lanes:
             self._take_from(share, lane)
-            lane.target = None
         idle = [lane for lane in lanes if not lane.open]
         self.let_go([place & _ID for place in share.waiting])
         self._offer(share.waiting)
@@ -199,7 +220,7 @@ class ByKey(ABC):
             self._ready.stop_searching()
             self._unwanted = []
             for lane in self.lanes:
-                lane.after = []
+                lane.after = None
 
     def forget_all(self) -> None:
         """Nothing of what was here is any more; every lane stays with its consumer."""
@@ -208,7 +229,7 @@ class ByKey(ABC):
         for share in self.shares.values():
             share.waiting = []
         for lane in list(self.lanes):
-            lane.after = []
+            lane.after = None
             if lane.open:
                 lane.open = 0
                 self._rest(lane)
@@ -219,6 +240,16 @@ class ByKey(ABC):
         return share.lanes if share is not None else ()
 
     # --- messages -------------------------------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Whether something is to be looked at again since this was asked last: a consumer may have waited for it."""
+        found, self._has_news = self._has_news, False
+        return found
+
+    def room(self) -> int:
+        """How many messages are to be looked at: as many as consumers can take, about."""
+        demand = sum(flow.demand for flow in self.shares if flow.demand > 0)
+        return min(max(demand, RUN), SORTED_ROWS)
 
     def sort(self, taker: Share, rows: Sequence[Row], is_over: Callable[[], bool]) -> Sorted:
         """
@@ -233,6 +264,12 @@ class ByKey(ABC):
         turn = self.candidates.turn << _TURN
         lane_of, lane_for = self._lane_of, self._lane
         hungry, is_selecting, left = self._hungry()
+        # What there is, is shared out, where that is not enough for all.
+        run = RUN
+        if not self.queues[self.candidates.turn].has_more:
+            run = min(run, -(-(len(rows) + self.candidates.left) // max(sum(map(len, hungry)), 1)))
+        in_row: Share | None = None
+        most = given = 0
         before = taker.waiting[0] if taker.waiting else 0
         later: list[int] = []
         passed: list[Row] = []
@@ -248,7 +285,7 @@ class ByKey(ABC):
             if lane is not None:
                 share = lane.share
                 if place > lane.last or (share is None and lane.open):
-                    lane.after.append(place)
+                    lane.put_aside(place)
                     later.append(i)
                     continue
                 if share is not None and is_selecting and not share.flow.wants(row):
@@ -258,11 +295,17 @@ class ByKey(ABC):
                         passed.append(row)
                         continue
                     else:
-                        lane.after.append(place)
+                        lane.put_aside(place)
                         later.append(i)
                         continue
             if share is None:
-                share = self._choose(hungry, taker, row if is_selecting else None)
+                given += 1
+                if in_row is None or given > most or in_row.spare <= 0 or is_selecting:
+                    in_row, given = self._choose(hungry, taker, row if is_selecting else None), 1
+                    if in_row is not None:
+                        # Few groups are shared out one by one.
+                        most = run if lane is None else min(run, len(in_row.lanes))
+                share = in_row
                 if share is None:
                     if any(
                         each.flow.passes_over and i not in each.flow.excluded for each in self.shares.values()
@@ -352,10 +395,7 @@ class ByKey(ABC):
             for _ in range(len(equal)):
                 share = equal.popleft()
                 if share.spare > 0:
-                    if len(share.lanes) % RUN and len(share.lanes) > RUN:
-                        equal.appendleft(share)
-                    else:
-                        equal.append(share)
+                    equal.append(share)
                     if row is None or share.flow.wants(row):
                         return share
         others = (taker, *self.shares.values())
@@ -369,11 +409,13 @@ class ByKey(ABC):
                 by_turn.setdefault(place >> _TURN, []).append(place & _ID)
             for turn, ids in by_turn.items():
                 self.candidates.offer(turn, ids)
+                self._has_news = True
 
     def _offer_after(self, lane: Lane) -> None:
         """What waited until nothing of a lane was open."""
-        after, lane.after = lane.after, []
-        self._offer(after)
+        after, lane.after = lane.after, None
+        if after:
+            self._offer(after)
 
     @staticmethod
     def _take_from(share: Share, lane: Lane) -> None:
@@ -436,18 +478,20 @@ class Groups(ByKey):
         self._idle.pop(lane, None)
 
     def _rest(self, lane: Lane) -> None:
-        idle, share = self._idle, lane.share
-        if share is not None and lane.last == NO_LAST:
-            if lane.after:
-                return
+        idle = self._idle
+        if lane.share is None or lane.last != NO_LAST:
+            self._forget(lane)
+        elif not lane.after:
             idle[lane] = None
-            if len(idle) <= MOST_IDLE:
-                return
-            lane = next(iter(idle))
+            if len(idle) >= MOST_IDLE + FORGOTTEN_AT_ONCE:
+                for oldest in list(islice(idle, FORGOTTEN_AT_ONCE)):
+                    self._forget(oldest)
+
+    def _forget(self, lane: Lane) -> None:
         if lane.share is not None:
             self._take_from(lane.share, lane)
         del self._groups[lane.number]
-        idle.pop(lane, None)
+        self._idle.pop(lane, None)
         self._offer_after(lane)
 
     def _changed(self) -> None:
@@ -467,14 +511,14 @@ class Partitions(ByKey):
         self, ready: ReadyQueue | PriorityReadyQueues, count: int, key_of: Callable[[bytes, int], Key]
     ) -> None:
         super().__init__(ready)
-        self._lanes = [Lane(number) for number in range(count)]
+        self._lanes = [Partition(number) for number in range(count)]
         self._key_of = key_of
 
     @property
-    def lanes(self) -> Collection[Lane]:
+    def lanes(self) -> Collection[Partition]:
         return self._lanes
 
-    def _lane(self, row: Row) -> tuple[Lane | None, bool]:
+    def _lane(self, row: Row) -> tuple[Partition | None, bool]:
         key = self._key_of(row[CONTENT], row[BARE])
         number = row[ID] if key is None else crc32(key)
         return self._lanes[number % len(self._lanes)], False
@@ -483,17 +527,24 @@ class Partitions(ByKey):
         """It is there all the time."""
 
     def _rest(self, lane: Lane) -> None:
+        assert isinstance(lane, Partition)
         if lane.share is None and lane.target is not None:
             lane.share = lane.target
             lane.target.lanes[lane] = None
             self._offer_after(lane)
 
+    def leave(self, share: Share) -> None:
+        for lane in self._lanes:
+            if lane.target is share:
+                lane.target = None
+        super().leave(share)
+
     def _changed(self) -> None:
         highest = max((flow.priority for flow in self.shares), default=0)
-        takers: dict[Share | None, list[Lane]] = {
+        takers: dict[Share | None, list[Partition]] = {
             share: [] for flow, share in self.shares.items() if flow.priority == highest
         }
-        free: list[Lane] = []
+        free: list[Partition] = []
         for lane in self._lanes:
             takers.get(lane.target, free).append(lane)
         by_count = sorted(takers.items(), key=lambda taker: -len(taker[1]))
@@ -509,7 +560,7 @@ class Partitions(ByKey):
                 free.pop().target = share
         self._move([lane for lane in self._lanes if lane.share is not lane.target])
 
-    def _move(self, lanes: Collection[Lane]) -> None:
+    def _move(self, lanes: Collection[Partition]) -> None:
         """These have another target than they are at: what waits there is looked at again."""
         left = {lane.share: None for lane in lanes if lane.share is not None}
         for lane in lanes:

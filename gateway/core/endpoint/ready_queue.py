@@ -83,6 +83,11 @@ class Candidates:
                 return sorted(found)
         return []
 
+    @property
+    def left(self) -> int:
+        """How many ids of the queue that those are of that were given last are to be looked at, at most."""
+        return len(self.searches[self.turn])
+
     def close(self) -> None:
         """The flow is gone, or looks anew."""
         for queue, search in zip(self._queues, self.searches, strict=True):
@@ -216,7 +221,7 @@ class ReadyQueue:
             return self if len(self.oldest) < page_rows else None
         # What no selector wants stays among the oldest: look past it, within reason.
         is_searching = not all(searching)
-        return self if len(self.oldest) < (SELECTOR_WINDOW if is_searching else page_rows) else None
+        return self if len(self.selectable) < (SELECTOR_WINDOW if is_searching else page_rows) else None
 
     def add_page(self, ids: Sequence[int], position: int) -> None:
         """

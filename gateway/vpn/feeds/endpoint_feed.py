@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.fields import ttl_of
 from gateway.core.endpoint.backlog import Backlog
-from gateway.core.endpoint.by_key import SORTED_ROWS, Share
+from gateway.core.endpoint.by_key import Share
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
@@ -224,7 +224,7 @@ class EndpointFeed(VpnPart):
         looked_at = 0
         if share.is_behind:
             candidates = by_key.candidates
-            ids = candidates.take(min(SORTED_ROWS, self._tuning.flow_quantum * len(by_key.shares)))
+            ids = candidates.take(by_key.room())
             if ids:
                 rows = self._at_hand(ids)
                 if not rows:

@@ -18,7 +18,7 @@ type line map[string]any
 
 type options struct {
 	verb, url, address, body, selector, subscription, container, outcome, acknowledge, start, until string
-	count, size, delay                                                                                     int
+	count, size, delay, groups                                                                                     int
 	timeout                                                                                         float64
 	durable, shared, reconnect                                                                      bool
 }
@@ -39,6 +39,7 @@ func parse(arguments []string) options {
 	f.IntVar(&o.count, "count", 1, "")
 	f.IntVar(&o.size, "size", 0, "")
 	f.IntVar(&o.delay, "delay", 0, "")
+	f.IntVar(&o.groups, "groups", 0, "")
 	f.Float64Var(&o.timeout, "timeout", 5, "")
 	f.BoolVar(&o.durable, "durable", false, "")
 	f.BoolVar(&o.shared, "shared", false, "")
@@ -102,6 +103,10 @@ func message(o options, n int) *amqp.Message {
 	}
 	if o.delay > 0 {
 		made.Annotations = amqp.Annotations{"x-opt-delivery-delay": int64(o.delay)}
+	}
+	if o.groups > 0 {
+		group := fmt.Sprintf("g%d", n%o.groups)
+		made.Properties.GroupID = &group
 	}
 	return made
 }

@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--body", default="message")
     parser.add_argument("--size", type=int, default=0)
     parser.add_argument("--delay", type=int)
+    parser.add_argument("--groups", type=int)
     parser.add_argument("--selector")
     parser.add_argument("--subscription")
     parser.add_argument("--durable", action="store_true")
@@ -87,6 +88,8 @@ def message(options: argparse.Namespace, number: int) -> Message:
     made = Message(id=f"{options.body}-{number}", body=body, durable=True, properties=properties)
     if options.delay is not None:
         made.annotations = {symbol("x-opt-delivery-delay"): options.delay}
+    if options.groups:
+        made.group_id = f"g{number % options.groups}"
     return made
 
 

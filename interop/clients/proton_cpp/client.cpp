@@ -97,6 +97,8 @@ proton::message make_message(const Options& options, int n) {
     made.properties().put("colour", n % 2 ? "red" : "grün");
     if (const int delay = options.number("delay", 0))
         made.message_annotations().put(proton::symbol("x-opt-delivery-delay"), std::int64_t(delay));
+    if (const int groups = options.number("groups", 0))
+        made.group_id("g" + std::to_string(n % groups));
     return made;
 }
 

@@ -87,6 +87,10 @@ func message(o options, n int) *amqp.Message {
 	if o.delay > 0 {
 		made.Annotations = amqp.Annotations{"x-opt-delivery-delay": int64(o.delay)}
 	}
+	if o.groups > 0 {
+		group := fmt.Sprintf("g%d", n%o.groups)
+		made.Properties.GroupID = &group
+	}
 	if o.subject != "" {
 		made.Properties.Subject = &o.subject
 	}

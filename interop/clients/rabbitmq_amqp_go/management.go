@@ -12,7 +12,7 @@ import (
 type options struct {
 	verb, url, address, body, outcome, acknowledge, start, kind, argument, queue string
 	value, values, subject, property, sql                                        string
-	count, size, delay                                                                  int
+	count, size, delay, groups                                                                  int
 	timeout                                                                      float64
 	reconnect, unfiltered, settled                                               bool
 }
@@ -31,6 +31,7 @@ func parse(arguments []string) options {
 	f.IntVar(&o.count, "count", 1, "")
 	f.IntVar(&o.size, "size", 0, "")
 	f.IntVar(&o.delay, "delay", 0, "")
+	f.IntVar(&o.groups, "groups", 0, "")
 	f.Float64Var(&o.timeout, "timeout", 5, "")
 	f.BoolVar(&o.reconnect, "reconnect", false, "")
 	f.BoolVar(&o.unfiltered, "unfiltered", false, "")

@@ -75,6 +75,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--body", default="message")
     parser.add_argument("--size", type=int, default=0)
     parser.add_argument("--delay", type=int)
+    parser.add_argument("--groups", type=int)
     parser.add_argument(
         "--outcome", choices=["accept", "release", "modify", "later", "reject", "none"], default="accept"
     )
@@ -175,6 +176,8 @@ def message(options: argparse.Namespace, number: int) -> Message:
         made.annotations = {"x-stream-filter-value": options.value}
     if options.delay is not None:
         made.annotations = {"x-opt-delivery-delay": options.delay}
+    if options.groups:
+        made.group_id = f"g{number % options.groups}"
     if options.subject:
         made.subject = options.subject
     return made

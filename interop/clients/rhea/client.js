@@ -12,7 +12,7 @@ const { values: options, positionals: [verb] } = parseArgs({
     options: {
         url: text, address: { type: 'string', default: '' }, count: { type: 'string', default: '1' },
         timeout: { type: 'string', default: '5' }, body: { type: 'string', default: 'message' },
-        size: { type: 'string', default: '0' }, delay: text, selector: text, subscription: text, durable: flag, shared: flag,
+        size: { type: 'string', default: '0' }, delay: text, groups: text, selector: text, subscription: text, durable: flag, shared: flag,
         container: text, outcome: { type: 'string', default: 'accept' },
         acknowledge: { type: 'string', default: 'auto' }, reconnect: flag, start: text, until: text,
     },
@@ -84,6 +84,7 @@ function message(n) {
         body: size ? 'x'.repeat(size) : `${options.body}-${n}`,
         durable: true,
         application_properties: { n, colour: n % 2 ? 'red' : 'grün' },
+        group_id: options.groups ? `g${n % Number(options.groups)}` : undefined,
         message_annotations: options.delay ? { 'x-opt-delivery-delay': Number(options.delay) } : undefined,
     };
 }

@@ -268,16 +268,19 @@ class Receiver:
         self._granted = credit
         self._connection.flow(0, 0, credit)
 
-    def take(self, credit: int) -> int:
-        """Accept what one read of the socket brings, and top the window up when half of it is used; how many came."""
+    def read(self) -> list[int]:
+        """The numbers of the messages that one read of the socket brings."""
         self._connection.fill()
         numbers: list[int] = []
         self._take(numbers)
-        self._accept(len(numbers))
+        return numbers
+
+    def accept(self, count: int, credit: int) -> None:
+        """Accept the first so many that are not yet, and top the window up when half of it is used."""
+        self._accept(count)
         if self._received + credit - self._granted >= credit // 2:
             self._granted = self._received + credit
             self._connection.flow(self._received, self._received, credit)
-        return len(numbers)
 
     def _take(self, numbers: list[int]) -> list[int]:
         """Take every whole frame out of the buffer; append message numbers, return publish times."""

@@ -4,8 +4,8 @@ How many messages a second, and how long they are on their way: the limits, queu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain, cycle
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -17,7 +17,7 @@ from gateway.config import Vpn
 from gateway.config.vpn import Queue
 from tests.bench import limits
 from tests.bench.crowds import consume, subscribe
-from tests.bench.filled import BODY_BYTES, numbered, publish_into
+from tests.bench.filled import Published, numbered, publish_into
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures, Sizes
 from tests.bench.processes import Load, ServerProcess, gateway, recv, send
@@ -100,23 +100,30 @@ def by_key(folder: Path, sizes: Sizes) -> Figures:
         "groups": Queue(message_groups=True),
         "partitions": Queue(partitions=200),
     }
-    count = sizes.fanned
-    group = cycle(range(GROUPS))
-    messages = (
-        (topic, [grouped(one, bare, next(group)) for one in contents], bare)
-        for name in queues
-        for topic, contents, bare in numbered(queue_topic(name), 0, count)
-    )
+    count = sizes.bulk
+    messages = (one for name in queues for one in in_groups(name, count, GROUPS))
     publish_into(folder / "data", messages, Vpn(queues=queues))
     with gateway(folder / "data") as server:
         # The first of a process are slower than those that follow.
         send(server.address, "queue://warm", count // 4)
         recv(server.address, "queue://warm", count // 4)
-        return {name: consume(server.address, f"queue://{name}", CREW, count, BODY_BYTES) for name in queues}
+        return {
+            name: consume(
+                server.address, f"queue://{name}", CREW, count, GROUPS if name != "ungrouped" else 0
+            )
+            for name in queues
+        }
 
 
-def grouped(message: bytes, bare: int, group: int) -> bytes:
-    """A message of a load, in a group."""
+def in_groups(name: str, count: int, groups: int) -> Iterator[Published]:
+    """Messages for a queue, numbered from 0: n is in group n modulo their number."""
+    number = 0
+    for topic, contents, bare in numbered(queue_topic(name), 0, count):
+        yield topic, [_grouped(one, bare, (number + k) % groups) for k, one in enumerate(contents)], bare
+        number += len(contents)
+
+
+def _grouped(message: bytes, bare: int, group: int) -> bytes:
     properties = encode(Described(PROPERTIES, [*[None] * 10, f"group-{group}"]))
     return message[:bare] + properties + message[bare:]
 

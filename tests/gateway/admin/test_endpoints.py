@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from amqp_ext.codec import Symbol, UByte
+from gateway.cli import main
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
 from tests.gateway.admin.conftest import LOG, Api, Serve
@@ -242,7 +244,7 @@ def test_a_client_is_shown_and_disconnected(api: Api, client: Client) -> None:
 CIRCLE = "'a' to 'b' to 'a'"
 
 
-def made(api: Api, name: str, **said: str) -> None:
+def made(api: Api, name: str, **said: Any) -> None:
     """A queue."""
     api.make("/queues", {"queueName": name, **said})
 
@@ -299,6 +301,41 @@ def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) ->
         assert api.done("GET", "config", "/queues/a")["deadMsgQueue"] == ""
         api.http.close()
     with pytest.raises(StoreError, match="would come back to it"):
+        RunningGateway(read(file)).start()
+
+
+def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
+    """
+    Over HTTP and by the command line, by a reload and at a start, beside what an administrator made; and an age bounds
+    a window that is there. What becomes smaller makes room for another.
+    """
+    file = tmp_path / "gateway.toml"
+    always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+    said = "[vpn.default.queue.{}]\ndedup_window = {}\n".format
+    file.write_text(always + said("a", 3_000_000) + said("b", 1))
+    with RunningGateway(read(file)) as gateway:
+        api = Api(gateway)
+        made(api, "c", dedupWindow=900_000)
+        for path, body, why in (
+            ("/queues", {"queueName": "d", "dedupWindow": 100_000}, "the others have 3900001"),
+            ("/queues", {"queueName": "d", "dedupWindowMs": 5}, "and no dedup_window: say of how many"),
+            ("/queues", {"queueName": "d", "dedupWindow": 4_000_001}, "4000000"),
+        ):
+            assert why in api.why("POST", "config", path, body)
+        assert "dedup_window" in api.why(
+            "PATCH", "config", "/queues/c", {"dedupWindowMs": 5, "dedupWindow": 0}
+        )
+        words = ["queue", "create", "d", "--set", "dedupWindowMs=5", "--admin", str(api.http.base_url)]
+        ran = CliRunner().invoke(main, words)
+        assert (ran.exit_code != 0, "say of how many messages" in ran.output) == (True, True)
+        file.write_text(always + said("b", 200_000) + said("a", 3_000_000))
+        (refused,) = gateway.run_coroutine(lambda running: running.reload()).refused
+        assert "vpn.default.queue.b.dedup_window" in str(refused)
+        file.write_text(always + said("b", 3_000_000) + said("a", 1))
+        assert not gateway.run_coroutine(lambda running: running.reload()).refused
+        api.http.close()
+    file.write_text(always + said("b", 3_000_000) + said("a", 200_000))
+    with pytest.raises(StoreError, match="more than 4000000"):
         RunningGateway(read(file)).start()
 
 

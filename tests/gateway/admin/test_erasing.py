@@ -52,8 +52,8 @@ def browsing(link: Link) -> None:
     link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
-def queue_of(api: Api, name: str = "q") -> None:
-    api.make("/queues", {"queueName": name})
+def queue_of(api: Api, name: str = "q", **said: Any) -> None:
+    api.make("/queues", {"queueName": name, **said})
     api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
 
 
@@ -82,19 +82,27 @@ def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -
 
 @pytest.mark.parametrize("size", [10, 300, 20_000])
 def test_no_file_has_the_bytes(serve: Serve, tmp_path: Path, size: int) -> None:
-    """Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not."""
+    """
+    Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not. Its id is in no
+    window any more: sent again it is another message.
+    """
     api = serve(Vpn(replay_log=ReplayLog(index=("who",))))
-    queue_of(api)
+    queue_of(api, dedupWindow=10)
     with Client(api.gateway.url) as client:
         secret = f"{SECRET}in-the-body"
-        message = Message(body=secret + "x" * size, properties={"who": f"{SECRET}in-a-property"})
-        sender = client.sender("topic://a")
-        sender.send_all([data("before"), message.encode(), data("behind")])
+        said = {"who": f"{SECRET}in-a-property"}
+        message = Message(body=secret + "x" * size, properties=said, id=f"{SECRET}id")
+        sender, other = client.sender("topic://a"), Message(body="behind", id="other").encode()
+        sender.send_all([data("before"), message.encode(), other])
         client.sender("topic://b").send_all([message.encode(), data("last")])
         assert any(SECRET.encode() in content for content in files(tmp_path))
         assert erase(api, msgId=[2, 4])["scrubbed"] is True
         assert not [name for name in files(tmp_path) if SECRET.encode() in name]
         assert is_marker(client.receiver("q").drain()[1])
+        sender.send_all([Message(id=f"{SECRET}id").encode(), other])
+        assert api.queue("q")["spooledMsgCount"] == 4
+        assert erase(api, msgId=[6])["scrubbed"] is True
+        assert api.queue("q")["dedupIdCount"] == 1
         stop_and_check(api, client)
     assert not [name for name in files(tmp_path) if SECRET.encode() in name]
 

@@ -183,6 +183,14 @@ def test_all_problems_are_reported_together() -> None:
             "vpn.default.queue.orders.dead_message_queue is the queue itself",
         ),
         (
+            "[vpn.default.queue.orders]\ndedup_window_ms = 5",
+            "vpn.default.queue.orders.dedup_window_ms bounds the age of what `dedup_window` remembers",
+        ),
+        (
+            "[vpn.default.queue.a]\ndedup_window = 2_500_000\n[vpn.default.queue.b]\ndedup_window = 1_500_001",
+            "vpn.default.queue has queues with a `dedup_window` of 4000001 messages together",
+        ),
+        (
             STREAM + "[vpn.default.replay_log]\nenabled = false",
             "vpn.default.queue.audit.kind is stream, a view of the log",
         ),

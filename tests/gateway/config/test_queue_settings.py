@@ -81,7 +81,8 @@ def test_a_setting_is_in_the_configuration_and_in_its_document(setting: Setting)
     (key,) = (key for key in QUEUE_KEYS if key.setting is setting)
     settings = sample(setting)
     said = key.value_of(settings)
-    (vpn,) = parse(f"[vpn.default.queue.q]\n{key.key} = {literal(said)}").vpns.values()
+    needed = "dedup_window = 1\n" if setting.name == "dedup_window_ms" else ""
+    (vpn,) = parse(f"[vpn.default.queue.q]\n{needed}{key.key} = {literal(said)}").vpns.values()
     read = vpn.queues["q"].settings
     assert getattr(read, setting.name) == SAMPLES[setting.type]
     assert getattr(vpn.queues["q"], key.key) == said

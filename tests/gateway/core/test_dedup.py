@@ -24,6 +24,7 @@ _steps = st.lists(
         st.tuples(st.just("publish"), st.lists(st.sampled_from([*"abcdefgh", ""]), min_size=1, max_size=5)),
         st.tuples(st.sampled_from(["commit", "fail", "restart"]), st.none()),
         st.tuples(st.just("time"), st.integers(-20, 20)),
+        st.tuples(st.just("erase"), st.sets(st.sampled_from([*"abcdefgh"]), min_size=1, max_size=3)),
     ),
     max_size=40,
 )
@@ -33,7 +34,7 @@ _steps = st.lists(
 def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: int, age_ms: int) -> None:
     """
     Against a list of (id, time, message) that is cut where a publication is durable: whatever is published, commits,
-    fails, or starts anew from what the store was told, and wherever the clock goes.
+    fails, is erased, or starts anew from what the store was told, and wherever the clock goes.
     """
     settings = EndpointSettings(dedup_window=size, dedup_window_ms=age_ms)
     broker = new_broker()
@@ -84,9 +85,17 @@ def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: 
                 stored = {i: found for i, found in stored.items() if i > gone}
             excess = max(sum(one[2] <= first for one in kept) - size, 0)
             kept = kept[excess:]
+        elif step == "erase":
+            durable = broker.log.next_id
+            gone = [one for one in kept if one[0].decode() in given_here and one[2] < durable]
+            effects = broker.dedup.forget({first + 1_000 * k: one for k, (one, _, first) in enumerate(gone)})
+            kept = [one for one in kept if one not in gone]
+            broker.dedup.forgotten(effects)
+            for first, ids in [found for effect in effects for found in (effect.kept or {}).items()]:
+                stored[first] = stored[first]._replace(ids=ids)
         elif step == "restart" and not on_way:
             window = broker.dedup.windows[number] = DedupWindow(size, age_ms)
-            window.restore([stored[first] for first in sorted(stored)])
+            window.restore([stored[first] for first in sorted(stored) if stored[first].ids])
         elif step == "time":
             now_ms += given_here
         assert len(broker.dedup.windows[number]) >= len(kept)
@@ -96,11 +105,11 @@ def test_all_windows_have_a_bound_together() -> None:
     """A window of a billion is refused, and so are many that are too large together."""
     dedup = Deduplication()
     dedup.configure(1, MOST_IDS - 5, 0)
-    dedup.check(2, 5)
-    dedup.check(1, MOST_IDS)
+    dedup.check(2, 5, 1)
+    dedup.check(1, MOST_IDS, 0)
     for count in (6, 1_000_000_000):
         with pytest.raises(Refused, match="4000000 together"):
-            dedup.check(2, count)
+            dedup.check(2, count, 0)
 
 
 _UUID = UUID(int=7)

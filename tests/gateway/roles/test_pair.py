@@ -8,10 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from tests.gateway.amqp.delivery.test_by_key import Crew
+from tests.gateway.amqp.delivery.test_by_key import numbered as grouped
+from tests.gateway.amqp.delivery.test_dedup import named
+from tests.gateway.amqp.delivery.test_delayed import delayed
+from tests.gateway.amqp.streams.test_last_values import keyed
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data
 from tests.support.ports import free_port
@@ -70,6 +76,19 @@ def do(gateway: GatewayProcess, action: str, **body: object) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def made(gateway: GatewayProcess, **said: object) -> None:
+    """Have a queue be made by an administrator."""
+    url = f"{gateway.ready['admin']}/SEMP/v2/config/msgVpns/default/queues"
+    answer = httpx.post(url, json=said, **PLAIN_HTTP, timeout=30)
+    assert answer.status_code == 200, answer.text
+
+
+def state(gateway: GatewayProcess, queue: str) -> dict[str, Any]:
+    """A queue as an administrator sees it."""
+    url = f"{gateway.ready['admin']}/SEMP/v2/monitor/msgVpns/default/queues/{queue}"
+    return dict(httpx.get(url, **PLAIN_HTTP, timeout=30).json()["data"])
+
+
 def is_ready(gateway: GatewayProcess) -> bool:
     return readiness(gateway).status_code == 200
 
@@ -113,6 +132,64 @@ def test_the_other_accepts_within_seconds(pair: tuple[GatewayProcess, GatewayPro
     assert before == [str(number) for number in range(len(before))] and len(before) >= publishing.accepted
     ids = [message.id for message in found]
     assert ids == sorted(set(ids))
+
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "groups": {"messageGroups": True},
+    "replayed": {"partitionCount": 7},
+    "once": {"dedupWindow": 100},
+    "latest": {"kind": "last-value", "valueKey": "isin"},
+    "again": {"retryType": "failed", "retryDelayMs": 3_000},
+    "later": {},
+}
+
+
+def test_what_queues_promise_holds_with_the_other(pair: tuple[GatewayProcess, GatewayProcess]) -> None:
+    """
+    The active one is killed. Order by key goes on, with unsettled messages first, also in the midst of a replay; ids
+    are remembered; a reader gets the newest of each key; what waits comes at its time and not before, with its count.
+    """
+    active, other = pair
+    url = [url_of(active)]
+    crews = [Crew(lambda: Client(url[0]), name) for name in ("groups", "replayed")]
+    with ExitStack() as stack:
+        stack.callback(lambda: [crew.dies() for crew in crews for _ in tuple(crew.receivers)])
+        client = stack.enter_context(Client(url[0]))
+        for name, said in QUEUES.items():
+            made(active, queueName=name, **said)
+        for crew in crews:
+            client.sender(crew.address).send_all(grouped(25, 8))
+        do(active, "queues/replayed/startReplay")
+        client.sender("once").send_all([named("a", "1"), named("b", "2")])
+        client.receiver("once", credit=1).take_and_accept(1)
+        client.sender("latest").send_all([keyed("x", "old"), keyed("y", "y"), keyed("x", "new")])
+        client.sender("again").send_all([data("again")])
+        failing = client.receiver("again", credit=1)
+        due_s = time.time() + 3
+        failing.modify(failing.take(1), failed=True)
+        client.sender("later").send_all([delayed("later", 3_000)])
+        client.wait(lambda: state(active, "again")["delayedMsgCount"] == 1, "it waits, durably")
+        for crew in crews:
+            for credit in (10, 10, 30):
+                crew.add(credit)
+            crew.work(60)
+        active.kill()
+        wait_until(lambda: is_ready(other), "the other is ready")
+        url[0] = url_of(other)
+        for crew in crews:
+            for _ in range(3):
+                crew.dies()
+                crew.add(10)
+        client = stack.enter_context(Client(url[0]))
+        client.sender("once").send_all([named("a", "3"), named("b", "4"), named("c", "5")])
+        assert texts(client.receiver("once").drain()) == ["2", "5"]
+        assert texts(client.receiver("latest").drain()) == ["y", "new"]
+        for crew in crews:
+            crew.work(200)
+        for name, count in (("again", 1), ("later", 0)):
+            (found,) = client.receiver(name, credit=1).take(1)
+            assert (found.text, found.delivery_count) == (name, count)
+            assert time.time() > due_s
 
 
 def test_one_that_was_stopped_tells_nobody_anything(

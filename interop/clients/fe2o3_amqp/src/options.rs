@@ -58,10 +58,12 @@ impl Options {
                 .insert("x-opt-delivery-delay", delay)
                 .build()
         });
+        let groups = self.number("groups", 0);
+        let group = (groups > 0).then(|| format!("g{}", n % groups));
         Message::builder()
             .message_annotations(delay)
             .header(Header::builder().durable(true).build())
-            .properties(Properties::builder().message_id(id.clone()).build())
+            .properties(Properties::builder().message_id(id.clone()).group_id(group).build())
             .application_properties(properties.build())
             .value(if size > 0 { "x".repeat(size) } else { id })
             .build()

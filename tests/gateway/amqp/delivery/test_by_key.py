@@ -44,14 +44,14 @@ class Crew:
     """Consumers of a queue, each on a connection of its own, and the last number processed of each key."""
 
     def __init__(self, connect: Callable[[], Client], address: str = "q") -> None:
-        self._connect, self._address = connect, address
+        self._connect, self.address = connect, address
         self.receivers: list[Receiver] = []
         self.last: dict[str, int] = {}
         self.count = 0
         self.owners: dict[str, set[Receiver]] = defaultdict(set)
 
     def add(self, credit: int) -> None:
-        self.receivers.append(self._connect().receiver(self._address, credit=credit))
+        self.receivers.append(self._connect().receiver(self.address, credit=credit))
 
     def work(self, count: int) -> None:
         """

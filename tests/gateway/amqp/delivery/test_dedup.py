@@ -60,6 +60,23 @@ def test_a_duplicate_is_accepted_and_stored_once(start: Start, connect: Connect,
     assert gateway.depth("once") == 4
 
 
+def test_ids_of_64_kb_and_those_of_others(start: Start, connect: Connect, vpn: Vpn) -> None:
+    """Of each 17 bytes are kept; whoever may publish there shares the ids of all, and no type is another's."""
+    gateway = start(vpn)
+    long, sent = "i" * 65_536, [named(f"{number}" + "i" * 65_535) for number in range(5)]
+    one, other = connect(gateway).sender("once"), connect(gateway).sender("topic://t/y")
+    assert one.outcomes([*sent, named(long, "first"), named(long.encode(), "bytes")]) == ["ACCEPTED"] * 7
+    assert other.outcomes([named(long, "second")]) == ["ACCEPTED"]
+    assert "annotations" in other.rejection(other.send(named("x", "third", long))).text
+    assert (
+        other.outcomes([named("x", "third", long[:1_000]), named(long[:1_000], "fourth")]) == ["ACCEPTED"] * 2
+    )
+    assert duplicates(gateway) == 2
+    (window,) = gateway.ask(lambda vpn: [w for w in vpn.broker.dedup.windows.values() if len(w)])
+    assert {len(kept) for kept in window.first_of} == {17}
+    assert len(window) == 3
+
+
 def test_ids_leave_the_window(start: Start, connect: Connect, clock: Clock, vpn: Vpn) -> None:
     """By count, and by age; a clock that goes back makes none leave."""
     gateway = start(vpn)

@@ -192,6 +192,10 @@ class ByKeyMachine(RuleBasedStateMachine):
             self.endpoint.forget(ids)
             self.left.difference_update(ids)
             self.let_go(ids)
+            key = self.key(ids[0])
+            if group_of(self.rows[ids[0]][6], 0)[1] and not any(self.key(i) == key for i in self.held):
+                # It may have been given to its consumer, and have waited for credit: the group has ended with it.
+                self.owners.pop(key, None)
             self.deliver()
 
     # --- consumers come and go ------------------------------------------------------------------------------------

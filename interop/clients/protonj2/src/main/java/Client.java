@@ -249,6 +249,9 @@ public final class Client {
         if (options.containsKey("delay")) {
             made.annotation("x-opt-delivery-delay", Long.parseLong(options.get("delay")));
         }
+        if (options.containsKey("groups")) {
+            made.groupId("g" + n % Integer.parseInt(options.get("groups")));
+        }
         return made;
     }
 

@@ -273,6 +273,9 @@ public final class Client {
         Message message = session.createTextMessage(size > 0 ? "x".repeat(size) : body);
         message.setIntProperty("n", n);
         message.setStringProperty("colour", n % 2 == 1 ? "red" : "grün");
+        if (options.containsKey("groups")) {
+            message.setStringProperty("JMSXGroupID", "g" + n % Integer.parseInt(options.get("groups")));
+        }
         return message;
     }
 

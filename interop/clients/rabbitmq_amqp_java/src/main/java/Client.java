@@ -136,6 +136,9 @@ public final class Client {
         if (options.containsKey("delay")) {
             message.annotation("x-opt-delivery-delay", Long.parseLong(options.get("delay")));
         }
+        if (options.containsKey("groups")) {
+            message.groupId("g" + n % Integer.parseInt(options.get("groups")));
+        }
         if (options.containsKey("subject")) {
             message.subject(options.get("subject"));
         }
