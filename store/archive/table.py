@@ -377,10 +377,9 @@ def _state_of(table: DeltaTable, where: str) -> State:
         raise ArchiveError(
             f"The Delta table {where} is no archive of a replay log: its property {error} is missing or wrong."
         ) from error
-    files = pa.table(table.get_add_actions(flatten=True)).select(_OF_FILES).to_pylist()
-    if any(file.get("min.offset") is None or file.get("max.enqueuedTime") is None for file in files):
+    files = pa.table(table.get_add_actions(flatten=True)).select(_OF_FILES).sort_by("min.offset")
+    if any(column.null_count for column in files.columns):
         raise ArchiveError(f"A file of the archive {where} is without statistics of ids and times.")
-    files.sort(key=lambda file: int(file["min.offset"]))
     last = table.transaction_version(_archived(generation)) or 0
     erasures = table.transaction_version(_erased(generation)) or 0
     return State(
@@ -388,35 +387,27 @@ def _state_of(table: DeltaTable, where: str) -> State:
     )
 
 
-def _segments(
-    files: Sequence[dict[str, Any]], missing: Sequence[tuple[int, int]], last: int, where: str
-) -> Iterator[Segment]:
+def _segments(files: Any, missing: Sequence[tuple[int, int]], last: int, where: str) -> Iterator[Segment]:
     """
     Each file with the ids that it speaks for: those behind the file before it, up to its own last message; the last
     one before a range that is missing speaks for what lies up to that.
     """
     position = 1
-    for number, file in enumerate(files):
-        low, high = file["min.offset"], file["max.offset"]
+    columns = [_in_ms(column).to_pylist() for column in files.columns]
+    # For each file the first id of the one behind it.
+    for (path, size, rows, low, high, first_ms, last_ms), behind in zip(
+        zip(*columns, strict=True), [*columns[_OF_FILES.index("min.offset")][1:], last + 1], strict=False
+    ):
         if low < position or high > last:
-            raise ArchiveError(f"{file['path']} of the archive {where} has ids that it should not have.")
+            raise ArchiveError(f"{path} of the archive {where} has ids that it should not have.")
         position = max([position, *(end + 1 for start, end in missing if position <= end < low)])
-        behind = files[number + 1]["min.offset"] if number + 1 < len(files) else last + 1
         gaps = [start - 1 for start, _ in missing if high < start <= behind]
-        end = min([*gaps, last]) if gaps or number + 1 == len(files) else high
-        yield Segment(
-            file["path"],
-            position,
-            end,
-            low,
-            high,
-            file["num_records"],
-            file["size_bytes"],
-            _ms(file["min.enqueuedTime"]),
-            _ms(file["max.enqueuedTime"]),
-        )
+        end = min([*gaps, last]) if gaps or behind > last else high
+        yield Segment(path, position, end, low, high, rows, size, first_ms, last_ms)
         position = end + 1
 
 
-def _ms(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
+def _in_ms(column: Any) -> Any:
+    """Times as numbers, all else as it is."""
+    is_time = pa.types.is_timestamp(column.type)
+    return column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()) if is_time else column
