@@ -9,6 +9,7 @@ gateway: ``1`` makes a build fail that cannot compile, ``0`` leaves the extensio
 """
 
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -23,8 +24,12 @@ ROOT = Path(__file__).parent.parent
 
 MODULE = "gateway.amqp.engine._transfers"
 SOURCE = Path(*MODULE.split(".")).with_suffix(".c")
-BUILT = SOURCE.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
-"""Its name says for which Python: those of several may lie side by side."""
+STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether one library serves every Python: the stable ABI has no word yet on those without the interpreter's lock."""
+
+BUILT = SOURCE.with_suffix(".abi3.so" if STABLE else sysconfig.get_config_var("EXT_SUFFIX"))
+OLDEST = (3, 11)
+"""The Python whose stable ABI it is, as ``requires-python`` has it."""
 
 OPTIONS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
 """For the compiler, behind those that Python itself was compiled with; ``$CFLAGS`` has more."""
@@ -35,13 +40,30 @@ FAILURES = (BaseError, CCompilerError)
 
 def compile_to(folder: str) -> Path:
     """Compiles the extension, with all that comes of it in one folder; says where. Raises ``FAILURES``."""
-    extension = Extension(MODULE, [str(SOURCE)], extra_compile_args=list(OPTIONS))
+    limited = [("Py_LIMITED_API", f"0x{OLDEST[0]:02x}{OLDEST[1]:02x}0000")] if STABLE else []
+    extension = Extension(
+        MODULE,
+        [str(SOURCE)],
+        define_macros=limited,
+        extra_compile_args=list(OPTIONS),
+        py_limited_api=STABLE,
+    )
     command = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
     command.build_lib = folder
     command.build_temp = os.path.join(folder, "objects")
     command.ensure_finalized()
     command.run()
     return Path(folder, BUILT)
+
+
+def platform_of(library: Path) -> str:
+    """
+    The platform of a wheel with this library, as PEP 600 names those of glibc: it needs nothing but that, from the
+    version on whose symbols it asks for.
+    """
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    glibc = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+    return re.sub("^linux", f"manylinux_2_{max(17, *glibc)}", platform) if glibc else platform
 
 
 def compile_in_place() -> None:
@@ -52,6 +74,8 @@ def compile_in_place() -> None:
     """
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
+    for other in set((ROOT / SOURCE).parent.glob(f"{SOURCE.stem}.*.so")) - {ROOT / BUILT}:
+        other.unlink(missing_ok=True)  # made for one Python, which would take it first
     with TemporaryDirectory(prefix="extension-", dir=build) as folder:
         try:
             # On the same disk, so that half a file is never seen.
@@ -83,7 +107,10 @@ class ExtensionHook(BuildHookInterface[Any]):
             return
         build_data["force_include"][str(built)] = str(BUILT)
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        if STABLE:
+            build_data["tag"] = f"cp{OLDEST[0]}{OLDEST[1]}-abi3-{platform_of(built)}"
+        else:
+            build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Leaves nothing behind."""

@@ -335,6 +335,7 @@ async def run(configuration: Configuration) -> None:
 
     loop.add_signal_handler(signal.SIGHUP, reload)
     print(gateway.ready_line(), flush=True)
+    tell_service_manager("READY=1")
     log.info(
         "ready",
         **{
@@ -346,8 +347,22 @@ async def run(configuration: Configuration) -> None:
     )
     await stopped.wait()
     log.info("stopping")
+    tell_service_manager("STOPPING=1")
     await gateway.stop()
     log.info("stopped")
+
+
+def tell_service_manager(state: str) -> None:
+    """
+    Tell who started the gateway what it is doing now, if that waits to hear it: systemd, of a unit with
+    ``Type=notify``. See sd_notify(3).
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told, suppress(OSError):
+        told.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
+        told.send(state.encode())
 
 
 async def _reload(gateway: Gateway) -> None:

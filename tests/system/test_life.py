@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,6 +94,25 @@ def test_a_stop_closes_connections_says_why_and_ends_with_0(start: Start, number
         peer.sock.close()
         assert gateway.wait() == 0
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
+    start: Start, monkeypatch: pytest.MonkeyPatch, is_abstract: bool
+) -> None:
+    """As a unit with Type=notify waits for: clients can connect then (sd_notify(3))."""
+    with ExitStack() as closing:
+        # A path of a socket has 107 bytes at most.
+        folder = closing.enter_context(TemporaryDirectory(dir="/tmp"))
+        address = f"{folder}/notify"
+        manager = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        manager.bind(f"\0{address}" if is_abstract else address)
+        manager.settimeout(STOP_SECONDS)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{address}" if is_abstract else address)
+        gateway = start()
+        assert manager.recv(100) == b"READY=1"
+        assert gateway.stop() == 0
+        assert manager.recv(100) == b"STOPPING=1"
 
 
 def test_a_stop_does_not_wait_for_clients_that_do_not_answer(start: Start) -> None:

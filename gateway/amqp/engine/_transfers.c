@@ -9,6 +9,9 @@
  * more: an address is worth as much as the link it came from, and the callers let go of both together.
  *
  * The interpreter's lock is held, except while the engine writes its output (pull): all else is short.
+ *
+ * Of Python it uses what is the same in all versions from 3.11 on (Py_LIMITED_API, set by .build/extension.py): one
+ * library for all of them. What that has no macro for is a call, so nothing is asked twice.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -178,7 +181,7 @@ static PyObject *content_of(struct pn_link_t *link, size_t size)
 {
     PyObject *content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
 
-    if (content != NULL && size > 0 && engine.pn_link_recv(link, PyBytes_AS_STRING(content), size) != (ssize_t)size) {
+    if (content != NULL && size > 0 && engine.pn_link_recv(link, PyBytes_AsString(content), size) != (ssize_t)size) {
         Py_CLEAR(content);
         PyErr_SetString(PyExc_SystemError, "the engine gave less of a message than it had");
     }
@@ -223,7 +226,7 @@ static PyObject *take_messages(PyObject *Py_UNUSED(module), PyObject *args)
         /* Each is asked, with a coordinator or without: a message of an unknown transaction must not exist. */
         else if (engine.pn_delivery_remote_state(delivery) == TRANSACTIONAL)
             stop = ALONE;
-        else if (PyList_GET_SIZE(contents) > 0 && is_settled != are_settled)
+        else if (PyList_Size(contents) > 0 && is_settled != are_settled)
             stop = TURN;
         else if (is_batch != Py_None && (is_one = ask(is_batch, delivery)) != 0)
             stop = BATCH;
@@ -258,11 +261,11 @@ static PyObject *settle(PyObject *Py_UNUSED(module), PyObject *args)
     _Bool are_all = 1;
 
     if (!PyArg_ParseTuple(args, "Oi:settle", &given, &outcome) ||
-        (deliveries = PySequence_Fast(given, "deliveries are a list")) == NULL)
+        (deliveries = PySequence_Tuple(given)) == NULL)
         return NULL;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(deliveries) && are_all; i++) {
+    for (Py_ssize_t i = 0, count = PyTuple_Size(deliveries); i < count && are_all; i++) {
         struct pn_delivery_t *delivery;
-        are_all = structure_at(PySequence_Fast_GET_ITEM(deliveries, i), &delivery);
+        are_all = structure_at(PyTuple_GetItem(deliveries, i), &delivery);
         if (are_all && outcome)
             engine.pn_delivery_update(delivery, (uint64_t)outcome);
         if (are_all)
@@ -278,9 +281,10 @@ enum { HEAD = 8, FRONT_BYTES = 1024, PIECES = 5 };
 
 /* A message as it is sent. Its front is in the buffer, behind room for the head it has in a batch, or else is bytes. */
 struct message {
-    PyObject *number, *content, *front;
+    PyObject *number, *front;
+    char *content, *front_bytes;
     int64_t id;
-    Py_ssize_t bare, front_size;
+    Py_ssize_t bare, content_size, front_size;
     unsigned char buffer[HEAD + FRONT_BYTES];
 };
 
@@ -290,9 +294,9 @@ static unsigned char *put(unsigned char *to, const void *bytes, Py_ssize_t size)
     return to + size;
 }
 
-static unsigned char *put_piece(unsigned char *to, PyObject *pieces, int i)
+static unsigned char *put_piece(unsigned char *to, struct pn_bytes_t piece)
 {
-    return put(to, PyBytes_AS_STRING(PyTuple_GET_ITEM(pieces, i)), PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)));
+    return put(to, piece.start, (Py_ssize_t)piece.size);
 }
 
 static unsigned char *put_number(unsigned char *to, uint64_t number, int size)
@@ -313,13 +317,13 @@ static unsigned char *put_digits(unsigned char *to, uint64_t number, unsigned ba
  * Write the front of a message that needs no more than our annotations behind its own header. What stands between their
  * values is given (Splicer.pieces). 0 where it needs more, or does not fit; -1 with an error set.
  */
-static int write_front(struct message *message, PyObject *row, PyObject *pieces)
+static int write_front(struct message *message, PyObject *row, PyObject *time, const struct pn_bytes_t *pieces)
 {
-    const unsigned char *header = (const unsigned char *)PyBytes_AS_STRING(message->content);
+    const unsigned char *header = (const unsigned char *)message->content;
     uint64_t id = (uint64_t)message->id;
     Py_ssize_t bare = message->bare, topic_size, pairs;
-    const char *topic = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(row, TOPIC), &topic_size);
-    int64_t time_ms = PyLong_AsLongLong(PyTuple_GET_ITEM(row, TIME));
+    const char *topic = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(row, TOPIC), &topic_size);
+    int64_t time_ms = PyLong_AsLongLong(time);
     unsigned char *to = message->buffer + HEAD;
     int digits = 1;
 
@@ -332,58 +336,61 @@ static int write_front(struct message *message, PyObject *row, PyObject *pieces)
         digits++;
     pairs = 2 + topic_size + 8 + 8 + 17 + 1 + digits;
     for (int i = 0; i < PIECES; i++)
-        pairs += PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i));
+        pairs += (Py_ssize_t)pieces[i].size;
     if (bare + 8 + pairs > FRONT_BYTES)
         return 0;
     to = put(put(to, header, bare), "\0\x53\x72\xd1", 4);
     to = put_number(to, (uint64_t)pairs, 4); /* the count is in the first piece */
-    to = put_number(put_number(put_piece(to, pieces, 0), 0xa1, 1), (uint64_t)topic_size, 1);
-    to = put_number(put_piece(put(to, topic, topic_size), pieces, 1), id, 8);
-    to = put_number(put_piece(to, pieces, 2), (uint64_t)time_ms, 8);
-    to = put(put_digits(put_piece(to, pieces, 3), id >> 32, 16, 8), "-", 1);
-    to = put_piece(put_digits(to, id & UINT32_MAX, 16, 8), pieces, 4);
+    to = put_number(put_number(put_piece(to, pieces[0]), 0xa1, 1), (uint64_t)topic_size, 1);
+    to = put_number(put_piece(put(to, topic, topic_size), pieces[1]), id, 8);
+    to = put_number(put_piece(to, pieces[2]), (uint64_t)time_ms, 8);
+    to = put(put_digits(put_piece(to, pieces[3]), id >> 32, 16, 8), "-", 1);
+    to = put_piece(put_digits(to, id & UINT32_MAX, 16, 8), pieces[4]);
     to = put_digits(put_number(to, (uint64_t)digits, 1), id, 10, digits);
     message->front_size = to - (message->buffer + HEAD);
     return 1;
 }
 
-/* Take a row apart, and make its front. 0, or -1 with an error set; message->front is a new reference, or NULL. */
-static int read_row(struct message *message, PyObject *row, PyObject *pieces, PyObject *front_of)
+/*
+ * Take a row apart, and make its front. 0, or -1 with an error set; message->front is a new reference, or NULL. What a
+ * message has of the row is the row's.
+ */
+static int read_row(struct message *message, PyObject *row, const struct pn_bytes_t *pieces, PyObject *front_of)
 {
+    PyObject *time, *bare;
     int written = 0;
 
     message->front = NULL;
-    if (!is_so(PyTuple_Check(row) && PyTuple_GET_SIZE(row) == ROW_FIELDS, "a row has seven fields") ||
-        !is_so(PyLong_Check(message->number = PyTuple_GET_ITEM(row, ID)), "an id is an integer") ||
-        !is_so(PyLong_Check(PyTuple_GET_ITEM(row, TIME)), "a time is an integer") ||
-        !is_so(PyLong_Check(PyTuple_GET_ITEM(row, BARE)), "where a bare message begins is an integer") ||
-        !is_so(PyBytes_Check(message->content = PyTuple_GET_ITEM(row, CONTENT)), "a content is bytes"))
+    if (!is_so(PyTuple_Check(row) && PyTuple_Size(row) == ROW_FIELDS, "a row has seven fields") ||
+        !is_so(PyLong_Check(message->number = PyTuple_GetItem(row, ID)), "an id is an integer") ||
+        !is_so(PyLong_Check(time = PyTuple_GetItem(row, TIME)), "a time is an integer") ||
+        !is_so(PyLong_Check(bare = PyTuple_GetItem(row, BARE)), "where a bare message begins is an integer") ||
+        PyBytes_AsStringAndSize(PyTuple_GetItem(row, CONTENT), &message->content, &message->content_size) < 0)
         return -1;
     message->id = PyLong_AsLongLong(message->number);
-    message->bare = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, BARE));
+    message->bare = PyLong_AsSsize_t(bare);
     if (PyErr_Occurred())
         return -1;
-    if (message->bare < 0 || message->bare > PyBytes_GET_SIZE(message->content)) {
+    if (message->bare < 0 || message->bare > message->content_size) {
         PyErr_SetString(PyExc_ValueError, "a bare message begins within its content");
         return -1;
     }
-    if (pieces != Py_None && (written = write_front(message, row, pieces)) != 0)
+    if (pieces != NULL && (written = write_front(message, row, time, pieces)) != 0)
         return written < 0 ? -1 : 0;
-    message->front = PyObject_CallOneArg(front_of, row);
+    message->front = PyObject_CallFunctionObjArgs(front_of, row, NULL);
     if (message->front == NULL)
         return -1;
-    if (!is_so(PyBytes_Check(message->front), "a front is bytes")) {
+    if (PyBytes_AsStringAndSize(message->front, &message->front_bytes, &message->front_size) < 0) {
         Py_CLEAR(message->front);
         return -1;
     }
-    message->front_size = PyBytes_GET_SIZE(message->front);
     return 0;
 }
 
 /* Give a message to the current delivery of a link, in a batch with its head. The engine copies it. */
 static void give(struct pn_link_t *link, struct message *message, _Bool in_batch)
 {
-    Py_ssize_t rest = PyBytes_GET_SIZE(message->content) - message->bare;
+    Py_ssize_t rest = message->content_size - message->bare;
     Py_ssize_t head = in_batch ? HEAD : 0;
 
     if (in_batch)
@@ -392,9 +399,9 @@ static void give(struct pn_link_t *link, struct message *message, _Bool in_batch
         engine.pn_link_send(link, (char *)message->buffer + HEAD - head, (size_t)(head + message->front_size));
     } else {
         engine.pn_link_send(link, (char *)message->buffer, (size_t)head);
-        engine.pn_link_send(link, PyBytes_AS_STRING(message->front), (size_t)message->front_size);
+        engine.pn_link_send(link, message->front_bytes, (size_t)message->front_size);
     }
-    engine.pn_link_send(link, PyBytes_AS_STRING(message->content) + message->bare, (size_t)rest);
+    engine.pn_link_send(link, message->content + message->bare, (size_t)rest);
 }
 
 PyDoc_STRVAR(send_doc, "send($module, link, rows, pieces, front_of, unsettled, in_batch, /)\n--\n\n"
@@ -405,31 +412,36 @@ static PyObject *send_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_link_t *link;
     struct pn_delivery_t *delivery = NULL;
-    PyObject *given, *rows, *pieces, *front_of, *unsettled;
-    Py_ssize_t total = 0;
+    PyObject *given, *rows, *given_pieces, *front_of, *unsettled;
+    struct pn_bytes_t pieces[PIECES];
+    Py_ssize_t total = 0, count;
     int in_batch, result = 0;
 
-    if (!PyArg_ParseTuple(args, "O&OOOOp:send", structure_at, &link, &given, &pieces, &front_of, &unsettled,
+    if (!PyArg_ParseTuple(args, "O&OOOOp:send", structure_at, &link, &given, &given_pieces, &front_of, &unsettled,
                           &in_batch) ||
         !is_so(unsettled == Py_None || PyDict_CheckExact(unsettled), "unsettled is a dict or None") ||
-        !is_so(pieces == Py_None || PyTuple_Check(pieces), "pieces are a tuple or None") ||
-        !is_so(pieces == Py_None || PyTuple_GET_SIZE(pieces) == PIECES, "there are five pieces"))
+        !is_so(given_pieces == Py_None || PyTuple_Check(given_pieces), "pieces are a tuple or None") ||
+        !is_so(given_pieces == Py_None || PyTuple_Size(given_pieces) == PIECES, "there are five pieces"))
         return NULL;
-    for (int i = 0; i < PIECES && pieces != Py_None; i++) {
-        if (!is_so(PyBytes_Check(PyTuple_GET_ITEM(pieces, i)), "a piece is bytes"))
+    for (int i = 0; i < PIECES && given_pieces != Py_None; i++) {
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(given_pieces, i), &pieces[i].start, &size) < 0)
             return NULL;
+        pieces[i].size = (size_t)size;
     }
     rows = PySequence_Tuple(given); /* which holds them, whatever front_of does */
     if (rows == NULL)
         return NULL;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows) && result == 0; i++) {
+    count = PyTuple_Size(rows);
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
         struct message message;
         struct pn_bytes_t tag = {sizeof message.id, (char *)&message.id};
         PyObject *address;
 
-        if ((result = read_row(&message, PyTuple_GET_ITEM(rows, i), pieces, front_of)) < 0)
+        if ((result = read_row(&message, PyTuple_GetItem(rows, i), given_pieces == Py_None ? NULL : pieces,
+                               front_of)) < 0)
             break;
-        total += PyBytes_GET_SIZE(message.content);
+        total += message.content_size;
         if ((!in_batch || delivery == NULL) && (delivery = engine.pn_delivery(link, tag)) == NULL)
             PyErr_NoMemory();
         else
@@ -508,7 +520,8 @@ PyDoc_STRVAR(pull_doc, "pull($module, transport, /)\n--\n\n"
 static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_transport_t *transport;
-    PyObject *data = NULL;
+    PyObject *data;
+    char *joined = NULL, *grown;
     Py_ssize_t total = 0, room = 0;
     ssize_t size;
 
@@ -519,17 +532,16 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
     Py_END_ALLOW_THREADS
     while (size > 0 && total < OUTPUT_BYTES) {
         if (total + size > room) {
-            /* Mostly there is one piece, which is of its size. What has more may have many: it grows but once. */
-            room = data == NULL ? size : OUTPUT_BYTES + size;
-            if (data == NULL)
-                data = PyBytes_FromStringAndSize(NULL, room);
-            else
-                _PyBytes_Resize(&data, room);
-            if (data == NULL)
-                return NULL;
+            /* Mostly there is one piece. What has more may have many: it grows but once. */
+            room = joined == NULL ? size : OUTPUT_BYTES + size;
+            if ((grown = PyMem_Realloc(joined, (size_t)room)) == NULL) {
+                PyMem_Free(joined);
+                return PyErr_NoMemory();
+            }
+            joined = grown;
         }
-        if (engine.pn_transport_peek(transport, PyBytes_AS_STRING(data) + total, (size_t)size) != size) {
-            Py_DECREF(data);
+        if (engine.pn_transport_peek(transport, joined + total, (size_t)size) != size) {
+            PyMem_Free(joined);
             PyErr_SetString(PyExc_SystemError, "the engine gave less of its output than it had");
             return NULL;
         }
@@ -540,10 +552,8 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
         size = engine.pn_transport_pending(transport);
         Py_END_ALLOW_THREADS
     }
-    if (data == NULL)
-        return PyBytes_FromStringAndSize(NULL, 0);
-    if (total < room)
-        _PyBytes_Resize(&data, total);
+    data = PyBytes_FromStringAndSize(joined, total);
+    PyMem_Free(joined);
     return data;
 }
 

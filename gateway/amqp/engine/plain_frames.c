@@ -208,8 +208,8 @@ plain_frames(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!nO!O!O!:plain_frames", &PyBytes_Type, &octets, &position, &PySet_Type, &begun,
                           &PySet_Type, &continued, &PyDict_Type, &next_ids))
         return NULL;
-    data = (const uint8_t *)PyBytes_AS_STRING(octets);
-    end = PyBytes_GET_SIZE(octets);
+    data = (const uint8_t *)PyBytes_AsString(octets);
+    end = PyBytes_Size(octets);
     while (position >= 0 && end - position >= 11) {
         const uint8_t *frame = data + position;
         uint32_t size = (uint32_t)frame[0] << 24 | (uint32_t)frame[1] << 16 | (uint32_t)frame[2] << 8 | frame[3];

@@ -1,0 +1,84 @@
+"""
+``./run package``: what people install Rewind from, in ``build/packages``.
+
+The same commit gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import deb
+import roots
+import sbom
+import wheels
+from checkout import ROOT, Checkout, Failed, say
+
+KINDS = ("deb", "sbom")
+
+
+def main() -> int:
+    """The exit status: 0, or 1 where something could not be built or does not hold."""
+    parser = argparse.ArgumentParser(
+        prog="./run package", description="Builds what Rewind is installed from."
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "build" / "packages", help="where it goes (build/packages)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=KINDS, default=KINDS, help="what is built beside the wheels (all)"
+    )
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="compile with this machine's tools, not in a root of Debian 12: quick, and fits machines like this one",
+    )
+    parser.add_argument("--engine", type=Path, metavar="WHEEL", help="the engine, compiled already")
+    arguments = parser.parse_args()
+    try:
+        build(Checkout(), arguments.output.resolve(), arguments.only, arguments.engine, here=arguments.here)
+    except Failed as failed:
+        say(str(failed))
+        return 1
+    return 0
+
+
+def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path | None, *, here: bool) -> None:
+    """Fills a folder, which has nothing else afterwards."""
+    began = time.monotonic()
+    if not here:
+        roots.need_root()
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    with roots.scratch(output.with_name(f"{output.name}.making")) as scratch:
+        say("the wheels and the source distribution")
+        made = wheels.build(checkout, output, scratch, here=here, engine=engine)
+        if "deb" in kinds:
+            say("the Debian package")
+            deb.build(checkout, made, output, scratch)
+        if "sbom" in kinds:
+            say("the bill of materials")
+            file = output / f"rewind-gateway-{checkout.version}.cdx.json"
+            sbom.write(checkout, file, ["base", "postgresql", "archive", "telemetry"], wheels.OLDEST_PYTHON)
+    write_sums(output)
+    for path in sorted(output.iterdir()):
+        print(path)
+    say(f"done in {time.monotonic() - began:.0f} s")
+
+
+def write_sums(folder: Path) -> None:
+    """``SHA256SUMS``, as ``sha256sum --check`` reads it."""
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())
+    ]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""
+The wheel and the source distribution, the wheel of the one library that comes as C source, and folders of what is
+installed from wheels, for any Python that the packages are for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from checkout import Checkout, date_all, run
+from roots import OLDEST, Root
+
+ENGINE = "python-qpid-proton"
+"""It has no wheels: it is compiled along with the gateway's own extension."""
+
+OLDEST_PYTHON = "3.11"
+NEWEST_GLIBC = 36
+"""Debian 12 has glibc 2.36."""
+
+LEFT_OUT = {"pip"}
+"""What a library asks for to install more of itself; nobody does that in a package."""
+
+COMPILE_WITH = ("gcc", "libc6-dev", "libssl-dev", "pkg-config", "python3-dev", "python3-venv")
+
+
+def locked(root: Path, locks: Iterable[str], python: str) -> Mapping[str, str]:
+    """
+    What these locks name for one Python, such as ``3.13``: requirement and hashes by name.
+
+    Locks are of one resolution; two name the same thing in the same version.
+    """
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    found = {}
+    for lock in locks:
+        text = re.sub(r"^ *#.*\n", "", (root / ".locks" / f"{lock}.txt").read_text(), flags=re.MULTILINE)
+        for entry in re.split(r"\n(?=\w)", text.strip()):
+            requirement, _, hashes = entry.replace("\\\n", " ").partition("--hash")
+            parsed = Requirement(requirement)
+            if parsed.marker is None or parsed.marker.evaluate(environment):
+                found[parsed.name] = f"{parsed.name}{parsed.specifier} --hash{hashes}"
+    return found
+
+
+def download(folder: Path, requirements: Iterable[str], *options: str) -> None:
+    """Puts the files of locked requirements into a folder. Every one is checked against its hash."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "requirements.txt"
+    file.write_text("".join(f"{requirement}\n" for requirement in requirements))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet")
+    run(*pip, "--no-deps", "--require-hashes", "--dest", folder, *options, "--requirement", file)
+    file.unlink()
+
+
+def for_python(python: str) -> list[str]:
+    """pip's options that have it take what fits another Python on Debian's processors, whatever it runs on."""
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(NEWEST_GLIBC, 4, -1)]
+    platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
+    return [
+        *("--only-binary=:all:", "--implementation=cp", f"--python-version={python}"),
+        *(f"--platform={platform}" for platform in platforms),
+    ]
+
+
+def build(
+    checkout: Checkout, output: Path, scratch: Path, *, here: bool, engine: Path | None = None
+) -> list[Path]:
+    """
+    Makes the wheel, the source distribution and the engine's wheel; returns where they are.
+
+    Args:
+        here: Compile with this machine's tools. Else in a root of the oldest Debian there is a package for, so that
+            the result runs on that, too, and is the same wherever it is made.
+        engine: The engine's wheel, if there is one already: compiling takes a minute.
+    """
+    system = scratch / "compiler"
+    if not here:
+        Root.make(system, OLDEST, *COMPILE_WITH)
+    work = system / "build"
+    work.mkdir(parents=True)
+    checkout.export(work / "source")
+    (work / "wheels").mkdir()
+    date_all(work / "source", checkout.epoch)
+
+    place = work if here else Path("/build")
+    environment = {
+        "CFLAGS": f"-g0 -ffile-prefix-map={place}=.",
+        "LDFLAGS": "-s",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "REWIND_NATIVE": "1",
+        "SOURCE_DATE_EPOCH": str(checkout.epoch),
+        "TZ": "UTC",
+    }
+
+    def do(*command: str) -> None:
+        if here:
+            run(*command, **environment)
+        else:
+            Root(system).run(*command, **environment)
+
+    python = sys.executable
+    if not here:
+        python = "/build/tools/bin/python"
+        tools = locked(checkout.root, ["build"], OLDEST_PYTHON)
+        download(work / "tools-wheels", tools.values(), *for_python(OLDEST_PYTHON))
+        do("python3", "-m", "venv", "/build/tools")
+        do(
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--upgrade",  # the venv has a setuptools of its own
+            "--no-index",
+            "--find-links=/build/tools-wheels",
+            *tools,
+        )
+    do(
+        *("env", f"--chdir={place}/source"),
+        *(python, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", f"{place}/wheels"),
+    )
+    if engine is None:
+        source = engine_source(checkout, work / "engine")
+        do(
+            *(python, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"),
+            *("--config-settings=--build-option=--py-limited-api=cp311", f"--wheel-dir={place}/wheels"),
+            f"{place}/engine/{source.name}",
+        )
+    else:
+        shutil.copy(engine, work / "wheels")
+    made = []
+    for path in sorted((work / "wheels").iterdir()):
+        made.append(output / path.name)
+        made[-1].write_bytes(path.read_bytes())
+    return made
+
+
+def engine_source(checkout: Checkout, folder: Path) -> Path:
+    """Unpacks the engine's source into a folder; where it is."""
+    wanted = locked(checkout.root, ["base"], OLDEST_PYTHON)[ENGINE]
+    download(folder, [wanted], "--no-binary=:all:", "--no-build-isolation")
+    [archive] = folder.iterdir()
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def site_packages(
+    target: Path, checkout: Checkout, wheels: Iterable[Path], locks: Iterable[str], python: str, scratch: Path
+) -> None:
+    """
+    Makes a folder of what a gateway is made of, for one Python.
+
+    Args:
+        wheels: Those that ``build`` made.
+        locks: By name, what the gateway needs.
+    """
+    requirements = dict(locked(checkout.root, locks, python))
+    names = [entry.partition(" ")[0] for name, entry in requirements.items() if name not in LEFT_OUT]
+    for name in {ENGINE, *LEFT_OUT} & requirements.keys():
+        del requirements[name]
+    house = scratch / f"wheels-{python}"
+    download(house, requirements.values(), *for_python(python))
+    for wheel in wheels:
+        if wheel.suffix == ".whl" and not (house / wheel.name).exists():
+            os.link(wheel, house / wheel.name)
+    run(
+        *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"),
+        *(f"--find-links={house}", f"--target={target}", "--no-deps", "--no-compile", "--no-warn-conflicts"),
+        *for_python(python),
+        *(*names, f"rewind-gateway=={checkout.version}"),
+    )
+    # Commands begin with the Python that they were installed by; the packages have one of their own.
+    for path in (target / "bin").glob("*"):
+        path.unlink()
+    (target / "bin").rmdir()
