@@ -69,6 +69,7 @@ NOT_RECORDED = {
     "enqueued time in the future": "the time is another each time",
     "receiver over a restart": "the gateway is restarted",
     "message groups": "which consumer gets what depends on who asks first",
+    "last value": "its queue is made over HTTP",
     "competing": "which consumer gets what depends on who asks first",
     "shared subscription": "which consumer gets what depends on who asks first",
     "shared durable subscription": "which consumer gets what depends on who asks first",

@@ -116,11 +116,61 @@ def delivery_times(
     """
     if max(bares) <= len(_DELIVERY_MARK):
         return None
-    times = [
-        _delivery_time(content, bare, now_ms) if content.find(_DELIVERY_MARK, 0, bare) >= 0 else 0
-        for content, bare in zip(contents, bares, strict=True)
-    ]
+    times: list[int | DeliveryTimeError] = []
+    front = b""
+    time: int | DeliveryTimeError = 0
+    for content, bare in zip(contents, bares, strict=True):
+        # Many have one delay, and so one front.
+        if bare != len(front) or not content.startswith(front):
+            at = content.find(_DELIVERY_MARK, 0, bare)
+            front = content[:bare]
+            time = 0 if at < 0 else _remembered_time(front, at, now_ms)
+        times.append(time)
     return times if any(times) else None
+
+
+_fronts: Final[dict[tuple[bytes, bytes], bool | None]] = {}
+"""What is in front of messages, before a number of fixed width and behind it: whether that is the time by which they
+are to be delivered, or the delay; None where it is neither."""
+_WIDTHS: Final = {0x81: 8, 0x83: 8, 0x80: 8, 0x71: 4, 0x70: 4}
+"""Octets of numbers, by their codes."""
+_LONGEST_FRONT: Final = 512
+"""Bytes of one that is remembered."""
+_TRIED: Final = (0x5A5A_5A5A, 0x1234_5678)
+_NAME_OF_TIME: Final = DELIVERY_TIME.encode()
+_TIME_LENGTH, _DELAY_LENGTH = len(DELIVERY_TIME), len(DELIVERY_DELAY)
+
+
+def _remembered_time(front: bytes, mark: int, now_ms: int) -> int | DeliveryTimeError:
+    """
+    As ``_delivery_time``, at a tenth of the cost where many differ in nothing but the number.
+
+    Args:
+        front: What is in front of the bare message.
+        mark: Where a name begins in it, perhaps.
+    """
+    length = len(front)
+    start = mark + (_TIME_LENGTH if front.startswith(_NAME_OF_TIME, mark) else _DELAY_LENGTH) + 1
+    stop = start + _WIDTHS.get(front[start - 1], 0) if start < length else 0
+    if start < stop <= length <= _LONGEST_FRONT:
+        around = front[:start], front[stop:]
+        if around not in _fronts:
+            if len(_fronts) >= REMEMBERED_HEADERS:
+                _fronts.clear()
+            _fronts[around] = _is_time_there(*around, stop - start)
+        is_time = _fronts[around]
+        value = int.from_bytes(front[start:stop], "big")
+        if is_time is not None and value <= _LATEST_MS and not front[start] & 0x80:
+            due_ms = value if is_time else now_ms + value
+            return due_ms if due_ms > now_ms else 0
+    return _delivery_time(front, length, now_ms)
+
+
+def _is_time_there(before: bytes, behind: bytes, width: int) -> bool | None:
+    """Of ``_fronts``, by trying: what is read follows the number that is put there."""
+    fronts = [before + tried.to_bytes(width, "big") + behind for tried in _TRIED]
+    read = [_delivery_time(front, len(front), 1) for front in fronts]
+    return True if read == [*_TRIED] else False if read == [1 + tried for tried in _TRIED] else None
 
 
 def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTimeError:

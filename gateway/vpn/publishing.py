@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from amqp_ext.addresses.address import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
@@ -151,6 +151,8 @@ class Publishing(VpnPart):
         times = delivery_times(arrived.contents, arrived.bares, now_ms) if is_new else None
         if times is None:
             return self._take(arrived, now_ms, is_new=is_new)
+        if 0 not in times and set(map(type, times)) == {int}:
+            return self._take(arrived, now_ms, cast("list[int]", times))
         done = 0
         for kind, run in groupby(times, key=_kind_of_time):
             said = list(run)

@@ -135,6 +135,11 @@ def _insert_alike(count: int) -> str:
 
 
 @cache
+def _insert_delayed(count: int) -> str:
+    return "insert into delayed values " + ",".join(["(?,?,?,?,?)"] * count)
+
+
+@cache
 def _insert_entries(count: int) -> str:
     return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
 
@@ -182,7 +187,9 @@ class Transaction(StoreTransaction):
         self._end_alike()
         self._insert_mixed()
         if self._delayed:
-            self._connection.executemany("insert into delayed values (?, ?, ?, ?, ?)", self._delayed)
+            for waiting in chunks(self._delayed):
+                # One step for many rows: each gives up the interpreter, which the loop then has for a while.
+                self._connection.execute(_insert_delayed(len(waiting)), list(chain.from_iterable(waiting)))
             self._delayed = []
         if self._ids:
             self._connection.executemany("insert into dedup values (?, ?, ?, ?)", self._ids)

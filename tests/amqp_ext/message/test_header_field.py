@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import UByte, UInt
+from amqp_ext.codec import Long, Symbol, UByte, UInt
+from amqp_ext.message import fields
 from amqp_ext.message.fields import DEFAULT, REMEMBERED_HEADERS, header_field, priorities_of, priority_of
 from amqp_ext.message.sections import Header
-from tests.support.messages import HEADER, data, section
+from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, section
 
 BODY = data("x")
 
@@ -74,3 +75,24 @@ def test_a_header_is_looked_for_only_where_there_is_something_in_front() -> None
     """A bare message that happens to look like one is none."""
     content = headed([None, UByte(7)])
     assert priorities_of([content, content, BODY], [len(content) - len(BODY), 0, 0]) == [7, 4, 4]
+
+
+NUMBERS = st.sampled_from([0, 1, -1, 5_000, 1 << 31, 1 << 53, (1 << 53) + 1, 0x5A5A_5A5A])
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["x-opt-delivery-time", "x-opt-delivery-delay", "x-opt-delivery-other", "a"]),
+            st.one_of(NUMBERS.map(Long), st.sampled_from(["x-opt-delivery-delay\x81", "x", None, True])),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_remembered_delivery_time_is_what_is_read(fronts: list[dict[str, object]]) -> None:
+    """Whatever the annotations are, and whichever came before with another number in the same place."""
+    messages = [section(MESSAGE_ANNOTATIONS, {Symbol(key): said[key] for key in said}) for said in fronts]
+    found = fields.delivery_times([one + BODY for one in messages], [*map(len, messages)], 4_000)
+    read = [fields._delivery_time(one, len(one), 4_000) for one in messages]
+    assert [*map(str, found or [0] * len(read))] == [*map(str, read)]

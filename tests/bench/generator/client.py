@@ -42,7 +42,8 @@ def _send(options: argparse.Namespace) -> dict[str, Any]:
     connection = Connection.to(options.server, "bench")
     connection.attach(sender=True, address=options.address)
     print(json.dumps({"event": "attached"}), flush=True)
-    sent = Sender(connection, SIZE, named=options.named).send(options.count, options.outstanding)
+    sender = Sender(connection, SIZE, named=options.named, delay_ms=options.delay)
+    sent = sender.send(options.count, options.outstanding)
     connection.close()
     return {"count": sent.count, "seconds": sent.seconds} | _latency(sent.latencies)
 
@@ -90,6 +91,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     send = commands.add_parser("send")
     send.set_defaults(function=_send)
     send.add_argument("--named", action="store_true", help="with message-ids, which no other run has")
+    send.add_argument("--delay", type=int, default=0, help="ms after which each is to be delivered")
     send.add_argument("--outstanding", type=int, default=1000, help="unsettled messages at most")
     recv = commands.add_parser("recv")
     recv.set_defaults(function=_recv)

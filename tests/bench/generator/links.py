@@ -55,10 +55,14 @@ _NAMED = b"\x00\x53\x73\xc0\x0b\x01\xa0\x08"
 """Properties of a message-id of eight octets."""
 
 
-def message_of(size: int, name: bytes = b"") -> tuple[Callable[[int, int], bytes], int]:
+_DELAYED = b"\x00\x53\x72\xc1\x20\x02\xa3\x14x-opt-delivery-delay\x81"
+"""Message annotations of a delay, in ms, of eight octets."""
+
+
+def message_of(size: int, name: bytes = b"", delay_ms: int = 0) -> tuple[Callable[[int, int], bytes], int]:
     """What makes a durable message with a body of ``size`` octets out of its number and time stamp.
 
-    With ``name`` (eight octets) that is its message-id.
+    With ``name`` (eight octets) that is its message-id; with ``delay_ms`` it is to be delivered so much later.
 
     Returns:
         That function, and where the bare message begins in what it makes.
@@ -70,22 +74,23 @@ def message_of(size: int, name: bytes = b"") -> tuple[Callable[[int, int], bytes
         raise ValueError(
             f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
         )
-    head = _DURABLE_HEADER + (_NAMED + name if name else b"") + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
+    front = _DURABLE_HEADER + (_DELAYED + struct.pack(">q", delay_ms) if delay_ms else b"")
+    head = front + (_NAMED + name if name else b"") + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
     rest = bytes(0x61 + index % 26 for index in range(size - STAMP.size))
     pack = STAMP.pack
-    return lambda number, stamp: head + pack(number, stamp) + rest, len(_DURABLE_HEADER)
+    return lambda number, stamp: head + pack(number, stamp) + rest, len(front)
 
 
 class TransferBlock:
     """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
 
-    def __init__(self, size: int, *, named: bool = False) -> None:
+    def __init__(self, size: int, *, named: bool = False, delay_ms: int = 0) -> None:
         """``size`` is the body's length in octets, at least 16; ``named``: each has a message-id, of this run."""
         # section 2.7.5: handle 0, delivery-id, delivery-tag (the id again), message-format 0, settled, more
         fields = b"\x43" + b"\x70\0\0\0\0" + b"\xa0\x04\0\0\0\0" + b"\x43" + b"\x42" + b"\x42"
         performative = b"\x00\x53" + bytes([TRANSFER]) + b"\xc0" + bytes([len(fields) + 1, 6]) + fields
         name = os.urandom(4) + bytes(4) if named else b""
-        message = message_of(size, name)[0](0, 0)
+        message = message_of(size, name, delay_ms)[0](0, 0)
         self.stride = 8 + len(performative) + len(message)
         frame = struct.pack(">IBBH", self.stride, 2, 0, 0) + performative + message
         identity = 8 + performative.index(b"\x70\0\0\0\0") + 1
@@ -130,9 +135,9 @@ class Sent:
 class Sender:
     """Sends numbered, time-stamped messages over one link and counts what the peer accepts."""
 
-    def __init__(self, connection: Connection, size: int, *, named: bool = False) -> None:
+    def __init__(self, connection: Connection, size: int, *, named: bool = False, delay_ms: int = 0) -> None:
         self._connection = connection
-        self._block = TransferBlock(size, named=named)
+        self._block = TransferBlock(size, named=named, delay_ms=delay_ms)
         self._sent = 0
         self._settled = 0
         self._credit_limit = 0

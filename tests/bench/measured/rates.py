@@ -20,7 +20,7 @@ from tests.bench.crowds import consume, subscribe
 from tests.bench.filled import Published, numbered, publish_into
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures, Sizes
-from tests.bench.processes import Load, ServerProcess, gateway, recv, send
+from tests.bench.processes import MEGABYTE, Load, ServerProcess, gateway, recv, send
 
 
 def sqlite(folder: Path, sizes: Sizes) -> Figures:
@@ -70,6 +70,33 @@ def dedup(folder: Path, sizes: Sizes) -> Figures:
             name: send(server.address, f"queue://{queue}", sizes.bulk, "--named")["rate"]
             for name, queue in (("publish-plain", "plain"), ("publish-dedup", "once"))
         }
+
+
+DELAY_MS = 3_600_000
+DUE_MS = 3_000
+
+
+def delayed(folder: Path, sizes: Sizes) -> Figures:
+    """
+    Very many messages that wait for their time: how fast they are published, beside such as do not; what they weigh;
+    how late those come that are due, beside another publisher; a start with them.
+    """
+    data, due = folder / "data", sizes.windowed // 2
+    with gateway(data) as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "queue://warm", sizes.bulk)
+        figures = {"undelayed": send(server.address, "queue://calm", sizes.bulk)["rate"]}
+        before = server.resident_bytes()
+        figures["delayed"] = send(server.address, "queue://later", sizes.delayed, "--delay", f"{DELAY_MS}")[
+            "rate"
+        ]
+        figures["delayed-memory"] = max(server.resident_bytes() - before, MEGABYTE) / MEGABYTE
+        consumer = Load("recv", server.address, "queue://due", "--count", due, "--timed").attached()
+        with Load("send", server.address, "queue://busy", "--count", 100 * sizes.bulk, "--outstanding", 100):
+            send(server.address, "queue://due", due, "--delay", f"{DUE_MS}", outstanding=100)
+            figures["due-p99"] = consumer.result()["p99_ms"] - DUE_MS
+    with gateway(data) as server:
+        return figures | {"delayed-start": server.ready_seconds}
 
 
 def many_routes(folder: Path, sizes: Sizes) -> Figures:

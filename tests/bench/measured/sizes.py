@@ -24,6 +24,7 @@ class Sizes:
     copied: int = 1_000_000
     trimmed: int = 1_000_000
     purged: int = 1_000_000
+    delayed: int = 1_000_000
     deep: int = 10_000_000
     """On the deepest queue."""
     worked: int = 1_000_000
@@ -54,6 +55,7 @@ QUICK = Sizes(
     copied=10_000,
     trimmed=100_000,
     purged=10_000,
+    delayed=20_000,
     deep=50_000,
     worked=20_000,
     connections=500,
