@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -148,9 +149,9 @@ FIRES: dict[str, tuple[Series, Series]] = {
 
 
 def promtool(*arguments: str) -> None:
-    program = shutil.which("promtool")
+    program = shutil.which("promtool", path=f"{ROOT / 'build' / 'tools'}{os.pathsep}{os.environ['PATH']}")
     if program is None:
-        pytest.skip("there is no promtool here; on Debian type: apt-get install prometheus")
+        pytest.skip("there is no promtool here; `python3 .package/chart.py` brings it, on Debian")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
