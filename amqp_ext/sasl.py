@@ -28,6 +28,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -194,8 +195,31 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 _ANONYMOUS = frozenset({"ANONYMOUS", *ANONYMOUS_MECHANISMS})
 
-MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256", "SCRAM-SHA-512", *ANONYMOUS_MECHANISMS)
+TOKEN_MECHANISMS = ("OAUTHBEARER", "XOAUTH2")
+"""Those by which a peer shows a token of an identity provider: that of RFC 7628, and Google's from before it."""
+
+MECHANISMS = (
+    "ANONYMOUS",
+    "PLAIN",
+    "EXTERNAL",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    *TOKEN_MECHANISMS,
+    *ANONYMOUS_MECHANISMS,
+)
 """What can be offered: with ANONYMOUS the names that vendors have for it, where a token says later who the peer is."""
+
+MAX_FRAME_BYTES = 4_096
+"""The largest frame to accept. Section 5.3.1 lets a peer send 512; clients have sent more."""
+
+MAX_TOKEN_FRAME_BYTES = 20_480
+"""The same where tokens are shown: one of 16,384 characters fits, with what stands around it."""
+
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+"""A signed token, as no password looks: it begins with ``{"`` in base 64, and has three parts."""
+
+_GS2_HEADER = re.compile(r"[yn],(?:a=([^,]*))?,")
+"""RFC 5801 section 4, without channel binding, which nobody has for a token."""
 
 MAX_PIPELINED_BYTES = 65_536
 """What a peer may send ahead while its password is being checked. Clients wait, or send their open frame."""
@@ -225,7 +249,10 @@ class SaslState(enum.Enum):
     """More bytes from the peer are needed."""
 
     VERIFYING = enum.auto()
-    """``SaslServer.verification`` must be run, and its answer given to ``SaslServer.resolve``."""
+    """
+    ``SaslServer.verification`` must be run, and its answer given to ``SaslServer.resolve``; or, where there is a
+    ``SaslServer.token``, whose that is has to be found out and told by ``SaslServer.identify`` or ``refuse_token``.
+    """
 
     DONE = enum.auto()
     """The peer has an identity; the engine goes on with ``SaslServer.leftover``."""
@@ -279,7 +306,8 @@ class SaslServer:
         external_user: Who the peer's TLS certificate says it is; None without one.
         sasl_required: Whether to turn away a peer that starts with the plain AMQP header.
         nonce: A fresh unpredictable text of printable ASCII without commas, for SCRAM.
-        max_frame_bytes: The largest frame to accept. Section 5.3.1 lets a peer send 512; clients have sent more.
+        passwords_are_tokens: Whether a password by PLAIN that looks like a token, of a user who has no password, is
+            one. The name beside it is not looked at then: clients that show tokens so put any there, or none.
         decoy_key: A secret from which the salts of unknown users are made. Give every server the same one:
             without it each makes its own, and a user whose salt changes is one we do not know.
         decoy_iterations: What unknown users' passwords cost to check: as much as those of users there are.
@@ -295,7 +323,7 @@ class SaslServer:
     external_user: str | None = None
     sasl_required: bool
     nonce: Callable[[], str]
-    max_frame_bytes: int = 4096
+    passwords_are_tokens: bool = False
     decoy_key: bytes | None = None
     decoy_iterations: int = ITERATIONS
 
@@ -307,10 +335,14 @@ class SaslServer:
         # offered EXTERNAL all the same, and then refused.
         self._offered = [name for name in named if name != "EXTERNAL" or self.external_user] or ["EXTERNAL"]
 
+        takes_tokens = self.passwords_are_tokens or not set(named).isdisjoint(TOKEN_MECHANISMS)
+        self._max_frame_bytes = MAX_TOKEN_FRAME_BYTES if takes_tokens else MAX_FRAME_BYTES
         self.state = SaslState.NEGOTIATING
         self.identity: Identity | None = None
         self.leftover = b""
         self.verification: Callable[[], bool] | None = None
+        self.token: str | None = None
+        """What the peer has shown, while it is to be checked."""
         self.failure: str | None = None
 
         self._input = bytearray()
@@ -351,6 +383,37 @@ class SaslServer:
             self._advance()
         else:
             self._fail(_Refused(f"wrong password or unknown user {self._candidate.user!r:.80}", _AUTH))
+
+    def identify(self, user: str) -> None:
+        """The token is this user's; ignored where none is to be checked any more."""
+        if self.state is not SaslState.VERIFYING or self.token is None:
+            return
+        assert self._candidate is not None
+        self.state, self.token = SaslState.NEGOTIATING, None
+        asked, mechanism = self._candidate.user, self._candidate.mechanism
+        if asked not in ("", user):
+            self._fail(_Refused(f"{mechanism} as user {user!r:.80}, who may not act as {asked!r:.80}", _AUTH))
+            return
+        self._accept(Identity(user, mechanism))
+        self._advance()
+
+    def refuse_token(self, reason: str) -> None:
+        """The token is not good; ignored where none is to be checked any more."""
+        if self.state is not SaslState.VERIFYING or self.token is None:
+            return
+        assert self._candidate is not None
+        self.state, self.token = SaslState.NEGOTIATING, None
+        if self._candidate.mechanism != "OAUTHBEARER":
+            self._fail(_Refused(reason, _AUTH))
+            return
+
+        def fail(response: bytes) -> None:
+            raise _Refused(reason, _AUTH)
+
+        # RFC 7628, section 3.2.2: a challenge says why, the peer answers with nothing, and then comes the outcome.
+        self._answer = fail
+        self._send(_CHALLENGE, b'{"status":"invalid_token"}')
+        self._advance()
 
     def put_off(self, reason: str) -> None:
         """
@@ -411,6 +474,8 @@ class SaslServer:
                 self._check_external(initial or b"")
             case "PLAIN":
                 self._expect(self._check_plain, initial)
+            case _ if mechanism in TOKEN_MECHANISMS:
+                self._expect(lambda first: self._check_bearer(str(mechanism), first), initial)
             case _:
                 self._expect(lambda first: self._start_scram(str(mechanism), first), initial)
         return True
@@ -464,6 +529,9 @@ class SaslServer:
             raise _Refused(
                 "PLAIN, but its response is not three UTF-8 texts separated by NUL", _AUTH
             ) from None
+        if self.passwords_are_tokens and _JWT.fullmatch(password) and self.credentials(user) is None:
+            self._have_checked(password, Identity("", "PLAIN"))
+            return
         if not user or acts_as not in ("", user):
             raise _Refused(f"PLAIN as user {user!r:.80}, who may not act as {acts_as!r:.80}", _AUTH)
         stored = self._stored(user)
@@ -483,6 +551,35 @@ class SaslServer:
 
         self._candidate = candidate
         self.verification = verify
+        self.state = SaslState.VERIFYING
+
+    def _check_bearer(self, mechanism: str, response: bytes) -> None:
+        # RFC 7628, section 3.1: n,a=NAME, ^A auth=Bearer TOKEN ^A ^A; XOAUTH2 has user=NAME in front.
+        wrong = _Refused(f"{mechanism}, but its response is none: a name and auth=Bearer TOKEN", _AUTH)
+        try:
+            head, *pairs, last, end = response.decode().split("\1")
+            if mechanism == "XOAUTH2":
+                if not head.startswith("user="):
+                    raise wrong
+                name = head.removeprefix("user=")
+            else:
+                header = _GS2_HEADER.fullmatch(head)
+                if header is None:
+                    raise wrong
+                name = (header[1] or "").replace("=2C", ",").replace("=3D", "=")
+            name = normalise(name)
+        except ValueError:
+            raise wrong from None
+        said = dict(pair.partition("=")[::2] for pair in pairs)
+        scheme, _, token = said.get("auth", "").partition(" ")
+        if last or end or scheme.lower() != "bearer" or not token.strip():
+            raise wrong
+        self._have_checked(token.strip(), Identity(name, mechanism))
+
+    def _have_checked(self, token: str, candidate: Identity) -> None:
+        """A token is to be checked of a peer that wants to act as this user; as the token's, where it names none."""
+        self._candidate = candidate
+        self.token = token
         self.state = SaslState.VERIFYING
 
     def _start_scram(self, mechanism: str, response: bytes) -> None:
@@ -534,8 +631,8 @@ class SaslServer:
         if len(self._input) < 4:
             return None
         size = int.from_bytes(self._input[:4], "big")
-        if not 8 <= size <= self.max_frame_bytes:
-            raise _Refused(f"a SASL frame of {size} bytes; 8 to {self.max_frame_bytes} are accepted")
+        if not 8 <= size <= self._max_frame_bytes:
+            raise _Refused(f"a SASL frame of {size} bytes; 8 to {self._max_frame_bytes} are accepted")
         if len(self._input) < size:
             return None
         frame = bytes(self._input[:size])
@@ -584,7 +681,7 @@ class SaslServer:
         """No step follows. What would take one is forgotten, as it knows this server: neither would be freed."""
         self.state = state
         self._step = _no_step
-        self._answer = self.verification = None
+        self._answer = self.verification = self.token = None
         self._input.clear()
 
 

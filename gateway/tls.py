@@ -57,6 +57,20 @@ def renew(context: ssl.SSLContext, tls: Tls) -> None:
         _load_authorities(context, tls.client_ca)
 
 
+def authorities(file: Path | None) -> ssl.SSLContext:
+    """A context for asking others, whose certificates these authorities have signed; the system's, if none are named.
+
+    Raises:
+        TlsError: The file cannot be used; it is named.
+    """
+    if file is None:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_authorities(context, file)
+    return context
+
+
 def peer_common_name(ssl_object: ssl.SSLObject) -> str | None:
     """The common name in the client's verified certificate (RFC 5280 §4.1.2.6).
 

@@ -3,7 +3,11 @@ The directory of users: how each signs in, which Message VPNs each may enter, an
 
 AMQP and administration both ask here. AMQP asks for SCRAM's and PLAIN's stored passwords, for the user of a certificate
 and for the keys of shared access signatures; administration asks for passwords (HTTP Basic), bearer tokens and
-certificates. Where no user is configured, everyone on this machine may do everything.
+certificates; both ask who a token of an identity provider says somebody is. Where no user and no provider is
+configured, everyone on this machine may do everything.
+
+Who is known by such a token is a ``TokenUser``: he may do what his token says, and no more, whatever another token of
+his says. Everybody else is his name. ``Who`` is either.
 
 Passwords are hashed slowly on purpose: on a few threads that do nothing else, address by address in turns. Passwords
 that were right are remembered, so that clients that reconnect are let in at once.
@@ -19,18 +23,27 @@ import hashlib
 import hmac
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeAlias, get_args
 
 from amqp_ext.sasl import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl import parse as parse_password
-from gateway.config import Settings, token_hash
+from gateway.config import Settings, User, token_hash
 from gateway.config.load import secret_of
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
+from gateway.identity_providers import Provider, TokenUser, providers_of, user_of
+
+Who: TypeAlias = str | TokenUser
+"""Somebody who has signed in: a user's name, or who a token says that he is."""
+
+
+def name_of(who: Who) -> str:
+    """The user's name."""
+    return who.name if isinstance(who, TokenUser) else who
 
 
 class Users:
@@ -53,6 +66,8 @@ class Users:
         """Rises with each ``reload``: who signed in before one may be another's user now."""
         self.checks: Final = PasswordChecks()
         """Of administrators, whom no flood of clients is to keep out."""
+        self.providers: tuple[Provider, ...] = ()
+        """Whose tokens are taken."""
         self.reload(settings)
 
     def reload(self, settings: Settings) -> frozenset[str]:
@@ -81,6 +96,7 @@ class Users:
         }
         before, self.facts = self.facts, facts
         self.generation += 1
+        self.providers = providers_of(settings.identity_providers, self.providers)
         self._users = users
         self.passwords: Mapping[str, StoredPassword] = passwords
         """What is kept of the passwords of those that have one."""
@@ -103,8 +119,8 @@ class Users:
 
     @property
     def are_configured(self) -> bool:
-        """Whether there is any user. Without, everyone may do everything."""
-        return bool(self._users)
+        """Whether there is any user, or whoever could name one. Without, everyone may do everything."""
+        return bool(self._users or self.providers)
 
     # --- who it is ----------------------------------------------------------------------------------------------
 
@@ -142,50 +158,88 @@ class Users:
                 found = name
         return found
 
+    async def of_token(self, token: str) -> TokenUser:
+        """
+        Who a token of an identity provider says somebody is, by the providers as they are when this returns.
+
+        Raises:
+            Refused: UNAUTHORIZED, it is not good; INTERNAL, the provider's keys cannot be had now.
+        """
+        generation, found = -1, None
+        while found is None or generation != self.generation:
+            generation = self.generation
+            found = await user_of(self.providers, token)
+        return found
+
     @property
     def names(self) -> list[str]:
         """Those that are configured."""
         return list(self._users)
 
-    def knows(self, name: str) -> bool:
-        """Whether there is a user of this name; anybody is one where none is configured."""
-        return not self._users or name in self._users
+    def knows(self, who: Who) -> bool:
+        """Whether there is such a user, or who has given the token; anybody is one where none is configured."""
+        if not self.are_configured:
+            return True
+        return who.provider in self.providers if isinstance(who, TokenUser) else who in self._users
+
+    def facts_of(self, who: Who) -> object:
+        """What is said of somebody here, or by his token: who compares it sees changes."""
+        if not isinstance(who, TokenUser):
+            return self.facts.get(who)
+        return (self.knows(who), who.said or self.facts.get(who.name))
+
+    def has_changed(self, who: Who, changed_users: Collection[str]) -> bool:
+        """Whether other things are said of somebody since a reload that has returned these names."""
+        is_named = not isinstance(who, TokenUser) or who.said is None
+        return not self.knows(who) or (is_named and name_of(who) in changed_users)
 
     # --- what they may do -----------------------------------------------------------------------------------------
 
-    def may_enter(self, name: str, vpn: str) -> bool:
-        """Whether a user may use a Message VPN at all."""
-        return not self._users or (name in self._users and vpn in self._users[name].vpns)
+    def _said_of(self, who: Who) -> User | None:
+        """What somebody may do, as it is configured or as his token says; None where that is nothing."""
+        if isinstance(who, TokenUser) and (who.said is not None or not self.knows(who)):
+            return who.said if self.knows(who) else None
+        return self._users.get(name_of(who))
 
-    def check_entry(self, name: str, vpn: str) -> None:
+    def may_enter(self, who: Who, vpn: str) -> bool:
+        """Whether a user may use a Message VPN at all."""
+        said = self._said_of(who)
+        return not self.are_configured or (said is not None and vpn in said.vpns)
+
+    def check_entry(self, who: Who, vpn: str) -> None:
         """
         The same, as a client is told.
 
         Raises:
             Refused: UNAUTHORIZED, the user may not enter the Message VPN.
         """
-        if not self.may_enter(name, vpn):
-            raise Refused(ErrorCode.UNAUTHORIZED, f"user {name!r} may not use the Message VPN {vpn!r}")
+        if not self.may_enter(who, vpn):
+            text = f"user {name_of(who)!r} may not use the Message VPN {vpn!r}"
+            raise Refused(ErrorCode.UNAUTHORIZED, text)
 
-    def has_global_access(self, name: str, access: GlobalAccess) -> bool:
+    def has_global_access(self, who: Who, access: GlobalAccess) -> bool:
         """Whether a user may do so much to the gateway as a whole."""
         levels = get_args(GlobalAccess)
-        return self.knows(name) and levels.index(self.global_access(name)) >= levels.index(access)
+        return self.knows(who) and levels.index(self.global_access(who)) >= levels.index(access)
 
-    def global_access(self, name: str) -> GlobalAccess:
+    def global_access(self, who: Who) -> GlobalAccess:
         """What a user may do to the gateway as a whole."""
-        if not self._users:
+        if not self.are_configured:
             return "read-write"
-        user = self._users.get(name)
-        return "none" if user is None else user.global_access
+        said = self._said_of(who)
+        return "none" if said is None else said.global_access
 
-    def permissions(self, name: str) -> Permissions:
+    def permissions(self, who: Who) -> Permissions:
         """The rules of a user; where no users are configured there are none, and everything is permitted."""
-        return self._permissions.get(name, NOTHING) if self._users else OPEN
+        if not self.are_configured:
+            return OPEN
+        if isinstance(who, TokenUser) and who.permissions is not None:
+            return who.permissions if self.knows(who) else NOTHING
+        return self._permissions.get(name_of(who), NOTHING)
 
-    def permissions_in(self, name: str, vpn: str) -> Permissions:
+    def permissions_in(self, who: Who, vpn: str) -> Permissions:
         """The same, in a Message VPN; nothing, where the user may not enter it."""
-        return self.permissions(name) if self.may_enter(name, vpn) else NOTHING
+        return self.permissions(who) if self.may_enter(who, vpn) else NOTHING
 
 
 THREADS: Final = 2

@@ -20,6 +20,7 @@ WITH_EXTRA = {
     "spark": ("spark_bridge/", "store/archive/"),
     "postgresql": ("spark_bridge/", "store/postgresql/"),
     "telemetry": ("gateway/otlp.py",),
+    "oauth": ("gateway/identity_providers.py",),
 }
 """What may import the libraries of an extra."""
 
@@ -28,6 +29,7 @@ MODULES = {
     "opentelemetry_sdk": {"opentelemetry"},
     "opentelemetry_exporter_otlp_proto_http": {"opentelemetry"},
     "pydantic": {"pydantic", "pydantic_core"},
+    "pyjwt": {"jwt"},
     "python_qpid_proton": {"proton", "cproton", "cproton_ffi"},
 }
 

@@ -22,12 +22,15 @@ from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest, Request, Request
 SAS_TOKEN: Final = "servicebus.windows.net:sastoken"
 """The kind of a token that is a shared access signature."""
 
+JWT: Final = "jwt"
+"""The kind of a token that an identity provider has given."""
+
 
 @dataclass(frozen=True, slots=True)
 class PutToken:
     """Let this connection do what the token permits. Results in nothing."""
 
-    token: str
+    token: str = field(repr=False)
     kind: str
 
 

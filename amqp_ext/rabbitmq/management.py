@@ -6,7 +6,7 @@ declaration, and answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -101,7 +101,7 @@ class FindBinding(_OfBinding):
 class RenewToken:
     """A new token for the connection's user, whose last one expires. Results in None."""
 
-    token: bytes
+    token: bytes = field(repr=False)
 
 
 Command = DeclareQueue | DeclareExchange | RenewToken | _OfName | _OfBinding

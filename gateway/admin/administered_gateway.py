@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from gateway.config import Limits, Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
-from gateway.users import Users
+from gateway.users import Users, Who
 from gateway.vpn.clients import ClientConnection, LinkState
 from gateway.vpn.hosted import MessageVpns
 
@@ -113,6 +113,8 @@ class HttpClient:
     ) -> None:
         self.number = number
         self.user = user
+        self.who: Who = user
+        """The user, or who a token says that he is."""
         self.peer = peer
         self.vpn_name: str | None = vpn_name
         self.account: Account
@@ -223,5 +225,5 @@ class HttpClients:
         if users is None:
             self._over = refused
         for client in self:
-            if users is None or client.user in users:
+            if users is None or self._gateway.users.has_changed(client.who, users):
                 client.stop(refused)

@@ -1,12 +1,13 @@
 """
-Who asks the administration: a user, known by name and password (HTTP Basic), by a bearer token (RFC 6750), by a
-session of the console, or by a client certificate where the request names no user; everyone on this machine where no
-users are configured.
+Who asks the administration: a user, known by name and password (HTTP Basic), by a bearer token (RFC 6750), his own or
+an identity provider's, by a session of the console, or by a client certificate where the request names no user;
+everyone on this machine where no users are configured.
 
 A session is a user who has signed in with a browser, known by a cookie. What the cookie holds is kept as a hash alone,
-as passwords are. A session ends when its user signs out, when nothing was asked in it for ``IDLE_S``, after ``WHOLE_S``
-in any case, and when the user's configuration has changed since it began (another password, another rule). Requests
-that go on in it, such as a stream of messages, end with it. Sessions are gone with the process.
+as passwords are. Who signed in at an identity provider has in it the rights that he came with. A session ends when its
+user signs out, when nothing was asked in it for ``IDLE_S``, after ``WHOLE_S`` in any case, and when the user's
+configuration has changed since it began (another password, another rule). Requests that go on in it, such as a stream
+of messages, end with it. Sessions are gone with the process.
 
 A browser sends the cookie with each request to this address, also with one that another page made it send. So a request
 that changes something shows that it comes from the console's page: it repeats what only that page was told
@@ -22,6 +23,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -43,7 +45,8 @@ from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
-from gateway.users import TooManyChecks, Users
+from gateway.identity_providers import TokenUser
+from gateway.users import TooManyChecks, Users, Who, name_of
 
 COOKIE: Final = "rewind-session"
 """What the name of the cookie begins with: the port follows. A browser has one jar for all ports of an address, where
@@ -70,7 +73,7 @@ class Session:
     """One user in one browser.
 
     Attributes:
-        user: The user's name.
+        who: The user.
         csrf_token: What a request that changes something has to repeat.
         facts: What was said of the user when it began.
         begun: When, in seconds of the clock.
@@ -78,12 +81,17 @@ class Session:
         under_way: What ends each request that goes on.
     """
 
-    user: str
+    who: Who
     csrf_token: str
     facts: object
     begun: float
     used: float
     under_way: set[Callable[[], None]] = field(default_factory=set)
+
+    @property
+    def user(self) -> str:
+        """The user's name."""
+        return name_of(self.who)
 
     def has_csrf_token(self, said: str) -> bool:
         """Whether a request repeats what the page was told."""
@@ -110,7 +118,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_hash)
 
-    def begin(self, user: str) -> tuple[str, Session]:
+    def begin(self, who: Who) -> tuple[str, Session]:
         """
         A session of a user who has proved to be that, just now.
 
@@ -118,13 +126,13 @@ class Sessions:
             What the cookie holds, and the session.
         """
         self._sweep()
-        own = [key for key, session in self._by_hash.items() if session.user == user]
+        own = [key for key, session in self._by_hash.items() if session.user == name_of(who)]
         for key in own[: max(0, len(own) + 1 - MOST_SESSIONS_PER_USER)]:
             self._drop(key)
         while len(self._by_hash) >= MOST_SESSIONS:
             self._drop(next(iter(self._by_hash)))
         token, now = secrets.token_urlsafe(_BYTES), self._now()
-        session = Session(user, secrets.token_urlsafe(_BYTES), self._users.facts.get(user), now, now)
+        session = Session(who, secrets.token_urlsafe(_BYTES), self._users.facts_of(who), now, now)
         self._by_hash[_hash(token)] = session
         return token, session
 
@@ -172,7 +180,7 @@ class Sessions:
             self._are_wanted()
             and now - session.used < IDLE_S
             and now - session.begun < WHOLE_S
-            and session.facts == self._users.facts.get(session.user)
+            and session.facts == self._users.facts_of(session.who)
         )
 
     def _sweep(self) -> None:
@@ -180,17 +188,18 @@ class Sessions:
             self._drop(key)
 
 
-def cookie_of(request: HTTPConnection) -> str:
-    """The name of the session's cookie, at the port that a request came in by."""
-    return f"{COOKIE}-{request.scope['server'][1]}"
+def cookie_of(request: HTTPConnection, name: str = COOKIE) -> str:
+    """The name of the session's cookie, or of another, at the port that a request came in by."""
+    return f"{name}-{request.scope['server'][1]}"
 
 
-def token_of(request: HTTPConnection) -> str | None:
+def token_of(request: HTTPConnection, name: str = COOKIE) -> str | None:
     """
-    What the session's cookie holds, of a request's ``Cookie`` fields. None where there is none, and where there are
-    several: a page of another port, or of a name below, can set one beside ours, and nobody can tell them apart.
+    What the session's cookie holds, or another, of a request's ``Cookie`` fields. None where there is none, and where
+    there are several: a page of another port, or of a name below, can set one beside ours, and nobody can tell them
+    apart.
     """
-    ours = cookie_of(request)
+    ours = cookie_of(request, name)
     pairs = (one.partition("=") for field in request.headers.getlist("cookie") for one in field.split(";"))
     found = [value.strip() for name, _, value in pairs if name.strip() == ours]
     return found[0] if len(found) == 1 else None
@@ -200,7 +209,7 @@ def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-_LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."
+_LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a bearer token."
 _NO_CSRF_TOKEN: Final = (
     "A request that changes something in a session of the console needs the header X-CSRF-Token: what GET /session "
     "says as `csrfToken`."
@@ -228,7 +237,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 class _Caller(NamedTuple):
     """Who sent a request."""
 
-    name: str
+    who: Who
     generation: int
     """Of the directory that knew it."""
 
@@ -236,9 +245,10 @@ class _Caller(NamedTuple):
 class Administrator:
     """Who sent a request, and what the ``administer`` rules of that user permit."""
 
-    def __init__(self, users: Users, name: str) -> None:
+    def __init__(self, users: Users, who: Who) -> None:
         self._users = users
-        self.name = name
+        self._who = who
+        self.name = name_of(who)
         """The user's; empty where no users are configured."""
         self.is_anyone = not users.are_configured
         """No users are configured, and so everything is permitted."""
@@ -246,15 +256,15 @@ class Administrator:
     @property
     def global_access(self) -> GlobalAccess:
         """What the user may do to the gateway as a whole."""
-        return self._users.global_access(self.name)
+        return self._users.global_access(self._who)
 
     def may_enter(self, vpn: str) -> bool:
         """Whether the user may use a Message VPN at all."""
-        return self._users.may_enter(self.name, vpn)
+        return self._users.may_enter(self._who, vpn)
 
     def may(self, action: Action, kind: AddressKind, name: str) -> bool:
         """Whether a rule of the user permits it."""
-        return self._users.permissions(self.name).decide(action, kind, name).is_allowed
+        return self._users.permissions(self._who).decide(action, kind, name).is_allowed
 
     def _refused(self, what: str) -> SempError:
         return SempError("UNAUTHORIZED", f"User {self.name!r} {what}.", 403)
@@ -268,13 +278,22 @@ class Administrator:
         if vpn and not self.may_enter(vpn):
             raise self._refused(f"may not use the Message VPN {vpn[:80]!r}")
 
+    def require_lasting(self) -> None:
+        """To begin what goes on by itself, with what is configured of the user, when a token has long expired.
+
+        Raises:
+            SempError: UNAUTHORIZED with status 403, a token alone says who the user is.
+        """
+        if not (self.is_anyone or self.name in self._users.names):
+            raise self._refused("may begin no job: it outlives a token, and needs a [user] of that name")
+
     def require_gateway(self, access: GlobalAccess) -> None:
         """To look at the gateway as a whole, or to change it.
 
         Raises:
             SempError: UNAUTHORIZED with status 403, the user's `global_access` does not permit it.
         """
-        if not self._users.has_global_access(self.name, access):
+        if not self._users.has_global_access(self._who, access):
             raise self._refused(f"has no global access ({access}) to the gateway as a whole")
 
     def require_any(self, what: str, *rules: tuple[Action, AddressKind, str]) -> None:
@@ -328,36 +347,42 @@ async def _caller_of(users: Users, request: Request) -> _Caller:
     Who asks, by the users as they are when this returns.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 401: nobody who is known; with 429: too many passwords are being checked.
+        SempError: UNAUTHORIZED, with status 401: nobody who is known; with 429: too many passwords are being checked;
+            with 503: an identity provider cannot be asked.
     """
 
-    async def name_of() -> str | None:
-        return await _name_of(users, request) if users.are_configured else ""
+    async def find() -> Who | None:
+        return await _who_of(users, request) if users.are_configured else ""
 
-    name, generation = await settled(users, name_of)
-    if name is None and _may_be_anonymous(users, request):
-        name = ANONYMOUS_USER
-    if name is None:
+    who, generation = await settled(users, find)
+    if who is None and _may_be_anonymous(users, request):
+        who = ANONYMOUS_USER
+    if who is None:
         raise SempError("UNAUTHORIZED", _LOG_IN, 401)
-    asked_of(request.scope).user = name
-    return _Caller(name, generation)
+    asked_of(request.scope).user = name_of(who)
+    return _Caller(who, generation)
 
 
-async def settled(users: Users, name_of: Callable[[], Awaitable[str | None]]) -> tuple[str | None, int]:
+async def settled(users: Users, find: Callable[[], Awaitable[Who | None]]) -> tuple[Who | None, int]:
     """
     Who somebody is, by the users as they are when this returns, and the generation of those.
 
     Raises:
-        SempError: UNAUTHORIZED with status 429, too many passwords are being checked.
+        SempError: UNAUTHORIZED with status 401, a token is not good; with 429, too many passwords are being checked;
+            with 503, an identity provider cannot be asked.
     """
-    generation, name = -1, None
+    generation, who = -1, None
     while generation != users.generation:  # who was known before a reload may be nobody after it
         generation = users.generation
         try:
-            name = await name_of()
+            who = await find()
         except TooManyChecks as error:
             raise SempError("UNAUTHORIZED", _LATER, 429) from error
-    return name, generation
+        except Refused as refused:
+            status = 401 if refused.code is ErrorCode.UNAUTHORIZED else 503
+            text = f"{refused.text[0].upper()}{refused.text[1:]}."
+            raise SempError("UNAUTHORIZED", text, status) from None
+    return who, generation
 
 
 def sessions_of(request: Request) -> Sessions:
@@ -368,20 +393,31 @@ def sessions_of(request: Request) -> Sessions:
 
 @contextmanager
 def ended_with_session(request: Request, end: Callable[[], None]) -> Iterator[None]:
-    """A request that goes on: where it came in a session of the console, ``end`` is called when that ends."""
+    """
+    A request that goes on: where it came in a session of the console, or with a token that expires, ``end`` is called
+    when that ends.
+    """
     session: Session | None = request.scope.get(_SESSION)
-    with nullcontext() if session is None else sessions_of(request).going_on(session, end):
-        yield
+    who = request.scope[_CALLER].who
+    timer = None
+    if session is None and isinstance(who, TokenUser):
+        timer = asyncio.get_running_loop().call_later(max(0.0, who.left_s(time.time())), end)
+    try:
+        with nullcontext() if session is None else sessions_of(request).going_on(session, end):
+            yield
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
-async def name_if_known(request: Request) -> str | None:
+async def who_if_known(request: Request) -> Who | None:
     """Who sent a request that anybody may send; None for nobody who is known, and says no name either.
 
     Raises:
         SempError: UNAUTHORIZED, with status 401: what it says of its user is wrong; or as for any request.
     """
     try:
-        return (await _caller_of(resources_of(request).gateway.users, request)).name
+        return (await _caller_of(resources_of(request).gateway.users, request)).who
     except SempError as error:
         if error.http_status == 401 and "authorization" not in request.headers:
             return None
@@ -396,7 +432,7 @@ def _may_be_anonymous(users: Users, request: Request) -> bool:
     return users.knows(ANONYMOUS_USER) and is_loopback(host)
 
 
-async def _name_of(users: Users, request: Request) -> str | None:
+async def _who_of(users: Users, request: Request) -> Who | None:
     header = request.headers.get("authorization", "")
     scheme, _, secret = header.partition(" ")
     if not header:
@@ -408,10 +444,12 @@ async def _name_of(users: Users, request: Request) -> str | None:
             ):
                 raise SempError("UNAUTHORIZED", _NO_CSRF_TOKEN, 403)
             request.scope[_SESSION] = session
-            return session.user
+            return session.who
         return users.name_of_certificate(request.scope.get(CERTIFICATE))
     if scheme.lower() == "bearer":
-        return users.name_of_token(secret.strip())
+        token = secret.strip()
+        name = users.name_of_token(token)
+        return await users.of_token(token) if name is None and users.providers else name
     try:
         basic = secret.strip() if scheme.lower() == "basic" else ""
         name, _, password = base64.b64decode(basic, validate=True).decode().partition(":")
@@ -435,7 +473,7 @@ async def administrator_of(
     users, caller = resources_of(request).gateway.users, request.scope[_CALLER]
     if users.generation != caller.generation:
         caller = await _caller_of(users, request)
-    return Administrator(users, caller.name)
+    return Administrator(users, caller.who)
 
 
 async def entrant_of(
@@ -473,8 +511,9 @@ def admitted(
         if refused.code is not ErrorCode.RESOURCE_LIMIT:
             raise
         raise SempError("NOT_ALLOWED", f"{refused.text[0].upper()}{refused.text[1:]}.", 429) from None
-    over = Refused(ErrorCode.CONNECTION_FORCED, "the session has ended; sign in again")
+    over = Refused(ErrorCode.CONNECTION_FORCED, "the session has ended, or the token; sign in again")
     try:
+        client.who = request.scope[_CALLER].who
         with ended_with_session(request, lambda: client.stop(over)):
             yield client
     finally:

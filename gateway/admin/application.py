@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from gateway.admin.administered_gateway import AdministeredGateway, HttpClients
 from gateway.admin.administrators import Sessions, SignIn
 from gateway.admin.audit import AuditLog
-from gateway.admin.console.routes import is_of_console, page_routes, session_routes
+from gateway.admin.console.routes import is_of_console, page_routes, provider_routes, session_routes
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.middleware import BoundedBodies, BoundedSignIns, CalledBy, EncodedPaths
 from gateway.admin.operations import LazyRoute, openapi_document
@@ -76,6 +76,7 @@ def create_app(
     # for that.
     for routes in (metrics_routes(), _resources(), session_routes(settings), page_routes(settings)):
         app.router.routes.extend(routes)
+    app.router.routes.extend(provider_routes(settings))
     tell_errors(app)
     # The last one is passed first.
     app.add_middleware(EncodedPaths)

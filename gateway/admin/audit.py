@@ -29,6 +29,9 @@ CLIENTS_ROOT: Final = "/v1/"
 SIGN_IN: Final = "/session"
 """The path whose bodies have passwords: none goes into a line."""
 
+SIGN_IN_RETURN: Final = "/session/return"
+"""Where browsers sign in that come from an identity provider, with a GET whose query goes into no line."""
+
 MOST_PATH: Final = 300
 MOST_BODY: Final = 500
 MOST_NAME: Final = 80
@@ -81,7 +84,8 @@ class AuditLog:
         try:
             await self._app(scope, heard, answered)
         finally:
-            if (scope["method"] not in _LOOKING and not is_client) or asked.status in _TURNED_AWAY:
+            changes = scope["method"] not in _LOOKING or scope["path"] == SIGN_IN_RETURN
+            if (changes and not is_client) or asked.status in _TURNED_AWAY:
                 self._write(scope, asked)
 
     def _write(self, scope: Scope, asked: Asked) -> None:
@@ -89,7 +93,7 @@ class AuditLog:
         if asked.status < 400:
             log.info("administered", **values)
             return
-        if asked.status == 401 or scope["path"] == SIGN_IN:
+        if asked.status == 401 or scope["path"] in (SIGN_IN, SIGN_IN_RETURN):
             # Who is not known can ask as often as he likes.
             held_back = self._lines.admit(values[log_keys.PEER].rpartition(":")[0], "administration_refused")
             if held_back is None:

@@ -18,13 +18,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.admin.audit import SIGN_IN_RETURN
 from gateway.admin.semp.envelope import ROOT, SESSION, SempError, told
 from gateway.config import AdminListener
 
@@ -156,14 +158,17 @@ SIGN_IN_BODY_S = 5.0
 """Seconds that a body may take to come: it fits into one packet."""
 
 MOST_SIGN_INS_PER_ADDRESS: Final = 8
-"""Bodies that are waited for from one IP address."""
+"""Bodies that are waited for from one IP address, and answers of identity providers for it."""
 
 MOST_SIGN_INS: Final = 64
 """The same in all: a quarter of the connections that there may be."""
 
 
 class BoundedSignIns:
-    """Reads the bodies of requests to sign in, and refuses what is too much."""
+    """
+    Reads the bodies of requests to sign in, and refuses what is too much. Who comes back from an identity provider,
+    which is asked then, counts as well: anybody can say to do so.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -171,12 +176,17 @@ class BoundedSignIns:
         self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != SESSION or scope["method"] != "POST":
+        comes_back = scope["path"] == SIGN_IN_RETURN
+        if not comes_back and (scope["path"] != SESSION or scope["method"] != "POST"):
             await self._app(scope, receive, send)
             return
         client = scope.get("client")
         try:
-            body = await self._read(client[0] if client else "", receive)
+            with self._counted(client[0] if client else ""):
+                if comes_back:
+                    await self._app(scope, receive, send)
+                    return
+                body = await self._read(receive)
         except SempError as refused:
             await told(Request(scope), refused)(scope, receive, send)
             return
@@ -193,17 +203,27 @@ class BoundedSignIns:
 
         await self._app(scope, given, send)
 
-    async def _read(self, address: str, receive: Receive) -> bytes | None:
+    @contextmanager
+    def _counted(self, address: str) -> Iterator[None]:
+        if self._count >= MOST_SIGN_INS or self._by_address[address] >= MOST_SIGN_INS_PER_ADDRESS:
+            raise SempError("NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429)
+        self._count += 1
+        self._by_address[address] += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    async def _read(self, receive: Receive) -> bytes | None:
         """
         The whole body; None of a client that has left.
 
         Raises:
             SempError: It is too much, or too slow.
         """
-        if self._count >= MOST_SIGN_INS or self._by_address[address] >= MOST_SIGN_INS_PER_ADDRESS:
-            raise SempError("NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429)
-        self._count += 1
-        self._by_address[address] += 1
         body = bytearray()
         try:
             async with asyncio.timeout(SIGN_IN_BODY_S):
@@ -224,11 +244,6 @@ class BoundedSignIns:
             raise SempError(
                 "INVALID_PARAMETER", f"The body has not come within {SIGN_IN_BODY_S:g} s.", 408
             ) from None
-        finally:
-            self._count -= 1
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
 
 
 class EncodedPaths:

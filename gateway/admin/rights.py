@@ -147,6 +147,7 @@ async def _returned(administrator: _Administrator, name: Name, body: _Unchecked 
 def _require_all(administrator: Administrator, demands: Sequence[Demand]) -> None:
     for demand in demands:
         administrator.require_any(demand.what, *demand.rules)
+    administrator.require_lasting()
 
 
 async def _own_replay(

@@ -9,6 +9,7 @@ nobody closes, or keeps out, another user's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -29,9 +30,11 @@ from gateway.config import LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
+from gateway.identity_providers import TokenUser
 from gateway.logging import log_keys
-from gateway.users import Users
+from gateway.users import Users, Who, name_of
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import SystemClock
 
 
 class Client:
@@ -72,8 +75,10 @@ class Client:
             connection.output.watch(vpn.lease)
         self._connection: Connection | None = connection
         self._shared = shared
-        self._token_user: str | None = None
-        """The user that its tokens are of."""
+        self._is_named = self.identity.token_user is not None
+        """A token has said whose it is, and no other token may say otherwise."""
+        self._expiry: asyncio.TimerHandle | None = None
+        """When the token has to be looked at again that it has signed in with."""
         self.is_alone = False
         """Its container wants to have no other connection, and that is kept."""
         self.transactions = LocalTransactions(
@@ -91,13 +96,16 @@ class Client:
         self.token_check: TokenCheck | None = spoken.token_check(self) if shows_tokens else None
         """What its tokens permit, where tokens say who it is."""
         self._authorize()
+        if self._is_named:
+            self._watch_expiry()
 
     def _authorize(self) -> None:
-        user = self.identity.user
+        who, user = self.identity.who, self.identity.user
         self.authorization = Authorization(
-            user, self._shared.users.permissions(user), self.owner, self.token_check
+            user, self._shared.users.permissions(who), self.owner, self.token_check
         )
-        self.relay_topics = self._shared.relay_topics.setdefault(user, {})
+        is_as_configured = isinstance(who, str) or who.said is None
+        self.relay_topics = self._shared.relay_topics.setdefault(user, {}) if is_as_configured else {}
 
     @property
     def origin(self) -> str:
@@ -114,24 +122,75 @@ class Client:
         """Its connection can still carry something."""
         return self._connection is not None and self._connection.is_open
 
-    def become(self, user: str) -> None:
+    @property
+    def is_by_token(self) -> bool:
+        """Whether it has signed in by a token of an identity provider."""
+        return self._expiry is not None
+
+    def become(self, who: Who) -> None:
         """
         A token has said who the client is.
 
         Raises:
-            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection.
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection; or the
+                same user's, with other rights.
         """
-        if self._token_user not in (None, user):
-            raise Refused(
-                ErrorCode.UNAUTHORIZED,
-                f"this connection is user {self._token_user!r}'s: connect anew for {user!r}",
-            )
-        if self._token_user is None:
-            self._shared.users.check_entry(user, self.vpn.name)
-            self._token_user = user
-            self.identity.user = user
+        user, token_user = name_of(who), who if isinstance(who, TokenUser) else None
+        if not self._is_named:
+            self._shared.users.check_entry(who, self.vpn.name)
+            self._is_named = True
+            self.identity.user, self.identity.token_user = user, token_user
             self._authorize()
             self.log.bind(**{log_keys.USER: user})
+            return
+        if self.user != user:
+            raise Refused(
+                ErrorCode.UNAUTHORIZED, f"this connection is user {self.user!r}'s: connect anew for {user!r}"
+            )
+        before = self.identity.token_user
+        if (before and before.said) != (token_user and token_user.said):
+            # What it had been permitted is spread over its links, as after a reload.
+            raise Refused(
+                ErrorCode.UNAUTHORIZED,
+                "the token gives other rights than the one before it: connect anew, as links keep theirs",
+            )
+
+    def renew(self, user: TokenUser) -> None:
+        """
+        It has shown a newer token than the one that it has signed in with.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, it has signed in otherwise; else as ``become``.
+        """
+        before = self.identity.token_user
+        if before is None or not self.is_by_token:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                "this connection was not signed in by a token, and so none of it expires",
+            )
+        self.become(user)
+        if user.expires_s > before.expires_s:  # else the one before holds longer
+            self.identity.token_user = user
+            self._watch_expiry()
+
+    def _left_s(self) -> float:
+        user = self.identity.token_user
+        return 0.0 if user is None else user.left_s(SystemClock.now_ms() / 1_000)
+
+    def _watch_expiry(self) -> None:
+        """End the connection when its token has expired."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        # No longer than a day: the machine's clock may be set.
+        wait_s = min(max(self._left_s(), 0.0), 86_400)
+        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._expire)
+
+    def _expire(self) -> None:
+        if self._left_s() > 0:
+            self._watch_expiry()
+            return
+        text = "the token has expired, and none came in its place; sign in again"
+        self.refuse(Refused(ErrorCode.UNAUTHORIZED, text))
 
     def stand_alone(self, policy: EnforcementPolicy | None) -> None:
         """
@@ -237,6 +296,8 @@ class Client:
     def left(self) -> None:
         """Its connection is gone, is not held any more, and forgotten with it whose messages are whose."""
         self._connection = None
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._shared.sole_connections.leave(self, self.user, self.identity.peer_container)
         self.vpn.origins.forget(self)
 

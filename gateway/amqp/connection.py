@@ -39,10 +39,11 @@ from gateway.amqp.engine.output import Output, check_idle_timeout, seconds_to_ti
 from gateway.amqp.transactions import LocalTransactions
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
+from gateway.identity_providers import TokenUser
 from gateway.ledger import Account, Kind
 from gateway.logging import log_keys
 from gateway.tls import peer_common_name
-from gateway.users import TooManyChecks
+from gateway.users import TooManyChecks, Who
 from gateway.vpn.clients import LinkState
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -152,7 +153,10 @@ class Connection(asyncio.Protocol):
         self._acceptor.joined(self)
         tls = socket.get_extra_info("ssl_object")
         name = peer_common_name(tls) if tls is not None else None
-        self._handshake = Handshake(self, self._acceptor.sasl(name), self._acceptor.check_password)
+        acceptor = self._acceptor
+        self._handshake = Handshake(
+            self, acceptor.sasl(name), acceptor.check_password, acceptor.sign_in_by_token
+        )
         self._deadline.set(self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out)
 
     def data_received(self, data: bytes) -> None:
@@ -533,9 +537,16 @@ class ConnectedClient:
         self.peer = ""
         """HOST:PORT it comes from; empty where that is not known."""
         self.user = "anonymous"
-        """Whose permissions it has."""
+        """The name of its user."""
+        self.token_user: TokenUser | None = None
+        """Who its token says it is, where one does."""
         self.peer_container = ""
         """Its container-id, as its open frame says; empty before that, and for who has none."""
+
+    @property
+    def who(self) -> Who:
+        """Whose permissions it has."""
+        return self.token_user or self.user
 
     @property
     def origin(self) -> str:
@@ -599,6 +610,7 @@ class Handshake:
 
     Args:
         check: Has a password checked, off the loop; raises ``TooManyChecks``.
+        sign_in: Finds out whose a token is; raises ``Refused``.
     """
 
     def __init__(
@@ -606,9 +618,11 @@ class Handshake:
         connection: Connection,
         sasl: SaslServer,
         check: Callable[[Callable[[], bool]], Awaitable[bool]],
+        sign_in: Callable[[str], Awaitable[str]],
     ) -> None:
         self._connection = connection
         self._check = check
+        self._sign_in = sign_in
         self.sasl = sasl
 
     def receive(self, data: bytes) -> None:
@@ -634,13 +648,20 @@ class Handshake:
         self._connection.turn_away(self.sasl.failure)
 
     async def _verify(self) -> None:
-        """A password's hash is slow on purpose: it is computed off the loop."""
+        """A password's hash is slow on purpose: it is computed off the loop. A token's key may have to be fetched."""
         sasl = self.sasl
-        assert sasl.verification is not None
         try:
-            sasl.resolve(await self._check(sasl.verification))
+            if sasl.token is not None:
+                sasl.identify(await self._sign_in(sasl.token))
+            elif sasl.verification is not None:
+                sasl.resolve(await self._check(sasl.verification))
         except TooManyChecks:
             sasl.put_off("too many passwords are being checked")
+        except Refused as refused:
+            if refused.code is ErrorCode.UNAUTHORIZED:
+                sasl.refuse_token(refused.text)
+            else:
+                sasl.put_off(refused.text)
         self.receive(b"")
 
 
@@ -736,6 +757,14 @@ class Acceptor(Protocol):
 
         Raises:
             gateway.users.TooManyChecks: Its peer may try again later.
+        """
+
+    async def sign_in_by_token(self, token: str) -> str:
+        """
+        The name of the user whose token it is.
+
+        Raises:
+            Refused: UNAUTHORIZED, it is not good; another code, its peer may try again later.
         """
 
     def frame_filter(self, identity: Identity) -> FrameFilter | None:

@@ -35,6 +35,7 @@ from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import LinkStealing, Listener, Settings, authority
 from gateway.config.settings import UnknownHostname
 from gateway.core.errors import ErrorCode, Refused
+from gateway.identity_providers import TokenUser
 from gateway.ledger import Account, Ledger
 from gateway.logging import log_keys
 from gateway.logging.lines import PeerLines
@@ -82,7 +83,7 @@ class Container:
         self.password_checks = PasswordChecks()
         """Where clients' passwords are hashed."""
         self._relief: asyncio.TimerHandle | None = None
-        self._users = users
+        self.users = users
         self._vpns = vpns
         self.dialects = Dialects(users)
         self._is_stopping = False
@@ -126,8 +127,7 @@ class Container:
             ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
         )
         for connection in list(self.connections):
-            user = connection.user
-            is_changed = user in changed_users or not self._users.knows(user)
+            is_changed = self.users.has_changed(connection.identity.who, changed_users)
             if is_changed or (changed_users and connection.is_signing_in):
                 connection.stop(refused)
 
@@ -165,7 +165,7 @@ class Container:
         """What the clients of a Message VPN have in common."""
         found = self._shared.get(vpn)
         if found is None:
-            found = self._shared[vpn] = VpnState(self._users, lambda: self._is_stopping)
+            found = self._shared[vpn] = VpnState(self.users, lambda: self._is_stopping)
         return found
 
     def admit(self, address: str, user: str) -> Guest:
@@ -185,9 +185,17 @@ class Container:
         self._number += 1
         return self._number
 
-    def sasl(self, mechanisms: tuple[str, ...], certificate_name: str | None) -> SaslServer:
-        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
-        users = self._users
+    def sasl(
+        self, mechanisms: tuple[str, ...], certificate_name: str | None, *, passwords_are_tokens: bool
+    ) -> SaslServer:
+        """
+        A fresh negotiation.
+
+        Args:
+            certificate_name: The common name of the client's verified certificate.
+            passwords_are_tokens: Clients show tokens as passwords, where identity providers are configured.
+        """
+        users = self.users
         return SaslServer(
             mechanisms=mechanisms,
             credentials=lambda name: users.passwords.get(name),  # noqa: PLW0108 - a reload exchanges the mapping
@@ -195,6 +203,7 @@ class Container:
             external_user=users.name_of_certificate(certificate_name),
             sasl_required="ANONYMOUS" not in mechanisms,
             nonce=lambda: secrets.token_urlsafe(18),
+            passwords_are_tokens=passwords_are_tokens and bool(users.providers),
             decoy_key=users.decoy_key,
             decoy_iterations=users.decoy_iterations,
         )
@@ -223,7 +232,7 @@ class Container:
         vpn = vpn or self._vpn_of("default")
         assert vpn is not None
         if is_known:
-            self._users.check_entry(client.user, vpn.name)
+            self.users.check_entry(client.who, vpn.name)
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
         if isinstance(vpn, WaitingVpn):
@@ -269,7 +278,9 @@ class ListenerAcceptor:
         self._terms = terms
         self._batches: BatchedTransfers | None = None
         self._shows_tokens = False
-        """Only tokens say who the client is."""
+        """Only tokens at a node say who the client is."""
+        self._token_user: TokenUser | None = None
+        """Who the token says the client is, that it has signed in with."""
         self._client: Client | None = None
 
     def account(self, close: Callable[[str], None]) -> Account:
@@ -295,10 +306,17 @@ class ListenerAcceptor:
         self._container.failures += 1
 
     def sasl(self, certificate_name: str | None) -> SaslServer:
-        return self._container.sasl(self._terms.mechanisms, certificate_name)
+        terms = self._terms
+        return self._container.sasl(
+            terms.mechanisms, certificate_name, passwords_are_tokens=terms.spoken.passwords_are_tokens
+        )
 
     async def check_password(self, work: Callable[[], bool]) -> bool:
         return await self._container.password_checks.check(self._admitted.address, work)
+
+    async def sign_in_by_token(self, token: str) -> str:
+        self._token_user = await self._container.users.of_token(token)
+        return self._token_user.name
 
     def frame_filter(self, identity: Identity) -> FrameFilter | None:
         self._shows_tokens = self._terms.accepts_tokens and identity.is_anonymous
@@ -312,6 +330,7 @@ class ListenerAcceptor:
         self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None
     ) -> Client:
         terms = self._terms
+        connection.identity.token_user = self._token_user
         vpn = self._container.vpn_for(
             terms.spoken.vpn_name_of(hostname),
             connection.identity,

@@ -12,6 +12,7 @@ from gateway.config.setting_types import token_hash
 from gateway.config.settings import (
     AdminListener,
     AlarmThresholds,
+    IdentityProvider,
     Limits,
     LinkStealing,
     Listener,
@@ -33,6 +34,7 @@ __all__ = [
     "ConfigError",
     "Configuration",
     "Difference",
+    "IdentityProvider",
     "Limits",
     "LinkStealing",
     "Listener",

@@ -7,6 +7,7 @@ was already reported is dropped as a consequence.
 """
 
 import difflib
+import importlib.util
 import json
 import re
 import tomllib
@@ -26,7 +27,7 @@ from gateway.config.setting_types import ListenAddress, check_password_hash, che
 from gateway.config.settings import Listener, Settings, User, default_vpns
 from gateway.config.toml import READER, SECRETS, keys_at
 from gateway.config.vpn import Vpn, masked
-from gateway.tls import server_context
+from gateway.tls import authorities, server_context
 
 _LONGEST_QUOTE = 60
 
@@ -172,8 +173,8 @@ def _problem(detail: ErrorDetails) -> ConfigProblem:
             says = _SAYS.get(kind) or re.sub(r"^(Input|String) should", "should", detail["msg"])
             if SECRETS.isdisjoint(place):
                 says += f", not {_quote(detail['input'])}"
-            if place == ("listener",) and isinstance(detail["input"], dict):
-                says += "; write `[[listener]]`"
+            if place in (("listener",), ("identity_provider",)) and isinstance(detail["input"], dict):
+                says += f"; write `[[{place[0]}]]`"
     return ConfigProblem(toml.dotted(place), says)
 
 
@@ -304,9 +305,42 @@ def _uses_of_files(settings: Settings) -> Iterator[tuple[str, Callable[[], objec
                 if file is not None:
                     path = toml.dotted(["vpn", name, "replay_target", label, key])
                     yield path, partial(_content, file)
+    for index, provider in enumerate(settings.identity_providers):
+        path = f"identity_provider[{index}]"
+        yield path, _check_extra
+        for key, use in (
+            ("jwks_file", check_key_set),
+            ("client_secret_file", _content),
+            ("tls_ca", authorities),
+        ):
+            file = getattr(provider, key)
+            if file is not None:
+                yield f"{path}.{key}", partial(use, file)
     for name, user in settings.users.items():
         for kind, check in _SECRETS_OF_USERS.items():
             yield toml.dotted(["user", name, f"{kind}_file"]), partial(_check_secret, user, kind, check)
+
+
+def _check_extra() -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("cryptography", "jwt")):
+        raise ValueError(
+            "its tokens take PyJWT and cryptography; install them: pip install 'rewind-gateway[oauth]'"
+        )
+
+
+def check_key_set(file: Path) -> None:
+    """That a file is a JSON Web Key Set (RFC 7517 section 5); which of its keys are of use is seen later.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        keys = json.loads(_content(file))["keys"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        keys = None
+    if not isinstance(keys, list):
+        _content(file)  # where that is why, it is said
+        raise ValueError(f'{file} is no JSON Web Key Set, `{{"keys": [...]}}`')
 
 
 def _check_secret(user: User, kind: SecretKind, check: Callable[[str], str]) -> None:

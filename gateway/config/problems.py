@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from gateway.config import toml
-from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
+from gateway.config.setting_types import ANONYMOUS_USER, check_provider_url, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import QUEUE_KEYS, Queue, ReplayLog, Vpn, has_password
 from gateway.core.endpoint.settings import MOST_IDS, EndpointKind, circle_of, told, way_of
@@ -76,6 +76,7 @@ def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
     yield from _shared_addresses(settings)
     yield from _admin(settings)
     yield from _users(settings)
+    yield from _identity_providers(settings)
     yield from _vpns(settings)
     if settings.store.checkpoint_mb > settings.store.wal_limit_mb:
         yield ConfigProblem(
@@ -88,12 +89,14 @@ def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
 def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[ConfigProblem]:
     offered = settings.mechanisms(listener)
     can_verify = listener.tls is not None and listener.tls.client_ca is not None
-    if not offered and settings.users and not settings.accepts_tokens(listener):
+    if not offered and settings.has_users and not settings.accepts_tokens(listener):
         have_certificates = any(user.certificate_names for user in settings.users.values())
         yield ConfigProblem(
             f"{path}.sasl",
             "leaves no way to log in: users with certificates only need the listener's `tls.client_ca`"
             if have_certificates
+            else "leaves no way to log in: tokens of identity providers need the listener's `tls`, or loopback"
+            if settings.identity_providers
             else "leaves no way to log in: tokens are for the administration; give a user a `password`",
             given=("user", f"{path}.tls"),
         )
@@ -102,14 +105,14 @@ def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Con
         and not is_loopback(listener.host)
         and not settings.allow_anonymous_beyond_loopback
     ):
-        remedy = "take ANONYMOUS out of `sasl`" if settings.users else "configure users"
+        remedy = "take ANONYMOUS out of `sasl`" if settings.has_users else "configure users"
         yield ConfigProblem(
             f"{path}.host",
             f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
             "or set `allow_anonymous_beyond_loopback = true`",
             given=("user", f"{path}.sasl", "allow_anonymous_beyond_loopback"),
         )
-    elif "ANONYMOUS" in offered and settings.users and ANONYMOUS_USER not in settings.users:
+    elif "ANONYMOUS" in offered and settings.has_users and ANONYMOUS_USER not in settings.users:
         yield ConfigProblem(
             f"{path}.sasl",
             "has ANONYMOUS beside users; say in a `[user.anonymous]` what clients without a name may do",
@@ -124,7 +127,14 @@ def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Con
     if listener.tls and listener.tls.require_client_certificate and not can_verify:
         yield ConfigProblem(f"{path}.tls.require_client_certificate", "needs `client_ca` to check them")
     for mechanism in offered:
-        if mechanism != "ANONYMOUS" and not settings.users:
+        if mechanism in ("OAUTHBEARER", "XOAUTH2"):
+            if not settings.identity_providers:
+                says = f"has {mechanism}, which needs an `[[identity_provider]]`"
+                yield ConfigProblem(f"{path}.sasl", says, ("identity_provider",))
+        elif mechanism != "ANONYMOUS" and not (
+            settings.users
+            or (mechanism == "PLAIN" and listener.rabbitmq_mode and settings.identity_providers)
+        ):
             yield ConfigProblem(f"{path}.sasl", f"has {mechanism}, which needs a `[user.NAME]`", ("user",))
 
 
@@ -144,7 +154,7 @@ def _shared_addresses(settings: Settings) -> Iterator[ConfigProblem]:
 
 def _admin(settings: Settings) -> Iterator[ConfigProblem]:
     host = settings.admin.host
-    if not (is_loopback(host) or settings.users or settings.allow_anonymous_beyond_loopback):
+    if not (is_loopback(host) or settings.has_users or settings.allow_anonymous_beyond_loopback):
         yield ConfigProblem(
             "admin.host",
             f"{host} would let anyone on other machines administer; configure users, use loopback, "
@@ -164,7 +174,8 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
             yield ConfigProblem(f"{path}.password_file", "stands beside `password`; keep one of the two")
         if user.token is not None and user.token_file is not None:
             yield ConfigProblem(f"{path}.token_file", "stands beside `token`; keep one of the two")
-        has_token = user.token or user.token_file or user.sas_key_file
+        # With identity providers, it may be a token that says this name.
+        has_token = user.token or user.token_file or user.sas_key_file or settings.identity_providers
         if not (user.password or user.password_file or user.certificate_names or has_token):
             if name != ANONYMOUS_USER:
                 yield ConfigProblem(
@@ -188,6 +199,27 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(
                     f"{path}.certificate_names", f"has {certificate}, which is another user's too"
                 )
+
+
+def _identity_providers(settings: Settings) -> Iterator[ConfigProblem]:
+    issuers: set[str] = set()
+    for index, provider in enumerate(settings.identity_providers):
+        path = f"identity_provider[{index}]"
+        if provider.issuer in issuers:
+            yield ConfigProblem(f"{path}.issuer", "is another provider's, too; tokens say no more than that")
+        issuers.add(provider.issuer)
+        if provider.jwks_file is not None and provider.jwks_url is not None:
+            yield ConfigProblem(f"{path}.jwks_url", "stands beside `jwks_file`; keep one of the two")
+        if provider.client_secret_file is not None and provider.client_id is None:
+            yield ConfigProblem(f"{path}.client_secret_file", "belongs to a `client_id`, which is not there")
+        if "openid" not in provider.scopes:
+            yield ConfigProblem(f"{path}.scopes", "needs `openid`: without it a provider says no user")
+        if provider.client_id is not None or (provider.jwks_file is None and provider.jwks_url is None):
+            try:
+                check_provider_url(provider.issuer)
+            except ValueError as error:
+                says = f"{error}: the provider's metadata are read there"
+                yield ConfigProblem(f"{path}.issuer", says, (f"{path}.jwks_file", f"{path}.jwks_url"))
 
 
 def _permissions(user: User, path: str) -> Iterator[ConfigProblem]:

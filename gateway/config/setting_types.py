@@ -101,6 +101,20 @@ def _collector_url(text: str) -> str:
     return text
 
 
+def check_provider_url(text: str) -> str:
+    """``text`` as it is, if what is read there comes from who it is asked of.
+
+    Raises:
+        ValueError: It is no URL, or goes over a network in clear, where anybody could put keys of his own into it.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.fragment:
+        raise ValueError("is no URL; write `https://HOST/PATH`, without a user and a fragment")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("is `http://` to another machine; what it says must come by `https://`")
+    return text
+
+
 def _topic_filter(text: str) -> str:
     TopicPattern.parse(text)
     return text
@@ -156,6 +170,8 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
 Host = Annotated[str, AfterValidator(check_host)]
 CollectorUrl = Annotated[str, AfterValidator(_collector_url)]
 ServiceName = Annotated[str, Field(min_length=1, max_length=255)]
+ProviderUrl = Annotated[str, AfterValidator(check_provider_url)]
+Word = Annotated[str, AfterValidator(spelled(r"\S(?:.*\S)?", "is not empty, and has no space around it"))]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]
@@ -196,7 +212,9 @@ BrowseRule = Annotated[str, AfterValidator(_rule("browse", _QUEUE))]
 ReplayRule = Annotated[str, AfterValidator(_rule("replay", _QUEUE, _TOPIC))]
 AdministerRule = Annotated[str, AfterValidator(_rule("administer", _QUEUE, _TOPIC, _LOG))]
 
-Mechanism = Literal["ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL"]
+Mechanism = Literal[
+    "ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL", "OAUTHBEARER", "XOAUTH2"
+]
 
 
 class ListenAddress(NamedTuple):

@@ -28,6 +28,7 @@ from gateway.config.setting_types import (
     Mechanism,
     PasswordHash,
     Port,
+    ProviderUrl,
     PublishRule,
     ReplayRule,
     ServiceName,
@@ -35,6 +36,7 @@ from gateway.config.setting_types import (
     UserName,
     VpnName,
     WebOrigin,
+    Word,
     is_loopback,
     table,
 )
@@ -303,7 +305,8 @@ class Listener:
 
     sasl: tuple[Mechanism, ...] = ()
     """SASL mechanisms offered, best first. If none is named: without users ANONYMOUS; with users the SCRAMs, PLAIN
-    under TLS or on loopback, EXTERNAL with a `client_ca`."""
+    under TLS or on loopback, EXTERNAL with a `client_ca`; with identity providers OAUTHBEARER and XOAUTH2 under TLS or
+    on loopback."""
 
     link_stealing: LinkStealing = "session"
     """Where a link with the name of an older link replaces it, so that the older one is detached as stolen: within
@@ -325,6 +328,11 @@ class Listener:
     event_hubs_mode: bool = False
     """Whether clients of Azure Event Hubs are served: `$cbs`, `$management`, batches, consumer groups, and
     queues made on first use are streams. Off, because other clients do not expect streams."""
+
+    @property
+    def is_private(self) -> bool:
+        """Nobody on the way reads what is said here."""
+        return self.tls is not None or is_loopback(self.host)
 
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
@@ -423,6 +431,51 @@ class User:
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityProvider:
+    """A provider of OAuth 2.0 or OpenID Connect whose tokens (JWT) say who somebody is, and may say what he may do. It
+    is trusted to name any user. Needs the extra `oauth`. Repeat `[[identity_provider]]` for more."""
+
+    issuer: Word
+    """The provider, exactly as the claim `iss` of its tokens has it."""
+
+    audience: Word
+    """What a token's claim `aud` has to name: this gateway, so that a token for another service is of no use here."""
+
+    jwks_file: Path | None = None
+    """A file of the provider's public keys (JSON Web Key Set)."""
+
+    jwks_url: ProviderUrl | None = None
+    """Where the provider has its public keys, in place of `jwks_file`. With neither, its metadata say where:
+    `/.well-known/openid-configuration` under the issuer."""
+
+    tls_ca: Path | None = None
+    """Authorities that sign the provider's certificate, in PEM form. The system's, if none is named."""
+
+    user_claim: Word = "sub"
+    """The claim that has the user's name; `a.b` is `b` in `a`. `sub`, because nobody can choose another's: a claim that
+    people can change by themselves, such as a nickname, would let them take any name."""
+
+    rights_claim: Word | None = None
+    """The claim that has the user's rights, a list or words of a text: `publish:queue://orders`, `consume:topic://a/>`,
+    `vpn:NAME`, `global_access:read-only`. Where no such right is in it, or no claim is named, the user has those of the
+    `[user]` of that name, and without one none."""
+
+    client_id: Word | None = None
+    """The console's name at the provider. Given, people can sign in to the console there."""
+
+    client_secret_file: Path | None = None
+    """A file with the secret that belongs to `client_id`, where the provider asks for one."""
+
+    scopes: tuple[Word, ...] = ("openid",)
+    """What the console asks the provider for."""
+
+    console_url: WebOrigin | None = None
+    """Where browsers find the console, if a proxy stands in front of it: `https://console.example.com`. The provider
+    sends them back to `/session/return` there. If none is named, it is as the browser's request says."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     """The gateway's own log, on stderr."""
 
@@ -482,6 +535,9 @@ class Settings:
     users: Annotated[dict[UserName, User], Field(alias="user")] = field(default_factory=dict)
     """Users by name. With none, everyone on this machine may do everything."""
 
+    identity_providers: Annotated[tuple[IdentityProvider, ...], Field(alias="identity_provider")] = ()
+    """Whose tokens are taken."""
+
     vpns: Annotated[dict[VpnName, Vpn], Field(alias="vpn")] = field(default_factory=default_vpns)
     """Message VPNs by name; `default` always exists."""
 
@@ -500,26 +556,38 @@ class Settings:
     telemetry: Telemetry | None = None
     """Spans of messages."""
 
+    @property
+    def has_users(self) -> bool:
+        """Whether there is anybody who could say who he is; else everybody may do everything."""
+        return bool(self.users or self.identity_providers)
+
     def mechanisms(self, listener: Listener) -> tuple[Mechanism, ...]:
         """SASL mechanisms to offer on ``listener``, best first: those it names, or those the users and TLS make
         sensible.
 
-        PLAIN shows the password to whoever reads the wire (RFC 4616 §5), so it is left out where that is
-        possible.
+        PLAIN shows the password to whoever reads the wire (RFC 4616 §5), and what takes tokens the token (RFC 7628
+        §4), so they are left out where that is possible. Tokens come last: a client that has a name and a password
+        might take them for a token.
         """
         if listener.sasl:
             return listener.sasl
-        if not self.users:
+        if not self.has_users:
             return ("ANONYMOUS",)
         offered: list[Mechanism] = []
         if listener.tls and listener.tls.client_ca and any(u.certificate_names for u in self.users.values()):
             offered.append("EXTERNAL")
         if any(user.password or user.password_file for user in self.users.values()):
             offered += ["SCRAM-SHA-512", "SCRAM-SHA-256"]
-            if listener.tls or is_loopback(listener.host):
+            if listener.is_private:
                 offered.append("PLAIN")
+        if self.identity_providers and listener.is_private:
+            if listener.rabbitmq_mode and "PLAIN" not in offered:
+                offered.append("PLAIN")  # by which its clients show their tokens
+            offered += ["OAUTHBEARER", "XOAUTH2"]
         return tuple(offered)
 
     def accepts_tokens(self, listener: Listener) -> bool:
         """Whether who says nothing about himself on ``listener`` can still show a token."""
-        return listener.event_hubs_mode and any(user.sas_key_file for user in self.users.values())
+        has_keys = any(user.sas_key_file for user in self.users.values())
+        has_providers = bool(self.identity_providers) and listener.is_private
+        return listener.event_hubs_mode and (has_keys or has_providers)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from gateway.config.settings import Settings, Telemetry, Tls, User, WebSocket
+from gateway.config.settings import IdentityProvider, Settings, Telemetry, Tls, User, WebSocket
 from gateway.config.vpn import ArchivedLog, Queue, ReplayTarget, Retention, VpnStore, masked
 
 
@@ -148,6 +148,18 @@ _SAMPLES: dict[str, object] = {
             certificate_names=("bob.example.com",),
         ),
     },
+    "identity_providers": (
+        IdentityProvider(
+            issuer="https://sso.example.com/realms/main",
+            audience="rewind",
+            jwks_url="https://sso.example.com/realms/main/protocol/openid-connect/certs",
+            rights_claim="realm_access.roles",
+            client_id="rewind-console",
+            client_secret_file=Path("console.secret"),
+            console_url="https://console.example.com",
+        ),
+        IdentityProvider(issuer="https://login.example.com", audience="rewind", jwks_file=Path("keys.json")),
+    ),
     "store": VpnStore(
         url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=read-write",
         password_file=Path("postgresql.password"),

@@ -193,7 +193,10 @@ class Reader(AbstractContextManager["Reader"]):
             kind: url.partition("://")[2]
             for kind, url in (("amqp", ready["amqp"][0]), ("admin", ready["admin"]))
         }
-        self.environment |= {"REWIND_URL": ready["amqp"][0], "REWIND_ADMIN": ready["admin"]}
+        addresses = {"REWIND_URL": ready["amqp"][0], "REWIND_ADMIN": ready["admin"]}
+        self.environment |= addresses
+        if self._shell is not None and self._shell.stdin is not None:
+            self._shell.stdin.write("".join(f"export {name}={url}\n" for name, url in addresses.items()))
 
     def _type(self, block: Block, command: str) -> None:
         self._serve()

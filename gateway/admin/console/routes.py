@@ -1,6 +1,9 @@
 """
 The console over HTTP: the page at ``/``, what it loads under ``/console/``, and ``/session``, where its user signs in
-and out.
+and out; at an identity provider, where he likes (OpenID Connect Core 1.0 section 3.1, RFC 7636).
+
+Who goes there has a secret in a cookie of ten minutes: state, nonce and verifier of that sign-in come of it, and so
+nothing is kept here of those who never come back.
 
 The files are read and compressed once, when the administration is loaded. The page names its files by a folder that
 says which version they are, ``/console/~VERSION/``: a browser keeps those for good, and asks for the page alone each
@@ -14,6 +17,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import hmac
+import html
+import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +29,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
@@ -31,24 +38,29 @@ from gateway.admin.administrators import (
     Administrator,
     Session,
     cookie_of,
-    name_if_known,
     sessions_of,
     settled,
     token_of,
+    who_if_known,
 )
-from gateway.admin.audit import asked_of
+from gateway.admin.audit import SIGN_IN_RETURN, asked_of
 from gateway.admin.operations import LazyRoute, LazyRouter
 from gateway.admin.semp.envelope import REFUSALS, SESSION, Answer, SempError, answer, one, resource
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.config import AdminListener
 from gateway.config.settings import GlobalAccess
+from gateway.core.errors import Refused
 from gateway.core.permissions import Action
+from gateway.identity_providers import FlowSecrets, Provider
+from gateway.users import Who
 
 STATIC: Final = Path(__file__).parent / "static"
 
 INDEX: Final = "index.html"
 
 FILES: Final = "/console/"
+
+SIGN_IN_BEGIN: Final = "/session/begin"
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; "
@@ -84,7 +96,7 @@ class _Page(NamedTuple):
 
 def is_of_console(path: str) -> bool:
     """Whether a path is the console's, for anybody to load: what it shows is asked for elsewhere."""
-    return path == "/" or path.startswith(FILES)
+    return path in ("/", SIGN_IN_BEGIN, SIGN_IN_RETURN) or path.startswith(FILES)
 
 
 def page_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
@@ -185,7 +197,7 @@ _WRONG: Final = "The name or the password is wrong, or the token."
 _DISTRIBUTION: Final = "rewind-gateway"
 
 
-_Known: TypeAlias = Annotated[str | None, Depends(name_if_known)]
+_Known: TypeAlias = Annotated[Who | None, Depends(who_if_known)]
 """The user who asks; None for nobody who is known."""
 
 
@@ -213,6 +225,7 @@ class _Session(TypedDict):
     globalAccess: GlobalAccess
     msgVpns: list[_SeenVpn]
     version: str
+    identityProviders: list[str]
 
 
 STATE: Final = resource("Session", _Session)
@@ -235,15 +248,15 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
     router = LazyRouter(SESSION, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
 
     @router.operation("GET", "", None, responses=one(STATE))
-    async def show(request: Request, name: _Known) -> Answer:
+    async def show(request: Request, who: _Known) -> Answer:
         """Who has signed in, and what he may see."""
         is_by_cookie = "authorization" not in request.headers
-        return _shown(request, name, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
+        return _shown(request, who, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
 
     @router.operation("POST", "", None, responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
         """Sign in: a session, and its cookie."""
-        users, sessions = resources_of(request).gateway.users, sessions_of(request)
+        users = resources_of(request).gateway.users
         if not users.are_configured:
             raise SempError("NOT_ALLOWED", "No users are configured: nobody needs to sign in.")
         asked_of(request.scope).user = body.userName or ""
@@ -260,21 +273,27 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
         name, _ = await settled(users, name_of)
         if name is None:
             raise SempError("UNAUTHORIZED", _WRONG, 401)
-        asked_of(request.scope).user = name
-        # A new one, whatever the browser had: what somebody else put there is nobody's session.
-        sessions.end(token_of(request))
-        token, session = sessions.begin(name)
-        response.set_cookie(value=token, **_cookie(request))
+        session = _begin(request, response, name)
+        asked_of(request.scope).user = session.user
         return _shown(request, name, session)
 
     @router.operation("DELETE", "", None, responses=one(STATE))
-    async def sign_out(request: Request, response: Response, name: _Known) -> Answer:
+    async def sign_out(request: Request, response: Response, who: _Known) -> Answer:
         """Sign out."""
         sessions_of(request).end(token_of(request))
         response.delete_cookie(**_cookie(request))
         return _shown(request, None, None)
 
     return router.routes
+
+
+def _begin(request: Request, response: Response, who: Who) -> Session:
+    """A new session, whatever the browser had: what somebody else put there is nobody's."""
+    sessions = sessions_of(request)
+    sessions.end(token_of(request))
+    token, session = sessions.begin(who)
+    response.set_cookie(value=token, **_cookie(request))
+    return session
 
 
 def _cookie(request: Request) -> dict[str, Any]:
@@ -297,7 +316,100 @@ def _is_secure(request: Request) -> bool:
     return "https" in (request.url.scheme, forwarded.strip().lower())
 
 
-def _shown(request: Request, name: str | None, session: Session | None) -> Answer:
+_FLOW_COOKIE: Final = "rewind-sign-in"
+_FLOW_S: Final = 600
+"""Seconds that a person may take to sign in elsewhere."""
+_ELSEWHERE: Final = """<!doctype html><meta charset="utf-8"><title>Not signed in</title>
+<h1>Not signed in</h1><p>{}</p><p><a href="/">Back to the console</a></p>
+"""
+
+
+def provider_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
+    """
+    The routes by which a browser goes to an identity provider and comes back: it follows links, and shows what is
+    answered.
+
+    Args:
+        settings: Those in effect; without `console` in them there is nothing.
+    """
+    uncached = {**HEADERS, "Cache-Control": "no-store"}
+
+    def refused(request: Request, text: str, status: int) -> Response:
+        asked_of(request.scope).reason = text
+        return HTMLResponse(_ELSEWHERE.format(html.escape(text)), status, uncached)
+
+    async def begin(request: Request) -> Response:
+        _check(settings())
+        wanted = request.query_params.get("issuer")
+        provider = next((one for one in _providers(request) if one.settings.issuer == wanted), None)
+        if provider is None:
+            raise HTTPException(404)
+        secret = secrets.token_urlsafe(32)
+        try:
+            found = FlowSecrets.of(secret, provider.settings.issuer)
+            url = await provider.authorization_url(_return_url(request, provider), found)
+        except Refused as problem:
+            return refused(request, problem.text, 503)
+        response = RedirectResponse(url, 303, uncached)
+        response.set_cookie(value=secret, max_age=_FLOW_S, **_flow_cookie(request))
+        return response
+
+    async def come_back(request: Request) -> Response:
+        _check(settings())
+        said, secret = request.query_params, token_of(request, _FLOW_COOKIE) or ""
+        for provider in _providers(request):
+            issuer, found = provider.settings.issuer, FlowSecrets.of(secret, provider.settings.issuer)
+            if hmac.compare_digest(found.state.encode(), said.get("state", "").encode()):
+                break
+        else:
+            text = "This sign-in was not begun in this browser, or too long ago. Begin again."
+            return refused(request, text, 401)
+        if said.get("iss", issuer) != issuer:  # RFC 9207
+            return refused(request, "Another identity provider has answered. Begin again.", 401)
+        if "error" in said:
+            return refused(request, f"The identity provider says {said['error'][:80]!r}.", 401)
+        return_url = _return_url(request, provider)
+        users = resources_of(request).gateway.users
+        try:
+            who, _ = await settled(
+                users, lambda: provider.user_of_code(said.get("code", ""), return_url, found)
+            )
+        except SempError as problem:
+            return refused(request, problem.text, problem.http_status)
+        assert who is not None
+        response = RedirectResponse("/", 303, uncached)
+        asked_of(request.scope).user = _begin(request, response, who).user
+        response.delete_cookie(**_flow_cookie(request))
+        return response
+
+    return [
+        Route(SIGN_IN_BEGIN, begin, methods=["GET"], include_in_schema=False),
+        Route(SIGN_IN_RETURN, come_back, methods=["GET"], include_in_schema=False),
+    ]
+
+
+def _providers(request: Request) -> list[Provider]:
+    """Those at which people sign in to the console."""
+    return [
+        one for one in resources_of(request).gateway.users.providers if one.settings.client_id is not None
+    ]
+
+
+def _return_url(request: Request, provider: Provider) -> str:
+    """Where the provider sends the browser back to: it has to know that address."""
+    url = provider.settings.console_url
+    if url is None:
+        url = f"{'https' if _is_secure(request) else 'http'}://{request.headers.get('host', '')}"
+    return url.rstrip("/") + SIGN_IN_RETURN
+
+
+def _flow_cookie(request: Request) -> dict[str, Any]:
+    """The browser comes back from another site, where it brings no strict cookie."""
+    cookie = {**_cookie(request), "samesite": "lax", "path": SIGN_IN_RETURN}
+    return {**cookie, "key": cookie_of(request, _FLOW_COOKIE)}
+
+
+def _shown(request: Request, who: Who | None, session: Session | None) -> Answer:
     resources = resources_of(request)
     is_needed = resources.gateway.users.are_configured
     shown: _Session = {
@@ -308,10 +420,11 @@ def _shown(request: Request, name: str | None, session: Session | None) -> Answe
         "globalAccess": "none",
         "msgVpns": [],
         "version": "",
+        "identityProviders": [provider.settings.issuer for provider in _providers(request)],
     }
-    if name is None and is_needed:
+    if who is None and is_needed:
         return answer(request, shown)
-    administrator = Administrator(resources.gateway.users, name or "")
+    administrator = Administrator(resources.gateway.users, who or "")
     shown["userName"] = administrator.name
     shown["isSignedIn"] = True
     shown["csrfToken"] = "" if session is None else session.csrf_token

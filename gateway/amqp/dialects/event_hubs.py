@@ -6,8 +6,9 @@ An event hub is a stream (or a queue: then what was sent to it is read from the 
 it makes it where queues are made on first use, as senders and receivers do: the clients read before they receive.
 
 Tokens: who connects without a name to a listener that takes tokens is nobody, until he shows one; then he is the user
-whose key it was made with, for the entities that it is for. Invariant: a connection is one user's. When a token has
-expired and none came in its place, the connection is closed: its links were permitted by it.
+whose key it was made with, for the entities that it is for; or whom a token of an identity provider names, for all
+entities. Who has signed in by such a token shows the next one here, too. Invariant: a connection is one user's. When
+a token has expired and none came in its place, the connection is closed: its links were permitted by it.
 
 Consumer groups: of two receivers with an owner level (epoch) the later has the partition if its level is as high or
 higher, and is refused else; a receiver without one is refused beside one that has one, and is thrown out by it. Any
@@ -37,6 +38,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TOPIC
 from gateway.core.permissions import Action
+from gateway.identity_providers import LEEWAY_S
 from gateway.users import Users
 from gateway.vpn.runtime import SystemClock
 from store.errors import LogTrimmed, ReadFailed
@@ -47,7 +49,7 @@ def event_hubs_dialect(users: Users) -> Dialect:
     The dialect, with what its clients do in all Message VPNs of a gateway.
 
     Args:
-        users: Whose keys sign tokens.
+        users: Who is known by which tokens.
     """
     groups: defaultdict[str, ConsumerGroups] = defaultdict(ConsumerGroups)
     service = TokenService(users)
@@ -237,7 +239,7 @@ class TokenService:
     Carries out what clients ask ``$cbs`` for: it takes tokens.
 
     Args:
-        users: Whose keys sign tokens.
+        users: Who is known by which tokens.
     """
 
     def __init__(self, users: Users) -> None:
@@ -251,13 +253,22 @@ class TokenService:
             Refused: UNAUTHORIZED, the token is not good; RESOURCE_LIMIT.
         """
         tokens = tokens_of(client)
+        if command.kind == asked.JWT and self._users.providers and (tokens is not None or client.is_by_token):
+            user = await self._users.of_token(command.token)
+            if tokens is None:
+                client.renew(user)
+            else:
+                client.become(user)
+                tokens.put(Token(user.name, "", int(user.expires_s) + LEEWAY_S, "", ""))
+            return
         if tokens is None:
             # Where nobody has a key there is nothing to check, and every token is as good as none.
             return
         if command.kind != asked.SAS_TOKEN:
             raise Refused(
                 ErrorCode.UNAUTHORIZED,
-                f"tokens are shared access signatures, {asked.SAS_TOKEN}, not {command.kind!r:.60}",
+                f"tokens are shared access signatures, {asked.SAS_TOKEN}, or of an identity provider, {asked.JWT}, "
+                f"where there is one; not {command.kind!r:.60}",
             )
         tokens.put(self.check(client, command.token))
 

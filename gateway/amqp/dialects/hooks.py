@@ -23,6 +23,8 @@ from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease, NodeOwner
 from gateway.core.errors import Refused
+from gateway.identity_providers import TokenUser
+from gateway.users import Who
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -44,12 +46,25 @@ class DialectClient(Protocol):
     def user(self) -> str:
         """Whose connection it is."""
 
-    def become(self, user: str) -> None:
+    @property
+    def is_by_token(self) -> bool:
+        """Whether it has signed in by a token of an identity provider."""
+
+    def become(self, who: Who) -> None:
         """
         A token has said who the client is.
 
         Raises:
-            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection.
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection; or the
+                same user's, with other rights.
+        """
+
+    def renew(self, user: TokenUser) -> None:
+        """
+        The client has shown a newer token than the one that it has signed in with.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, it has signed in otherwise; else as ``become``.
         """
 
     def refuse(self, refused: Refused) -> None:
@@ -147,6 +162,7 @@ class Dialect:
         consumer_timeout: The one that says how long deliveries are its own, in ms.
         reader_groups: Of a Message VPN, by its name: receivers of a partition are readers of its queue in a group of
             consumers. Without, they are readers of the log, with no group.
+        passwords_are_tokens: Whether its clients show tokens as passwords.
         mechanisms: SASL mechanisms to offer: of those that are, best first, and of whether tokens say who a client is.
         token_check: Made for a client of whom only tokens say who it is.
         frames: Made for each connection, of the largest frame that is taken, in bytes.
@@ -162,6 +178,7 @@ class Dialect:
     consumer_priority: str | None = None
     consumer_timeout: str | None = None
     reader_groups: Callable[[str], ReaderGroups] | None = None
+    passwords_are_tokens: bool = False
     mechanisms: Callable[[tuple[str, ...], bool], tuple[str, ...]] | None = None
     token_check: Callable[[DialectClient], TokenCheck] | None = None
     frames: Callable[[int], FrameHooks] | None = None
@@ -206,6 +223,8 @@ class Spoken:
             self.frames = dialect.frames or self.frames
         self.queues_are_streams = any(dialect.queues_are_streams for dialect in dialects)
         """Whether a queue that an attach makes is a stream where it does not say what it is."""
+        self.passwords_are_tokens = any(dialect.passwords_are_tokens for dialect in dialects)
+        """Whether clients show tokens as passwords."""
         self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
         """Properties of a consumer's link that say its priority."""
         self.consumer_timeouts = [d.consumer_timeout for d in dialects if d.consumer_timeout is not None]

@@ -28,27 +28,35 @@ from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSetti
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
 from gateway.logging import log_keys
+from gateway.users import Users
 from gateway.vpn.administration import Administration
 
 
-def rabbitmq_dialect() -> Dialect:
-    """The dialect, with what its clients declare in all Message VPNs of a gateway."""
+def rabbitmq_dialect(users: Users) -> Dialect:
+    """
+    The dialect, with what its clients declare in all Message VPNs of a gateway.
+
+    Args:
+        users: Who is known by which tokens.
+    """
     return Dialect(
         open_properties=forms.OPEN_PROPERTIES,
         offered_capabilities=forms.OFFERED_CAPABILITIES,
         default_vhost=forms.DEFAULT_VHOST,
-        nodes={forms.MANAGEMENT: ServedNode(asked.ManagementNode(), Management().perform)},
+        nodes={forms.MANAGEMENT: ServedNode(asked.ManagementNode(), Management(users).perform)},
         topic_of_address=forms.topic_of_address,
         address_of_queue=forms.address_of_queue,
         consumer_priority=forms.CONSUMER_PRIORITY,
         consumer_timeout=forms.CONSUMER_TIMEOUT,
+        passwords_are_tokens=True,
     )
 
 
 class Management:
     """Carries out what clients ask ``/management`` for: one for a gateway, with the exchanges of every Message VPN."""
 
-    def __init__(self) -> None:
+    def __init__(self, users: Users) -> None:
+        self._users = users
         self._exchanges: defaultdict[str, Exchanges] = defaultdict(Exchanges)
 
     async def perform(self, client: DialectClient, command: Any) -> Any:
@@ -88,11 +96,13 @@ class Management:
                 await exchanges.unbind(client, binding)
             case asked.FindBinding(binding=binding):
                 return [binding] if exchanges.is_bound(client, binding) else []
-            case asked.RenewToken():
-                raise Refused(
-                    ErrorCode.NOT_IMPLEMENTED,
-                    "there are no tokens here that expire: who has connected stays connected",
-                )
+            case asked.RenewToken(token=token):
+                if not self._users.providers:
+                    raise Refused(
+                        ErrorCode.NOT_IMPLEMENTED,
+                        "there are no tokens here that expire: who has connected stays connected",
+                    )
+                client.renew(await self._users.of_token(token.decode(errors="replace")))
             case _:
                 raise AssertionError(f"{command!r} is no command")
         return None

@@ -19,11 +19,11 @@ class Dialects:
     All dialects, each with what its clients have declared since the start: one for a gateway.
 
     Args:
-        users: Whose keys sign tokens.
+        users: Who is known by which tokens.
     """
 
     def __init__(self, users: Users) -> None:
-        self._rabbitmq = rabbitmq_dialect()
+        self._rabbitmq = rabbitmq_dialect(users)
         self._event_hubs = event_hubs_dialect(users)
 
     def spoken_by(self, listener: Listener) -> Spoken:

@@ -246,7 +246,7 @@ def test_every_legal_form_of_a_frame_is_read(good: bytes) -> None:
 
 BAD_FRAMES = {
     "too small": (b"\x00\x00\x00\x07\x02\x01\x00\x00", "SASL frame of 7 bytes"),
-    "too large": (b"\x00\x00\x10\x01\x02\x01\x00\x00", "SASL frame of 4097 bytes; 8 to 4096 are accepted"),
+    "too large": (b"\x00\x00\x50\x01\x02\x01\x00\x00", "SASL frame of 20481 bytes; 8 to 20480 are accepted"),
     "huge": (b"\xff\xff\xff\xff\x02\x01\x00\x00", "SASL frame of 4294967295 bytes"),
     "type": (sasl_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), kind=0), "frame of type 0"),
     "offset too small": (b"\x00\x00\x00\x08\x01\x01\x00\x00", "its body at 4 is not a SASL frame"),

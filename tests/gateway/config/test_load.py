@@ -33,6 +33,7 @@ from gateway.core.permissions import Action
 
 HASH = hash_password("secret", salt=b"0123456789abcdef")
 ANN = f'[user.ann]\npassword = "{HASH}"\n'
+IDP = "[[identity_provider]]\nissuer = 'https://sso.example.com'\naudience = 'rewind'\n"
 STREAM = "[vpn.default.queue.audit]\nkind = 'stream'\n"
 
 
@@ -89,8 +90,8 @@ def test_all_problems_are_reported_together() -> None:
         "data should be a string, not 3",
         "listener[0].port should be a whole number, not 5672.0",
         "listener[1].tls.certificate is missing",
-        "listener[1].sasl[1] should be 'ANONYMOUS', 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512' or 'EXTERNAL', "
-        'not "KERBEROS"',
+        "listener[1].sasl[1] should be 'ANONYMOUS', 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'EXTERNAL', "
+        "'OAUTHBEARER' or 'XOAUTH2', not \"KERBEROS\"",
         "user.ann.password is wrong: a stored password starts with",
         "vpn.default.queue.orders.subscriptions[1] is wrong: 'a//b'",
         "vpn.default.queue.orders.quota_mb should be greater than or equal to 0, not -1",
@@ -149,6 +150,41 @@ def test_all_problems_are_reported_together() -> None:
         (ANN + 'publish = ["!queue://a"]', "user.ann.publish has exceptions alone, which permit nothing"),
         (ANN + 'replay = ["queue://a"]', "user.ann.replay permits nothing without `consume`"),
         (ANN + 'replay = ["queue://a"]\nconsume = []', "user.ann.replay permits nothing without `consume`"),
+        # identity providers
+        (
+            "[identity_provider]",
+            "identity_provider should be an array, not {}; write `[[identity_provider]]`",
+        ),
+        (IDP.replace("'rewind'", "''"), "identity_provider[0].audience is wrong: is not empty"),
+        (
+            IDP + "jwks_url = 'http://sso.example.com/keys'",
+            "identity_provider[0].jwks_url is wrong: is `http://` to",
+        ),
+        (IDP + "jwks_url = 'ftp://sso.example.com'", "identity_provider[0].jwks_url is wrong: is no URL"),
+        (IDP + "jwks_url = 'https://u:p@a/k'\n", "identity_provider[0].jwks_url is wrong: is no URL"),
+        (
+            IDP + "jwks_url = 'https://a/k'\njwks_file = 'keys.json'",
+            "identity_provider[0].jwks_url stands beside `jwks_file`",
+        ),
+        (IDP + IDP, "identity_provider[1].issuer is another provider's, too"),
+        (
+            IDP + "client_secret_file = 's'",
+            "identity_provider[0].client_secret_file belongs to a `client_id`",
+        ),
+        (IDP + "scopes = ['email']", "identity_provider[0].scopes needs `openid`"),
+        (IDP + "console_url = 'gateway'", "identity_provider[0].console_url is wrong"),
+        (IDP.replace("https", "http"), "identity_provider[0].issuer is `http://` to another machine"),
+        (IDP.replace("https://sso.example.com", "main"), "identity_provider[0].issuer is no URL"),
+        (
+            "[[listener]]\nsasl = ['OAUTHBEARER']\n" + ANN,
+            "listener[0].sasl has OAUTHBEARER, which needs an `[[identity_provider]]`",
+        ),
+        ("[[listener]]\nsasl = ['PLAIN']\n" + IDP, "listener[0].sasl has PLAIN, which needs a `[user.NAME]`"),
+        ("[[listener]]\nsasl = ['ANONYMOUS']\n" + IDP, "listener[0].sasl has ANONYMOUS beside users"),
+        (
+            "[[listener]]\nhost = '0.0.0.0'\n" + IDP,
+            "listener[0].sasl leaves no way to log in: tokens of identity",
+        ),
         # several settings
         ("listener = []", "listener is empty"),
         ("[[listener]]\nport = 8672", "listener[0].port is taken: admin has 127.0.0.1:8672 already"),

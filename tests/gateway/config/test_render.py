@@ -149,6 +149,7 @@ def test_the_effective_settings_leave_nothing_out() -> None:
     assert set(document) == {
         "data",
         "allow_anonymous_beyond_loopback",
+        "identity_provider",
         "listener",
         "admin",
         "alarms",

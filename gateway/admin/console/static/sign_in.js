@@ -1,10 +1,11 @@
-// Signing in, with a name and a password or with a token.
+// Signing in, with a name and a password, with a token, or at an identity provider.
 
-import { signIn } from "./api.js";
+import { address, signIn } from "./api.js";
 import { html, useState } from "./html.js";
 import { Button, Refusal } from "./parts/basics.js";
 import { Field, Segments } from "./parts/fields.js";
 import { Logo } from "./shell.js";
+import { session } from "./state.js";
 
 export function SignIn() {
   const [by, setBy] = useState("password");
@@ -47,6 +48,11 @@ export function SignIn() {
         : html`<${Field} label="Token" type="password" value=${token} onInput=${setToken} required=${true} hint="What rewind new-token wrote to its file." />`}
       <${Refusal} error=${error} />
       <${Button} kind="main" type="submit" disabled=${isBusy}>${isBusy ? "One moment…" : "Sign in"}<//>
+      ${session.value?.identityProviders.map(
+        (issuer) => html`<a class="button" href=${address("/session/begin", { issuer })}>
+          Sign in at ${issuer.replace(/^https?:\/\//, "")}
+        </a>`,
+      )}
     </form>
   </main>`;
 }

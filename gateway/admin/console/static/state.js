@@ -16,6 +16,7 @@ import { computed, effect, signal } from "./html.js";
  * @property {"none" | "read-only" | "read-write"} globalAccess
  * @property {Vpn[]} msgVpns
  * @property {string} version
+ * @property {string[]} identityProviders Issuers, where people can sign in.
  *
  * @typedef {object} Route
  * @property {string} vpn

@@ -266,6 +266,7 @@ def test_who_has_not_signed_in_is_told_that_and_no_more(http: httpx.Client) -> N
         "globalAccess": "none",
         "msgVpns": [],
         "version": "",
+        "identityProviders": [],
     }
     assert http.get(QUEUES).status_code == 401
 
