@@ -1,7 +1,7 @@
 """
 ``./run package``: what people install Rewind from, in ``build/packages``.
 
-The same commit gives the same bytes.
+The same commit gives the same bytes. ``--test`` then installs it all as people would, and says what came of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import deb
 import roots
 import sbom
+import trials
 import wheels
 from checkout import ROOT, Checkout, Failed, say
 
@@ -40,9 +41,14 @@ def main() -> int:
         help="compile with this machine's tools, not in a root of Debian 12: quick, and fits machines like this one",
     )
     parser.add_argument("--engine", type=Path, metavar="WHEEL", help="the engine, compiled already")
+    parser.add_argument("--test", action="store_true", help="then install it in fresh systems, and use it")
     arguments = parser.parse_args()
+    output = arguments.output.resolve()
     try:
-        build(Checkout(), arguments.output.resolve(), arguments.only, arguments.engine, here=arguments.here)
+        build(Checkout(), output, arguments.only, arguments.engine, here=arguments.here)
+        if arguments.test:
+            roots.need_root()
+            trials.all_of(Checkout(), output, arguments.only, here=arguments.here)
     except Failed as failed:
         say(str(failed))
         return 1
