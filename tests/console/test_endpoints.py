@@ -69,7 +69,7 @@ def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
     expect(rows).to_have_count(2)
     expect(rows.nth(1)).to_contain_text("in 1 hour")
     expect(page.get_by_text("Message #2 will not be delivered.")).to_be_visible()
-    rows.nth(1).get_by_role("button", name="Deliver message #1 now").click()
+    rows.nth(1).get_by_role("button", name="Deliver now: message #1").click()
     expect(page.get_by_text("Message #1 waits no longer.")).to_be_visible()
     expect(page.get_by_text("No delayed messages")).to_be_visible()
 
@@ -247,9 +247,9 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
 
         page = console.open("endpoints", "queues", "parts", query="?tab=limits")
         for title, number, said in (
-            ("Longest time for an id", "5000", "say of how many messages"),
+            ("Longest time for an id", "300000", "say of how many messages"),
             ("Ids of messages that are stored once", "10", "the last 10"),
-            ("Longest time for an id", "5000", "5 seconds"),
+            ("Longest time for an id", "300000", "5 minutes"),
             ("Delivery lock", "60000", "1 minute"),
         ):
             page.get_by_role("button", name=f"Change: {title}").click()
@@ -262,8 +262,11 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
         client.sender("parts").send_all([section(PROPERTIES, ["a"]) + data(number) for number in range(2)])
         receiver = client.receiver("parts", credit=1)
         receiver.modify(receiver.take(1), failed=True)
+        client.wait(
+            lambda: administration.monitor("queues/parts")["delayedMsgCount"] == 1, "it waits for its time"
+        )
         page = console.open("endpoints", "queues", "parts")
-        expect(page.get_by_role("definition").filter(has_text="1 ids remembered")).to_have_count(1)
+        expect(page.get_by_title("1 id remembered")).to_have_count(1)
         expect(page.get_by_role("table", name="Consumers")).to_contain_text("0, 1, 2")
         page = console.open("endpoints", "queues", "parts", query="?tab=delayed")
         delayed = (

@@ -103,7 +103,7 @@ function State({ endpoint, class: name }) {
       rows=${[
         ["Messages", words.number(endpoint.spooledMsgCount)],
         ["Size", words.size(endpoint.msgSpoolUsage), `${words.number(endpoint.msgSpoolUsage)} bytes`],
-        endpoint.dedupWindow > 0 && ["Duplicates", words.number(endpoint.duplicateMsgCount), `${words.number(endpoint.dedupIdCount)} ids remembered`],
+        endpoint.dedupWindow > 0 && ["Duplicates", words.number(endpoint.duplicateMsgCount), `${words.counted(endpoint.dedupIdCount, "id")} remembered`],
         endpoint.delayedMsgCount > 0 && ["Delayed", words.number(endpoint.delayedMsgCount), words.size(endpoint.delayedMsgUsage)],
         oldest && ["Oldest", words.momentAndAge(oldest, now.value), words.exactly(oldest)],
         ["Consumers", words.number(endpoint.bindCount)],

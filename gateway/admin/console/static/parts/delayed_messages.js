@@ -36,8 +36,8 @@ export function DelayedMessages({ vpn, collection, name, onChanged }) {
     { key: "priority", title: "Priority", align: "end", width: "92px", wide: true, cell: (row) => row.priority },
     { key: "size", title: "Size", align: "end", width: "92px", wide: true, cell: (row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
     { key: "tries", title: "Tries", align: "end", width: "92px", cell: (row) => (row.isRetry ? words.number(row.deliveryCount) : "") },
-    { key: "release", title: "", align: "end", width: "132px", cell: (row) => html`<${Button} label="Deliver message #${row.msgId} now" onClick=${() => release(row)}>Deliver now<//>` },
-    { key: "cancel", title: "", align: "end", width: "110px", cell: (row) => html`<${Button} label="Cancel message #${row.msgId}" onClick=${() => setAsking(row)}>Cancel…<//>` },
+    { key: "release", title: html`<span class="unseen">Deliver now</span>`, align: "end", width: "132px", cell: (row) => html`<${Button} label="Deliver now: message #${row.msgId}" onClick=${() => release(row)}>Deliver now<//>` },
+    { key: "cancel", title: html`<span class="unseen">Cancel</span>`, align: "end", width: "110px", cell: (row) => html`<${Button} label="Cancel message #${row.msgId}" onClick=${() => setAsking(row)}>Cancel…<//>` },
   ];
   return html`<${Found} of=${found}>
       ${(/** @type {any} */ { rows }) =>

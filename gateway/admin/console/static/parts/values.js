@@ -32,7 +32,7 @@ export function Values({ vpn, name, onChanged }) {
     { key: "time", title: "Since", width: "200px", wide: true, cell: (row) => html`<span title=${words.exactly(row.spooledTimeMs)}>${words.momentAndAge(row.spooledTimeMs, now.value)}</span>` },
     { key: "id", title: "Offset", align: "end", width: "110px", mono: true, cell: (row) => row.msgId },
     { key: "size", title: "Size", align: "end", width: "92px", wide: true, cell: (row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
-    { key: "delete", title: "", align: "end", width: "110px", cell: (row) => html`<${Button} label="Delete ${row.key}" onClick=${() => setAsking(row)}>Delete…<//>` },
+    { key: "delete", title: html`<span class="unseen">Delete</span>`, align: "end", width: "110px", cell: (row) => html`<${Button} label="Delete ${row.key}" onClick=${() => setAsking(row)}>Delete…<//>` },
   ];
   return html`<${Found} of=${found}>
       ${(/** @type {any} */ { rows }) =>
