@@ -8,8 +8,9 @@ says of its answers, for that.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from fastapi import Depends, FastAPI, params
 from fastapi.openapi.utils import get_openapi
@@ -24,6 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Answers: TypeAlias = Responses | Callable[[], Responses]
 """What the OpenAPI document says of answers, or what makes it."""
+
+
+_making: Final = threading.Lock()
+"""One route is made at a time: FastAPI holds back warnings of pydantic's meanwhile, which is of the whole process."""
 
 
 class LazyRoute(Route):
@@ -65,14 +70,15 @@ class LazyRoute(Route):
         return self._make(responses)
 
     def _make(self, responses: Responses | None = None) -> APIRoute:
-        made = APIRoute(
-            self.path,
-            self.endpoint,
-            methods=self.methods,
-            dependencies=self.dependencies,
-            responses=responses,
-            **self._declared,
-        )
+        with _making:
+            made = APIRoute(
+                self.path,
+                self.endpoint,
+                methods=self.methods,
+                dependencies=self.dependencies,
+                responses=responses,
+                **self._declared,
+            )
         made.description = ""  # FastAPI would take the docstring, which is the summary
         return made
 
