@@ -1,7 +1,8 @@
-"""The walk over a peer's frames, as values: what the engine is handed, whatever comes in whatever pieces."""
+"""Frames read before an engine has them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
-from amqp_ext.frames.flow import StateRequest, fields_of, frames_of
+from amqp_ext.frames.delivery_ids import ID_MODULUS, SeparateIds
+from amqp_ext.frames.flow import (
+    StateRequest,
+    fields_of,
+    frames_of,
+    state_request_of,
+    with_handle_max,
+    with_link_state,
+)
 from amqp_ext.frames.walk import (
     BadConnection,
     BadSession,
@@ -32,6 +41,8 @@ from tests.support.frames import (
     frame,
     framed,
 )
+
+# --- The walk over a peer's frames, as values: what the engine is handed, whatever comes in whatever pieces -----------
 
 LARGEST = 2_000
 WINDOWS = [UInt(0), UInt(9), UInt(0), UInt(9)]
@@ -339,3 +350,140 @@ def test_a_peer_is_remembered_no_more_than_it_has_unsettled() -> None:
             0, "amqp:invalid-field", "delivery-ids rise by one: 4 is next on the link at handle 1, not 9"
         )
     ]
+
+
+# --- Flow frames read and completed beside the engine, as bytes -------------------------------------------------------
+
+SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
+
+
+@given(st.lists(st.binary(max_size=40)), st.binary(max_size=40))
+def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
+    """Whole frames come one by one, and what is behind them as it is, whatever it is."""
+    whole = [framed(body) for body in bodies]
+    pieces = list(frames_of(b"".join(whole) + rest))
+    assert pieces[: len(whole)] == whole
+    assert b"".join(pieces[len(whole) :]) == rest
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ([], None),
+        ([None, None, None, None, None, True], StateRequest(None, 0, is_drain=False, is_echo=True)),
+        ([UInt(5), UInt(7), UInt(10)], None),
+        ([UInt(5), UInt(7), UInt(10), None, False, False], None),
+        ([UInt(5), UInt(7), UInt(10), None, True], StateRequest(5, 17, is_drain=True, is_echo=False)),
+        (
+            [UInt(5), UInt(2**32 - 1), UInt(2), None, None, True],
+            StateRequest(5, 1, is_drain=False, is_echo=True),
+        ),
+        ([None, None, None, None, True], None),
+    ],
+)
+def test_what_a_flow_asks_for(link: list[Any], expected: StateRequest | None) -> None:
+    """An echo asks, and a drain of a link; credit reaches to a delivery-count that wraps around at 32 bits."""
+    assert state_request_of([*SESSION, *link, *[None] * (7 - len(link))]) == expected
+
+
+def test_a_sessions_state_is_completed_with_a_links() -> None:
+    """The first flow of no link gets the link's fields on its own channel; all else goes as it is."""
+    before, after = frame(FLOW, [*SESSION, UInt(0), UInt(0), UInt(1)]), frame(0x15, [True, UInt(0)])
+    output = with_link_state(
+        before + frame(FLOW, SESSION, channel=6) + after, 9, count=-1, credit=3, is_drain=True
+    )
+    first, completed, last = frames_of(output)
+    assert (first, last) == (before, after)
+    assert completed[6:8] == b"\x00\x06"
+    assert fields_of(completed, FLOW) == [1, 2, 3, 4, 9, 2**32 - 1, 3, None, True]
+
+
+def test_where_there_is_no_sessions_state_nothing_is_completed() -> None:
+    """Output without a flow of a session goes as it is."""
+    output = frame(0x12, [Symbol("a")]) + b"\x00\x00"
+    assert with_link_state(output, 0, count=0, credit=0, is_drain=False) == output
+
+
+def test_begins_say_the_greatest_handle() -> None:
+    """Whatever the engine said there; all else goes as it is."""
+    before, begin = frame(FLOW, SESSION), frame(BEGIN, [None, *SESSION[1:]], channel=3)
+    written = with_handle_max(before + begin + before, 7)
+    assert written == before + frame(BEGIN, [None, *SESSION[1:], UInt(7)], channel=3) + before
+
+
+# --- Delivery-ids that a peer counts apart for each link --------------------------------------------------------------
+
+HANDLES = st.integers(0, 3)
+IDS = st.sampled_from([0, 1, 7, ID_MODULUS - 2, ID_MODULUS - 1])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), HANDLES, st.booleans()),
+        st.tuples(st.just("begin"), HANDLES, st.booleans()),
+        st.tuples(st.just("settle"), st.integers(-4, 12), st.integers(0, 12)),
+        st.tuples(st.just("take back"), HANDLES, st.none()),
+        st.tuples(st.just("detach"), HANDLES, st.none()),
+    ),
+    max_size=40,
+)
+
+
+def expanded(ranges: list[tuple[int, int]]) -> list[int]:
+    return [
+        (first + step) % ID_MODULUS
+        for first, last in ranges
+        for step in range((last - first) % ID_MODULUS + 1)
+    ]
+
+
+@given(IDS, st.lists(IDS, min_size=4, max_size=4), STEPS)
+def test_each_delivery_is_settled_by_the_id_that_its_link_has_for_it(
+    next_id: int, firsts: list[int], steps: list[tuple[str, int, object]]
+) -> None:
+    """Once, and not if its link is gone; those from before have one id; what is held is what is unsettled."""
+    ids = SeparateIds(next_id)
+    unsettled: dict[int, tuple[int, int]] = {}
+    newest: dict[int, tuple[int, int]] = {}
+    own = next_id
+    for what, at, more in steps:
+        if what == "begin":
+            number = (newest[at][0] + 1) % ID_MODULUS if at in newest else firsts[at]
+            if at in newest:
+                assert ids.begin(at, (number + 1) % ID_MODULUS, is_settled=False) == number
+            assert ids.begin(at, number, is_settled=bool(more)) is None
+            newest[at] = number, own
+            assert ids.newest(at) == newest[at]
+            if not more:
+                unsettled[own] = at, number
+            own = (own + 1) % ID_MODULUS
+        elif what == "settle":
+            assert isinstance(more, int)
+            first, last = (next_id + at) % ID_MODULUS, (next_id + at + more) % ID_MODULUS
+            expected = []
+            for step in range(at, at + more + 1):
+                number = (next_id + step) % ID_MODULUS
+                if step < 0:
+                    expected.append(number)
+                elif number in unsettled:
+                    expected.append(unsettled.pop(number)[1])
+            ranges = ids.settle_range(first, last)
+            assert expanded(ranges) == expected
+            assert all((begin - end - 1) % ID_MODULUS for (_, end), (begin, _) in pairwise(ranges))
+        elif what == "take back" and at in newest:
+            assert ids.settle(newest[at][1]) == unsettled.pop(newest[at][1], (0, None))[1]
+        elif what == "detach":
+            ids.detach(at)
+            newest.pop(at, None)
+            unsettled = {own: entry for own, entry in unsettled.items() if entry[0] != at}
+        assert len(ids) == len(unsettled)
+    for handle in range(4):
+        ids.detach(handle)
+    assert (len(ids), ids.settle_range(next_id, own)) == (0, [])
+
+
+def test_ids_that_have_come_round_are_not_taken_for_those_from_before() -> None:
+    """After more than half of all numbers."""
+    ids = SeparateIds(5)
+    ids._next = 2**31 + 9
+    ids.begin(0, 77, is_settled=False)
+    ids.begin(0, 78, is_settled=True)
+    assert ids.settle_range(2**31 + 9, 2**31 + 10) == [(77, 77)]

@@ -1,11 +1,20 @@
-"""Topic patterns, filters and the subscription trie."""
+"""Topics, replay-ids and lifetimes."""
 
 from __future__ import annotations
 
+import re
+from itertools import product
+from typing import Any
+
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from amqp_ext import codec
+from amqp_ext.codec import Described, Symbol, ULong
+from amqp_ext.replay_id import MAX_FIELD, ReplayId, ReplayIdError, format_replay_id, parse_replay_id
+from amqp_ext.terminus_fields import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.topics import (
     MAX_TOPIC_BYTES,
     MAX_TOPIC_LEVELS,
@@ -17,6 +26,8 @@ from amqp_ext.topics import (
     check_topic,
     is_reserved,
 )
+
+# --- Topic patterns, filters and the subscription trie ----------------------------------------------------------------
 
 # A small alphabet, so that patterns and topics meet often; every special character is in it.
 _pieces = st.text(alphabet="ab*>!#", max_size=3)
@@ -233,3 +244,120 @@ class TrieUnderChange(RuleBasedStateMachine):
 
 
 TestTrieUnderChange = TrieUnderChange.TestCase
+
+
+# --- The text form of replay ids --------------------------------------------------------------------------------------
+
+_fields = st.integers(0, MAX_FIELD)
+
+
+def test_the_digits_are_the_generation_and_then_the_number() -> None:
+    """Sixteen digits of generation cut 5-11, then sixteen of the number cut 8-8, all in lower case."""
+    text = format_replay_id(0x123456789ABCDEF0, 0xFEDCBA9876543210)
+    assert text == "rmid1:12345-6789abcdef0-fedcba98-76543210"
+    assert str(ReplayId(1, 2)) == "rmid1:00000-00000000001-00000000-00000002"
+
+
+@given(generation=_fields, number=_fields)
+def test_reading_undoes_writing(generation: int, number: int) -> None:
+    """Any id that can be written is read back, in either case of letters."""
+    text = format_replay_id(generation, number)
+    assert re.fullmatch(r"rmid1:[0-9a-f]{5}-[0-9a-f]{11}-[0-9a-f]{8}-[0-9a-f]{8}", text)
+    assert parse_replay_id(text) == ReplayId(generation, number) == parse_replay_id(text.upper())
+
+
+@given(generation=_fields, numbers=st.tuples(_fields, _fields))
+def test_texts_of_one_generation_sort_as_their_messages(generation: int, numbers: tuple[int, int]) -> None:
+    """Comparing two ids of one log as texts compares their places."""
+    first, second = (format_replay_id(generation, number) for number in numbers)
+    assert (first < second) is (numbers[0] < numbers[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rmid1:",
+        "12345-6789abcdef0-fedcba98-76543210",
+        "rmid2:12345-6789abcdef0-fedcba98-76543210",
+        "rmid1:12345-6789abcdef0-fedcba98-7654321",
+        "rmid1:12345-6789abcdef0-fedcba98-765432100",
+        "rmid1:123456-789abcdef0-fedcba98-76543210",
+        "rmid1:12345-6789abcdefg-fedcba98-76543210",
+        "rmid1:12345-6789abcdef0-fedcba98-76543210\n",
+        " rmid1:12345-6789abcdef0-fedcba98-76543210",
+        "rmid1:12345-6789abcdef0-fedcba98-7654321\u0663",
+    ],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    """A text that is not of the form is refused, and the sentence shows one that is."""
+    with pytest.raises(ReplayIdError, match=r"5-11-8-8 .* 'rmid1:00000-00000000001-00000000-00000001'"):
+        parse_replay_id(text)
+
+
+@pytest.mark.parametrize(("generation", "number"), [(-1, 0), (MAX_FIELD + 1, 0), (0, -1), (0, MAX_FIELD + 1)])
+def test_numbers_beyond_64_bits_have_no_text(generation: int, number: int) -> None:
+    """A negative or too large part is refused instead of being cut."""
+    with pytest.raises(ReplayIdError, match="64 bits and no sign"):
+        format_replay_id(generation, number)
+
+
+# --- Lifetime policies: how a peer names them, and what each waits for ------------------------------------------------
+
+KEY = Symbol("lifetime-policy")
+
+
+@pytest.mark.parametrize("lifetime", Lifetime)
+def test_a_policy_is_named_by_code_or_by_symbol(lifetime: Lifetime) -> None:
+    """Both descriptors of AMQP 1.0 are understood, through real bytes, whatever else the properties say."""
+    for descriptor in (ULong(lifetime.code), Symbol(lifetime.symbol)):
+        properties = {Symbol("x"): 1, KEY: Described(descriptor, [])}
+        assert read_lifetime(codec.decode(codec.encode(properties))[0]) is lifetime
+
+
+@pytest.mark.parametrize(
+    "properties", [None, {}, {Symbol("supported-dist-modes"): Symbol("move")}, {KEY: None}]
+)
+def test_who_names_none_gets_delete_on_close(properties: Any) -> None:
+    """Without a policy a node goes with the link that made it."""
+    assert read_lifetime(properties) is Lifetime.DELETE_ON_CLOSE
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        [],
+        "amqp:delete-on-close:list",
+        {KEY: Symbol("amqp:delete-on-close:list")},
+        {KEY: 0x2B},
+        {KEY: Described(ULong(0x2A), [])},
+        {KEY: Described(ULong(0x2F), [])},
+        {KEY: Described(Symbol("delete-on-close"), [])},
+        {KEY: Described(Symbol("amqp:delete-on-close:list"), [1])},
+        {KEY: Described(ULong(0x2B), "x")},
+        {KEY: Described([], [])},
+    ],
+)
+def test_what_is_no_policy_is_an_error(properties: Any) -> None:
+    """A wrong type, an unknown descriptor and a list that is not empty are refused, with what would be right."""
+    with pytest.raises(
+        LifetimeError, match=r"are a map|is an empty list described as one of amqp:delete-on-close"
+    ):
+        read_lifetime(properties)
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "ends"),
+    [
+        (Lifetime.DELETE_ON_CLOSE, lambda maker, links, messages: not maker),
+        (Lifetime.DELETE_ON_NO_LINKS, lambda maker, links, messages: not links),
+        (Lifetime.DELETE_ON_NO_MESSAGES, lambda maker, links, messages: not maker and not messages),
+        (Lifetime.DELETE_ON_NO_LINKS_OR_MESSAGES, lambda maker, links, messages: not links and not messages),
+    ],
+)
+def test_when_a_life_is_over(lifetime: Lifetime, ends: Any) -> None:
+    """In every case that there can be, a node's life ends exactly as sections 3.5.10 to 3.5.13 say."""
+    for maker, others, messages in product((False, True), repeat=3):
+        links = maker or others
+        over = lifetime.is_over(has_maker=maker, has_links=links, has_messages=messages)
+        assert over == ends(maker, links, messages)

@@ -1,11 +1,16 @@
-"""The reference says what the code says."""
+"""The reference, the contributors' pages and the verbs of `./run` say what the code says."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,8 @@ from click.testing import CliRunner
 from docs.generate import pages, rendered
 from gateway.cli import main as rewind
 from tests.docs.examples import ROOT, Block, Reader
+
+# --- The reference says what the code says ----------------------------------------------------------------------------
 
 TASKS = ROOT / "docs" / "reference" / "http.md"
 NO_SUCH_CLIENT = 6
@@ -85,3 +92,133 @@ def _message(reader: Reader) -> str:
     reader.read(Block(TASKS, 0, "toml", "[[listener]]\nport = 5672\n", "gateway"))
     _typed(reader, "echo one > one.txt; sleep 1.1; rewind send topic://a/b one.txt")
     return str(json.loads(_typed(reader, "rewind tail 'log://>' --from last --count 1 --json"))["replayId"])
+
+
+# --- The contributors' pages speak of files, classes and functions that are there -------------------------------------
+
+PAGES = sorted((ROOT / "docs" / "contributing").glob("*.md"))
+WALKS = ROOT / "docs" / "contributing" / "walks.md"
+_OURS = re.compile(r"`((?:amqp_ext|gateway|store|spark_bridge|interop|tests|docs)/[\w./-]*)`")
+_STEP = re.compile(r"^\| \d+ \| `(?P<file>[\w/.]+)` \| (?P<names>[^|]+) \|", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_named_is_there(page: Path) -> None:
+    """Files and folders, from the root of the repository on."""
+    missing = [path for path in _OURS.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
+    assert not missing, missing
+
+
+def _defined(file: Path) -> set[str]:
+    """The functions and classes of a module, and the methods of those as ``Class.method``."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef))
+            found |= {f"{node.name}.{method.name}" for method in methods}
+    return found
+
+
+def test_the_walks_name_what_there_is() -> None:
+    """Every step of a walk is a file with functions, and the file defines each of them."""
+    steps = [
+        (found["file"], re.findall(r"`([\w.]+)`", found["names"]))
+        for found in _STEP.finditer(WALKS.read_text(encoding="utf-8"))
+    ]
+    assert len(steps) > 20
+    wrong = [
+        f"{file}: {name}"
+        for file, names in steps
+        for name in names
+        if not (ROOT / file).exists() or name not in _defined(ROOT / file)
+    ]
+    assert not wrong, wrong
+    assert all(names for _, names in steps)
+
+
+# --- Each verb of `./run` installs what its program imports, and no other ---------------------------------------------
+
+# Modules of a program that another call of its verb imports, with another lock.
+ELSEWHERE = {"tests.bench": r"\.peers|\.spark_reads", "gateway.cli": r"\.archiving", "interop": r"\.demo"}
+
+IMPORT_ALL = """
+import importlib, pkgutil, re, sys
+
+program, elsewhere, *missing = sys.argv[1:]
+
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, NotInstalled())
+module = importlib.import_module(program)
+for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{program}."):
+    if not re.search(rf"\\.test_|{elsewhere}", found.name):
+        importlib.import_module(found.name)
+"""
+
+
+def programs() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What `./run` starts of the project's own, and the locks it installs for that."""
+    locks: tuple[str, ...] = ()
+    for line in (ROOT / "run").read_text().partition("\nverb=")[2].splitlines():
+        if ready := re.search(r"\bready\b([ \w]*)", line):
+            locks = ("base", "build", *ready[1].split())
+        if started := re.search(r'bin/(?:python" -m ((?:tests|interop)[.\w]*)|rewind")', line):
+            yield started[1] or "gateway.cli", locks
+
+
+def normalized(name: str) -> str:
+    """As PyPI compares the names of distributions."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+PROGRAMS = dict(programs())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(name, marks=pytest.mark.spark if "demo" in PROGRAMS[name] else ()) for name in PROGRAMS],
+)
+def test_a_verb_installs_what_its_program_imports(program: str) -> None:
+    texts = [(ROOT / ".locks" / f"{lock}.txt").read_text() for lock in PROGRAMS[program]]
+    names = [
+        name for text in texts for name in re.findall(r"^([\w.-]+)(?:\[.*\])?==", text, flags=re.MULTILINE)
+    ]
+    installed = {"rewind-gateway", *map(normalized, names)}
+    missing = [
+        module
+        for module, distributions in packages_distributions().items()
+        if installed.isdisjoint(map(normalized, distributions))
+    ]
+    assert missing, "this environment has more than any verb installs"
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, program, ELSEWHERE.get(program, "^$"), *missing],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_verb_is_looked_at() -> None:
+    """The rest are pytest, tox and Sphinx, which the tests themselves run, and a user's own program."""
+    assert {
+        "gateway.cli",
+        "interop",
+        "interop.demo",
+        "tests.bench",
+        "tests.bench.peers",
+        "tests.ha",
+        "tests.ha.rounds",
+        "tests.soak",
+        "tests.soak.keys",
+        "tests.fuzz",
+        "tests.native",
+    } == PROGRAMS.keys()

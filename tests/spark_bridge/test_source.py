@@ -1,26 +1,50 @@
-"""The data source as Spark uses it, without Spark: schema, reader, partitions, read; pickled in between."""
+"""The data source as Spark uses it, without Spark."""
 
+from __future__ import annotations
+
+import gc
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
+from amqp_ext.codec import Described, encode
+from amqp_ext.message.sections import to_address
+from spark_bridge.amqp_client.wire import Broker
+from spark_bridge.columns.single_message import PROPERTY_AT, MessageDecoder
 from spark_bridge.errors import OptionError, SchemaError
+from spark_bridge.options import MEANINGS, Folder, Mode, Options, Schema, Selection, parse
 from spark_bridge.places.broker_place import PAGE_ROWS
 from spark_bridge.source import LogReader, RewindSource, chosen
-from spark_bridge.stream import LogPartition
-from store.archive.columns import COLUMNS, arrow_schema
-from store.archive.errors import DataLoss
+from spark_bridge.stream import LogPartition, LogStream, settle, shares
+from spark_bridge.writer import encoded
+from store.archive.columns import ARROW_TYPES, COLUMNS, arrow_schema
+from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 from tests.spark_bridge.spark_types import struct
 
 pytestmark = pytest.mark.spark
+
+
+# --- The data source as Spark uses it, without Spark: schema, reader, partitions, read; pickled in between ------------
+
 SCHEMA = StructType([StructField("offset", LongType()), StructField("topic", StringType())])
 
 
@@ -185,3 +209,414 @@ def test_a_schema_that_does_not_fit_is_refused(schema: StructType, sentence: str
     with pytest.raises(SchemaError) as caught:
         chosen(schema)
     assert sentence in str(caught.value)
+
+
+# --- The stream reader as Spark uses it, without Spark: offsets, limits, generations ----------------------------------
+
+
+@pytest.fixture
+def plain_peer(log_peer: LogPeer) -> LogPeer:
+    """A log of 30 messages."""
+    log_peer.messages = {n: annotated(n, data(b"x")) for n in range(1, 31)}
+    return log_peer
+
+
+@contextmanager
+def stream(plain_peer: LogPeer, **options: str) -> Iterator[LogStream]:
+    """A stream reader with the options as Spark passes them; it keeps a connection until it is stopped."""
+    given: Any = CaseInsensitiveDict()
+    given.update({"url": plain_peer.url, **options})
+    reader = RewindSource(given).streamReader(StructType([StructField("offset", LongType())]))
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def at(plain_peer: LogPeer, offset: int, generation: int = 7) -> dict[str, dict[str, int]]:
+    """An offset as checkpoints keep it."""
+    return {plain_peer.url: {"offset": offset, "generation": generation}}
+
+
+@pytest.mark.parametrize(
+    ("options", "offset"),
+    [
+        ({}, 31),
+        ({"startingOffsets": "earliest"}, 1),
+        ({"startingOffsets": "latest"}, 31),
+        ({"replayStart": "#9"}, 9),
+    ],
+)
+def test_a_stream_starts_where_the_options_say(
+    plain_peer: LogPeer, options: dict[str, str], offset: int
+) -> None:
+    """At the end by default, as with Spark's Kafka source."""
+    with stream(plain_peer, **options) as reader:
+        assert reader.initialOffset() == at(plain_peer, offset)
+
+
+def test_a_limit_cuts_micro_batches(plain_peer: LogPeer) -> None:
+    """maxOffsetsPerTrigger is the width of a batch; the last one is what is left, and then there is no more."""
+    with stream(plain_peer, maxOffsetsPerTrigger="12") as reader:
+        limit, ends = reader.getDefaultReadLimit(), [at(plain_peer, 1)]
+        assert limit == ReadMaxRows(12)
+        for _ in range(4):
+            ends.append(reader.latestOffset(ends[-1], limit))
+        assert ends == [at(plain_peer, n) for n in (1, 13, 25, 31, 31)]
+        assert reader.partitions(ends[3], ends[4]) == []
+        assert reader.latestOffset(ends[0], ReadAllAvailable()) == at(plain_peer, 31)
+
+
+def test_batches_between_offsets_are_the_log(plain_peer: LogPeer) -> None:
+    """Read by pickled copies, as Spark does, every message comes in one batch."""
+    with stream(plain_peer, minPartitions="2") as reader:
+        offsets = [at(plain_peer, n) for n in (1, 13, 31)]
+        found = [
+            row["offset"]
+            for start, end in pairwise(offsets)
+            for part in pickle.loads(pickle.dumps(reader.partitions(start, end)))
+            for batch in pickle.loads(pickle.dumps(reader)).read(part)
+            for row in batch.to_pylist()
+        ]
+    assert found == list(range(1, 31))
+
+
+def test_available_now_ends_where_it_began(plain_peer: LogPeer) -> None:
+    """What comes after the query began is for the next one, but the backlog tells of it."""
+    with stream(plain_peer) as reader:
+        reader.prepareForTriggerAvailableNow()
+        reader.stop()  # a later question asks the broker again
+        plain_peer.messages[31] = annotated(31, data(b""))
+        assert reader.latestOffset(at(plain_peer, 1), ReadAllAvailable()) == at(plain_peer, 31)
+        assert reader.reportLatestOffset() == at(plain_peer, 32)
+
+
+def test_an_idle_stream_does_not_attach_again_and_again(plain_peer: LogPeer) -> None:
+    """Spark polls every 10 ms; the broker is asked once, as long as nothing new comes."""
+    with stream(plain_peer) as reader:
+        for _ in range(50):
+            assert reader.latestOffset(at(plain_peer, 31), ReadAllAvailable()) == at(plain_peer, 31)
+        assert len(plain_peer.attaches) == 1
+
+
+def test_a_log_made_anew_is_data_loss_or_begun_anew(plain_peer: LogPeer) -> None:
+    """The checkpoint's generation is held against the log's."""
+    with (
+        stream(plain_peer) as reader,
+        pytest.raises(DataLoss, match=r"made anew: .* offset 9 of generation 6"),
+    ):
+        reader.latestOffset(at(plain_peer, 9, generation=6), ReadAllAvailable())
+    with stream(plain_peer, failOnDataLoss="false") as reader:
+        end = reader.latestOffset(at(plain_peer, 9, generation=6), ReadAllAvailable())
+        assert end == at(plain_peer, 31)
+        [first, *_] = reader.partitions(at(plain_peer, 9, generation=6), end)
+        assert first.ids.first == 1
+
+
+def test_a_log_that_ends_before_the_checkpoint_is_data_loss(plain_peer: LogPeer) -> None:
+    """Such a log was restored from an older copy: its next ids would name other messages."""
+    with stream(plain_peer) as reader, pytest.raises(DataLoss, match="ends at 30 now"):
+        reader.latestOffset(at(plain_peer, 40), ReadAllAvailable())
+
+
+def test_a_checkpoint_of_other_urls_is_refused(plain_peer: LogPeer) -> None:
+    """Offsets are kept by url; none is guessed."""
+    other = replace(plain_peer, port=1)
+    with (
+        stream(plain_peer) as reader,
+        pytest.raises(OptionError, match="Use the same, or another checkpoint"),
+    ):
+        reader.latestOffset(at(other, 5), ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("ids", "asked", "expected"), [(10_000, None, 1), (50_000, None, 1), (50_001, None, 2), (10_000, 3, 3)]
+)
+def test_few_ids_are_one_partition_unless_more_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, ids: int, asked: int | None, expected: int
+) -> None:
+    """A task more costs more than it saves where there is little to read; minPartitions is heeded all the same."""
+    monkeypatch.setattr("spark_bridge.stream._cores", lambda: 4)
+    options = parse({"url": "amqp://127.0.0.1"} | ({"minPartitions": str(asked)} if asked else {}))
+    assert len(shares(options.partitions, (IdRange(1, ids, 7),))) == expected
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The main module, to be given a name."""
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    settle.cache_clear()
+    yield module
+    settle.cache_clear()
+    gc.unfreeze()
+
+
+def test_what_a_worker_of_sparks_daemon_has_imported_is_not_looked_at_again(main: ModuleType) -> None:
+    """Spark collects garbage after each task: only what came since the first is gone through."""
+    main.__spec__ = ModuleSpec("pyspark.daemon", None)
+    settle()
+    count = gc.get_freeze_count()
+    assert count > 0
+    later = [[] for _ in range(1_000)]  # type: list[list[object]]
+    settle()
+    assert gc.get_freeze_count() <= count
+    assert any(item is later for item in gc.get_objects())
+
+
+@pytest.mark.parametrize("spec", [None, ModuleSpec("pytest", None)])
+def test_nothing_is_done_to_the_collector_of_a_users_process(
+    main: ModuleType, spec: ModuleSpec | None
+) -> None:
+    """A driver's garbage is its own affair."""
+    main.__spec__ = spec
+    settle()
+    assert gc.get_freeze_count() == 0
+
+
+# --- Rows to messages, without a broker: what cannot be sent is told in a sentence ------------------------------------
+
+VALUE = encode(Described(0x77, "v"))
+SEQUENCE = encode(Described(0x76, [1]))
+
+
+def batch(**columns: object) -> pa.RecordBatch:
+    """One row."""
+    return pa.RecordBatch.from_pydict({name: [value] for name, value in columns.items()})
+
+
+@pytest.mark.parametrize("message_id", ["m", None])
+def test_a_row_is_sent_with_all_that_a_message_has(message_id: str | None) -> None:
+    """Read again it is what it was; without an id of its own its replay id is the message-id, and tells duplicates."""
+    columns = {name: name for name in PROPERTY_AT} | {"messageId": message_id, "replayId": "r"}
+    row = batch(**columns, topic="a/b", body="é", offset=5)
+    [message] = encoded(
+        row.append_column("properties", pa.array([{"k": "v"}], ARROW_TYPES["map<string,string>"])), None
+    )
+    found = MessageDecoder(frozenset({*columns, "properties", "body"})).of(annotated(1) + message)
+    expected = {name: name for name in PROPERTY_AT} | {"messageId": message_id or "r"}
+    assert {name: found[name] for name in PROPERTY_AT} == expected
+    assert (found["properties"], found["body"]) == ({"k": "v"}, "é".encode())
+    assert to_address(message) == "topic://a/b"
+
+
+@pytest.mark.parametrize(
+    ("body_type", "body"),
+    [("value", VALUE), ("sequence", SEQUENCE), ("sequence", SEQUENCE * 2), ("data", b"x"), (None, b"")],
+)
+def test_a_body_of_any_kind_is_sent_as_it_was_read(body_type: str | None, body: bytes) -> None:
+    """Values and sequences are in their column as they are encoded, and read again they are what they were."""
+    [message] = encoded(batch(body=body, bodyType=body_type), "topic://t")
+    row = MessageDecoder(frozenset({"body", "bodyType"})).of(annotated(1) + message)
+    assert (row["body"], row["bodyType"]) == (body, body_type or "data")
+
+
+@pytest.mark.parametrize(
+    ("body_type", "body"),
+    [("value", b"x"), ("value", b""), ("value", VALUE * 2), ("value", SEQUENCE), ("sequence", VALUE)],
+)
+def test_a_body_that_is_not_what_its_type_says_is_refused(body_type: str, body: bytes) -> None:
+    """It would make a message that no receiver can read."""
+    with pytest.raises(
+        SchemaError, match=f"bodyType {body_type} has a body that is no encoded AMQP {body_type}"
+    ):
+        encoded(batch(body=body, bodyType=body_type), "topic://t")
+
+
+def test_a_content_type_that_amqp_cannot_hold_is_refused() -> None:
+    """A symbol is ASCII (AMQP 1.0, 1.6.21)."""
+    with pytest.raises(SchemaError, match="The contentType 'é' is none"):
+        encoded(batch(body=b"x", contentType="é"), "topic://t")
+
+
+# --- Options: what they mean, and the sentence for each way to get one wrong ------------------------------------------
+
+URL = {"url": "amqp://broker:5673"}
+EVERY = {
+    "url": "amqps://broker:5673",
+    "tlsCa": "/ca",
+    "startingTimestamp": "10",
+    "endingTimestamp": "20",
+    "maxOffsetsPerTrigger": "7",
+    "failOnDataLoss": "False",
+    "includeHeaders": "false",
+    "subscribe": "a/>, b/*",
+    "startingOffsets": "5",
+    "endingOffsets": "9",
+    "minPartitions": "3",
+    "messageVpn": "trading",
+    "user": "ann",
+    "passwordFile": "/run/secret",
+    "archive": "s3://bucket/archive",
+}
+
+
+def test_every_option_is_understood() -> None:
+    """Each documented option reaches the value it is documented for; with a url alone it is the whole log."""
+    broker = Broker("broker", 5673, "trading", "ann", "/run/secret", tls=True, tls_ca="/ca")
+    selection = Selection(("a/>", "b/*"), "#5", 9, 10, 20, fail_on_data_loss=False)
+    assert parse(EVERY) == Options((broker,), (selection,), 3, 7, headers=False, archive=EVERY["archive"])
+    assert EVERY.keys() | {"replayStart", "path", "dsn"} == MEANINGS.keys()
+    assert parse(URL) == Options((Broker("broker", 5673),), (Selection((">",), "beginning"),))
+
+
+@pytest.mark.parametrize(
+    ("given_options", "address"),
+    [
+        ({"dsn": "host=h dbname=rewind"}, Schema("host=h dbname=rewind", "default")),
+        (
+            {"dsn": "postgresql://ann@a,b/rewind", "messageVpn": "v", "passwordFile": "/p"},
+            Schema("postgresql://ann@a,b/rewind", "v", "/p"),
+        ),
+        ({"path": "/data", "messageVpn": "trading"}, Folder("/data", "trading")),
+    ],
+)
+def test_a_log_is_where_its_option_says(given_options: dict[str, str], address: Schema | Folder) -> None:
+    """A database, whose user is in its dsn and whose password in a file, or a file; of a Message VPN."""
+    assert parse(given_options).addresses == (address,)
+
+
+@pytest.mark.parametrize(
+    ("given_options", "mode", "starts", "stops"),
+    [
+        ({"URL": "amqp://b", "STARTINGOFFSETS": "7"}, None, ["#7"], [None]),
+        (URL | {"replayStart": "10m"}, None, ["10m"], [None]),
+        (URL, "stream", ["live"], [None]),
+        (URL, "batch", ["beginning"], [None]),
+        (
+            {"url": "amqp://a, amqp://b"}
+            | {"startingOffsets": '{"0": 5, "1": -2}', "endingOffsets": '{"1": 9, "0": -1}'},
+            None,
+            ["#5", "beginning"],
+            [None, 9],
+        ),
+    ],
+)
+def test_starts_and_ends(
+    given_options: dict[str, str], mode: Mode | None, starts: list[str], stops: list[int | None]
+) -> None:
+    """
+    The defaults are those of Spark's Kafka source, and so are names without case, and offsets by partition, -2 for
+    earliest and -1 for latest. A replay start is the broker's to read.
+    """
+    selections = parse(given_options, mode).selections
+    assert [selection.start for selection in selections] == starts
+    assert [selection.stop for selection in selections] == stops
+    assert [selection.partition for selection in selections] == list(range(len(starts)))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"url": ""}, "is not amqp://host:port or amqps://host:port"),
+        ({"url": "broker:5672"}, "for example amqp://127.0.0.1:5672"),
+        ({"url": "amqp://b:99999"}, "is not amqp://host:port or amqps://host:port"),
+        ({"url": "amqp://b,amqp://b:5672"}, "one of them is there twice"),
+        ({"path": "/data"}, "Options url and path both name a log"),
+        ({"path": "amqp://broker"}, "it is a URI; a broker's goes into the option url"),
+        ({"dsn": "host=h"}, "Options url and dsn both name a log"),
+        ({"dsn": "host=h", "path": "/data"}, "Options url and path and dsn all name a log"),
+        ({"dsn": "mysql://h/rewind"}, "for example postgresql://"),
+        ({"dsn": "host=h", "user": "ann"}, "dsn says who reads by itself"),
+        ({"dsn": "host=h", "tlsCa": "/ca"}, "dsn says whom to trust (sslrootcert) by itself"),
+        ({"path": "/data", "user": "ann", "passwordFile": "/x"}, "Option user belongs to a url"),
+        ({"tlsCa": "/ca"}, "Option tlsCa needs a url with amqps://"),
+        ({"messageVpn": "../x"}, "is no name of a Message VPN"),
+        ({"startingTimestamp": "yesterday"}, "a whole number of milliseconds"),
+        ({"startingTimestamp": "253402300800000"}, "up to the year 9999"),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            "endingTimestamp=4 is before startingTimestamp=5",
+        ),
+        ({"startingTimestamp": "5", "replayStart": "10m"}, "both name a start"),
+        ({"maxOffsetsPerTrigger": "0"}, "1 or more"),
+        ({"failOnDataLoss": "maybe"}, "Option failOnDataLoss='maybe' is not true, or false"),
+        ({"startingOffsets": '{"1": 5}'}, "it has to name each partition, 0 to 0"),
+        ({"startingOffsets": '{"0": 1.5}'}, "a whole number below 2^63"),
+        ({"endingOffsets": '{"0": -2}'}, "would read nothing"),
+        ({"url": "amqp://ann:secret@b"}, "credentials go into the options user and passwordFile"),
+        ({"startingOffsets": "-1"}, "a whole number below 2^63"),
+        ({"startingOffsets": "9223372036854775808"}, "a whole number below 2^63"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "it has to name each partition, 0 to 0"),
+        ({"endingOffsets": "earliest"}, "would read nothing"),
+        ({"endingOffsets": "soon"}, "Option endingOffsets='soon' is not latest, the offset"),
+        ({"subscribe": "a,,b"}, "needs at least one character"),
+        ({"subscribe": "a//b"}, "cannot have an empty level"),
+        ({"minPartitions": "0"}, "Option minPartitions='0' is not the number of partitions"),
+        ({"minPartitions": "10001"}, "1 to 10000"),
+        ({"replayStart": " "}, "it is empty"),
+        ({"replayStart": "nonsense"}, "'nonsense' is not a replay start: a start is beginning, live, last"),
+        ({"replayStart": "last", "subscribe": "a/>,!a/b"}, "where subscribe has an exception"),
+        ({"replayStart": "last:5", "subscribe": "a,b"}, "last:N takes one topic in subscribe"),
+        ({"replayStart": "last:5", "subscribe": "a?"}, "last:N takes one topic in subscribe"),
+        ({"replayStart": "live", "startingOffsets": "1"}, "both name a start"),
+        ({"url": "amqp://b:0"}, "nobody listens on port 0"),
+        ({"user": "ann"}, "belong together"),
+        ({"passwordFile": "/x"}, "belong together"),
+        ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),
+        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, dsn, archive"),
+    ],
+)
+def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> None:
+    """Every mistake is named with the option, the value, and what would be right."""
+    with pytest.raises(OptionError, match=r"^\[REWIND_OPTION\] ") as caught:
+        parse(({} if change.keys() == {"path", "user", "passwordFile"} else URL) | change)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["url", "dsn", "archive"])
+def test_credentials_in_an_option_are_not_repeated(name: str) -> None:
+    """What is wrong with an option is said without what may be a password."""
+    with pytest.raises(OptionError) as caught:
+        parse({name: "amqp://ann:s3cret@b", "minPartitions": "many"})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "sentence"),
+    [
+        ("batch", {"startingOffsets": "latest"}, "Option startingOffsets=latest is for streams"),
+        ("batch", {"startingOffsets": '{"0": -1}'}, "Option startingOffsets=latest is for streams"),
+        ("batch", {"maxOffsetsPerTrigger": "5"}, "Option maxOffsetsPerTrigger is for streams"),
+        ("stream", {"endingOffsets": "5"}, "Option endingOffsets is for batches"),
+        ("stream", {"endingTimestamp": "5"}, "Option endingTimestamp is for batches"),
+    ],
+)
+def test_what_belongs_to_the_other_mode_is_refused(mode: Mode, change: dict[str, str], sentence: str) -> None:
+    """Spark tells late whether a load is a batch or a stream: only then do these rules hold."""
+    assert parse(URL | change)
+    with pytest.raises(OptionError, match=sentence):
+        parse(URL | change, mode)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Someone with three mistakes does not have to try three times; of nothing, the url is missing."""
+    with pytest.raises(OptionError) as caught:
+        parse({"url": "x", "minPartitions": "many", "colour": "red"})
+    assert all(name in str(caught.value) for name in ("url", "minPartitions", "colour"))
+    with pytest.raises(OptionError, match=r"Option url is missing: amqp://host:port or"):
+        parse({})
+
+
+@given(st.dictionaries(st.sampled_from([*MEANINGS, "other"]), st.text(max_size=12)))
+def test_any_options_give_a_value_or_an_option_error(options: dict[str, str]) -> None:
+    """No text whatever makes the parser fail in another way."""
+    try:
+        assert isinstance(parse(options), Options)
+    except OptionError as error:
+        assert error.sentence
+
+
+def test_a_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    """An editor's line end is no part of the password, and blanks in it are; a worker without the file names it."""
+    path = tmp_path / "secret"
+    path.write_bytes(b" s p\xc3\xa4 \r\nsecond\n")
+    assert Broker("b", 1, user="ann", password_file=str(path)).password() == " s p\u00e4 "
+    path.unlink()
+    with pytest.raises(ConnectionFailed, match=f"The passwordFile {path} cannot be read: No such file"):
+        Broker("b", 1, user="ann", password_file=str(path)).password()
+
+
+def test_an_ipv6_host_is_bracketed_again() -> None:
+    """The url in messages is one a user can paste."""
+    assert parse({"url": "amqp://[::1]:7"}).broker.url == "amqp://[::1]:7"

@@ -1,24 +1,52 @@
-"""Event Hubs' positions as starts."""
+"""Event Hubs' positions, frames, nodes and batches."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+from typing import Any
 from urllib.parse import quote_plus
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_ext.codec import CodecError, Described, Int, Symbol, UByte, UInt, ULong, decode, encode
 from amqp_ext.event_hubs.forms import POSITION, from_position_selector
-from amqp_ext.event_hubs.management import TokenError, path_of, read_token, sign
+from amqp_ext.event_hubs.frames import (
+    BATCH_FORMAT,
+    FIELDS,
+    PADDING_BYTES,
+    IncomingFrames,
+    Padder,
+    events_of,
+    padded,
+)
+from amqp_ext.event_hubs.management import (
+    CbsNode,
+    HubState,
+    ManagementNode,
+    PartitionState,
+    PutToken,
+    ReadHub,
+    ReadPartition,
+    TokenError,
+    path_of,
+    read_token,
+    sign,
+)
+from amqp_ext.message import sections
 from amqp_ext.replay_start import (
     MAX_DATE_MS,
     MAX_OFFSET,
     ReplayStartError,
     StartKind,
 )
+from amqp_ext.request_nodes import RequestError, value_of
 from tests.amqp_ext.replay_start.starts import NEW_YEAR, start
+from tests.support.frames import AMQP_HEADER, frame, framed
+from tests.support.messages import section
 
 # --- Event Hubs' positions as starts --------------------------------------------------------------------------------
 
@@ -185,3 +213,326 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_a_path_is_what_is_behind_the_host() -> None:
     """Scheme, host and port say nothing."""
     assert path_of("sb://h:5672/a/b/") == path_of("amqps://other/a/b") == path_of("a/b") == "a/b"
+
+
+# --- Frames seen before the engine ----------------------------------------------------------------------------------
+
+
+def attach(name: str, handle: int, *, sends: bool = True, channel: int = 0) -> bytes:
+    """The attach of a link of the peer's."""
+    return frame(0x12, [name, UInt(handle), not sends], channel=channel)
+
+
+def transfer(handle: int, tag: bytes | None, form: int | None, *, channel: int = 0, **said: bool) -> bytes:
+    """A transfer; ``more`` and ``aborted`` as they are said."""
+    fields = [UInt(handle), UInt(0) if tag else None, tag, UInt(form) if form is not None else None]
+    fields += [False, said.get("more", False), None, None, None, said.get("aborted", False)]
+    return frame(0x14, fields, b"payload", channel=channel)
+
+
+def watching(*names: str) -> IncomingFrames:
+    """Incoming frames that follow these links, which are attached with the handles 0, 1…"""
+    seen = IncomingFrames(65_536)
+    for handle, name in enumerate(names):
+        seen.receive(attach(name, handle))
+        seen.follow(name)
+    return seen
+
+
+def test_a_batch_is_known_by_its_link_and_tag() -> None:
+    """A tag on one link says nothing of the same tag on another; and it is asked for once."""
+    seen = watching("one", "two")
+    for raw in (transfer(0, b"t", BATCH_FORMAT), transfer(1, b"t", 0), transfer(1, b"u", None)):
+        assert seen.receive(raw) == raw
+    assert not seen.is_batch("two", b"t") and not seen.is_batch("two", b"u")
+    assert seen.is_batch("one", b"t")
+    assert not seen.is_batch("one", b"t")
+
+
+def test_a_batch_in_several_transfers() -> None:
+    """The first transfer of a delivery says its format; those that follow need not."""
+    seen = watching("one")
+    seen.receive(transfer(0, b"t", BATCH_FORMAT, more=True))
+    seen.receive(transfer(0, None, None, more=True) + transfer(0, None, None))
+    seen.receive(transfer(0, b"u", 0))
+    assert seen.is_batch("one", b"t")
+    assert not seen.is_batch("one", b"u")
+
+
+def test_an_aborted_batch_is_forgotten() -> None:
+    """Nobody will ask for it."""
+    seen = watching("one")
+    seen.receive(transfer(0, b"t", BATCH_FORMAT, more=True) + transfer(0, None, None, aborted=True))
+    assert not seen.is_batch("one", b"t")
+
+
+def test_only_links_that_are_followed_are_remembered() -> None:
+    """A peer cannot have tags kept by sending batches where nobody asks for them."""
+    seen = watching("one")
+    seen.forget("one")
+    seen.receive(transfer(0, b"t", BATCH_FORMAT))
+    seen.follow("one")
+    assert not seen.is_batch("one", b"t")
+
+
+def test_a_handle_is_the_link_of_its_last_attach() -> None:
+    """After a detach or the end of its session a handle may be another link's."""
+    seen = watching("one")
+    seen.receive(frame(0x16, [UInt(0), True]) + attach("two", 0))
+    seen.follow("two")
+    seen.receive(transfer(0, b"t", BATCH_FORMAT))
+    seen.receive(frame(0x17, []) + attach("one", 0))
+    seen.receive(transfer(0, b"u", BATCH_FORMAT))
+    assert (seen.is_batch("two", b"t"), seen.is_batch("one", b"u")) == (True, True)
+
+
+@pytest.mark.parametrize("asked", [65_536, 544, 2**32 - 1])
+def test_an_open_leaves_room_for_padding(asked: int) -> None:
+    """The engine is told of smaller frames than the peer takes, so that a frame that it fills can still be padded."""
+    raw = frame(0x10, ["container", "host", UInt(asked), None, UInt(30_000)])
+    seen = IncomingFrames(65_536).receive(AMQP_HEADER + raw)[8:]
+    assert int.from_bytes(seen[:4], "big") == len(seen)
+    fields = decode(seen, 8)[0].value
+    assert fields == ["container", "host", UInt(asked - PADDING_BYTES), None, UInt(30_000)]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        frame(0x10, ["container", "host", UInt(512)]),
+        frame(0x10, ["container"]),
+        frame(0x14, []),
+        frame(0x12, [None, None, UByte(7)]),
+        b"\x00\x00\x00\x0a\x02\x00\x00\x00\x00\x53",
+        b"\x00\x00\x00\x02 no frame at all",
+        b"\xff\xff\xff\xff" + b"too large",
+        b"\x00\x00\x00\x09\x02\x00\x00\x00\x41",
+    ],
+)
+def test_what_is_odd_is_left_to_the_engine(raw: bytes) -> None:
+    """Bytes that are no frame, or not a good one, reach the engine as they came."""
+    seen = watching("one")
+    assert seen.receive(raw[:5]) + seen.receive(raw[5:]) == raw
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_any_bytes_go_through(data: bytes, cut: int) -> None:
+    """Nothing that a peer sends makes them fail, or lose a byte of what it has handed on."""
+    seen = IncomingFrames(4_096)
+    assert data.startswith(seen.receive(data[:cut]) + seen.receive(data[cut:]))
+
+
+def test_symbolic_descriptors_are_read() -> None:
+    """A descriptor may be a symbol (AMQP 1.0 section 2.7)."""
+    body = encode(Described(Symbol("amqp:attach:list"), ["one", UInt(0), False]))
+    seen = IncomingFrames(4_096)
+    seen.receive(framed(body))
+    seen.follow("one")
+    seen.receive(transfer(0, b"t", BATCH_FORMAT))
+    assert seen.is_batch("one", b"t")
+
+
+# --- Performatives filled up with the fields that engines leave out -------------------------------------------------
+
+HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.binary(max_size=300),
+    st.text(max_size=60),
+    st.integers(0, 2**32 - 1).map(UInt),
+    st.lists(st.text(max_size=5), max_size=3),
+)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[bytes, int, list[Any], bytes]:
+    """A frame with any number of its fields, and what it is made of."""
+    code = draw(st.sampled_from(sorted(FIELDS)))
+    fields = draw(st.lists(values, max_size=FIELDS[code]))
+    payload = draw(st.binary(max_size=300)) if code == 0x14 else b""
+    return frame(code, fields, payload), code, fields, payload
+
+
+@given(frames())
+def test_a_padded_frame_means_the_same(made: tuple[bytes, int, list[Any], bytes]) -> None:
+    """Every field and the payload are as they were, the missing fields are null, and the frame's size is right."""
+    raw, code, fields, payload = made
+    found = padded(raw)
+    performative, behind = decode(found, 8)
+    assert int.from_bytes(found[:4], "big") == len(found) <= len(raw) + PADDING_BYTES
+    assert found[4:8] == raw[4:8]
+    assert performative == Described(ULong(code), fields + [None] * (FIELDS[code] - len(fields)))
+    assert found[behind:] == payload
+
+
+@given(st.lists(frames(), max_size=4), st.lists(st.integers(1, 50), max_size=20))
+def test_pieces_of_any_size_give_the_same_frames(
+    made: list[tuple[bytes, int, list[Any], bytes]], sizes: list[int]
+) -> None:
+    """However the engine's output is cut, what is written is each of its frames, padded."""
+    whole = AMQP_HEADER + HEARTBEAT + b"".join(raw for raw, *_ in made)
+    padder, written, start = Padder(), b"", 0
+    for size in [*sizes, len(whole)]:
+        written += padder.pad(whole[start : start + size])
+        start += size
+    assert written == AMQP_HEADER + HEARTBEAT + b"".join(padded(raw) for raw, *_ in made)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        HEARTBEAT,
+        AMQP_HEADER,
+        frame(0x17, []),
+        frame(0x18, []),
+        b"\x00\x00\x00\x0c\x02\x01\x00\x00\x00\x53\x44\x45",
+    ],
+)
+def test_what_needs_no_padding_stays(raw: bytes) -> None:
+    """Heartbeats, headers, end, close and frames of SASL are written as they are."""
+    assert padded(raw) == raw
+
+
+# --- Event Hubs' nodes and batches: requests and envelopes read, answers written --------------------------------------
+
+ID = UUID(int=7)
+
+
+def request(body: Any, reply_to: str | None = None, **asked: Any) -> bytes:
+    """A request as the clients send it."""
+    found = section(sections.PROPERTIES, [ID, None, None, None, reply_to])
+    found += section(sections.APPLICATION_PROPERTIES, dict(asked.items()))
+    return found + section(sections.DATA if isinstance(body, bytes) else sections.AMQP_VALUE, body)
+
+
+def said(answer: bytes) -> tuple[int, str, Any]:
+    """Status, description and body of an answer to the request with our id."""
+    properties = sections.application_properties(answer)
+    assert sections.properties(answer).correlation_id == ID
+    return properties["status-code"], properties["status-description"], value_of(answer)
+
+
+@pytest.mark.parametrize("body", ["a token", b"a token"])
+def test_a_token_is_put(body: Any) -> None:
+    """Operation, type and the token itself, as a string or as data."""
+    asked = request(body, "me", operation="put-token", type="jwt", name="sb://h/hub")
+    read = CbsNode().read(asked)
+    assert (read.command, read.id, read.reply_to) == (PutToken("a token", "jwt"), ID, "me")
+    assert said(CbsNode().answer(read, None)) == (202, "Accepted", None)
+
+
+def test_a_request_without_reply_to_is_answered_by_the_name_of_its_node() -> None:
+    """The Python client's receiving link has the node as its target, and its requests no reply-to."""
+    read = ManagementNode().read(request("", operation="READ", type="com.microsoft:eventhub", name="hub"))
+    assert (read.command, read.reply_to) == (ReadHub("hub"), "$management")
+
+
+def test_a_hub_is_described() -> None:
+    """Name, creation and the one partition."""
+    node = ManagementNode()
+    read = node.read(request(b"[]", "me", operation="READ", type="com.microsoft:eventhub", name="hub"))
+    status, _, found = said(node.answer(read, HubState("hub", 1_000)))
+    assert (status, found["name"], found["created_at"]) == (200, "hub", 1_000)
+    assert (found["partition_count"], list(found["partition_ids"])) == (1, ["0"])
+    # A signed integer: the Go client takes none without it, and no other type.
+    assert (found["georeplication_factor"], type(found["georeplication_factor"])) == (1, Int)
+
+
+@pytest.mark.parametrize(
+    ("state", "numbers"),
+    [
+        (PartitionState("hub", 3, 9, 5_000), (3, 9, "9", 5_000, False)),
+        (PartitionState("hub", 10, None, 0), (10, -1, "-1", 0, True)),
+    ],
+)
+def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...]) -> None:
+    """Where it begins and ends; an empty one ends at -1, as Event Hubs has it."""
+    node = ManagementNode()
+    kind = "com.microsoft:partition"
+    read = node.read(request("", operation="READ", type=kind, name="hub", partition="0"))
+    assert read.command == ReadPartition("hub", "0")
+    _, _, found = said(node.answer(read, state))
+    keys = ("begin_sequence_number", "last_enqueued_sequence_number", "last_enqueued_offset")
+    assert tuple(found[key] for key in (*keys, "last_enqueued_time_utc", "is_partition_empty")) == numbers
+    # The Rust client takes no answer without them, where nothing is replicated neither.
+    assert (found["begin_sequence_number_epoch"], found["last_enqueued_sequence_number_epoch"]) == (-1, -1)
+
+
+def test_a_token_comes_with_a_request_and_is_not_shown() -> None:
+    """Some clients put none at $cbs to read about a hub. A log line about the request must not hold it."""
+    asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "hub", "security_token": "secret"}
+    read = ManagementNode().read(request("", **asked))
+    assert read.command == ReadHub("hub", "secret")
+    assert "secret" not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "status", "words"),
+    [
+        (CbsNode(), {"operation": "delete-token", "type": "jwt"}, 501, "put-token"),
+        (CbsNode(), {"type": "jwt"}, 400, "'operation'"),
+        (CbsNode(), {"operation": "put-token"}, 400, "'type'"),
+        (ManagementNode(), {"operation": "DELETE", "type": "com.microsoft:eventhub"}, 501, "READ"),
+        (ManagementNode(), {"operation": "READ", "type": "com.microsoft:queue"}, 501, "can be read"),
+        (ManagementNode(), {"operation": "READ", "type": "com.microsoft:eventhub"}, 400, "'name'"),
+        (
+            ManagementNode(),
+            {"operation": "READ", "type": "com.microsoft:eventhub", "name": "hub", "security_token": 7},
+            400,
+            "'security_token'",
+        ),
+    ],
+)
+def test_a_bad_request_is_answered(node: Any, asked: dict[str, Any], status: int, words: str) -> None:
+    """The answer says what would have been right."""
+    with pytest.raises(RequestError) as bad:
+        node.read(request("text", **asked))
+    found, text, _ = said(node.refuse(bad.value.request, bad.value.condition, str(bad.value)))
+    assert (found, words in text) == (status, True)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def event(text: str, key: str | None = None) -> bytes:
+    """An event, with a partition key of its own or without."""
+    front = section(sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): key}) if key else b""
+    return front + section(sections.DATA, text.encode())
+
+
+def batch(*events: bytes, key: str | None = None) -> bytes:
+    """The envelope of these."""
+    front = section(sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): key}) if key else b""
+    return front + b"".join(section(sections.DATA, one) for one in events)
+
+
+def test_events_of_a_batch_stay_as_they_are() -> None:
+    """Each data section is one message, bit for bit."""
+    events = [event("a"), event("b", "k"), section(sections.AMQP_VALUE, {"deep": [1, 2]})]
+    assert events_of(batch(*events)) == events
+
+
+def test_the_partition_key_of_a_batch_is_its_events() -> None:
+    """Those that have none get the envelope's; their bare message stays as it was."""
+    first, second = events_of(batch(event("a"), event("b", "own"), key="all"))
+    assert sections.message_annotations(first) == {"x-opt-partition-key": "all"}
+    assert first.endswith(event("a"))
+    assert second == event("b", "own")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (section(sections.AMQP_VALUE, "text"), "not value"),
+        (section(sections.PROPERTIES, []), "not empty"),
+        (batch(event("a"), b"no message"), "event 1 of the batch"),
+        (batch(b""), "event 0 of the batch"),
+        (batch(event("a")) + b"more", "."),
+    ],
+)
+def test_what_is_no_batch_is_refused(content: bytes, words: str) -> None:
+    """One bad event is enough: a batch is taken as a whole or not at all."""
+    with pytest.raises(CodecError, match=words):
+        events_of(content)

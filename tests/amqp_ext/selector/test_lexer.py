@@ -1,14 +1,19 @@
-"""Words of selectors: literals as Java writes them, names, and what is refused with a sentence."""
+"""Selectors taken apart: their words, their terms, and what names read."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_ext.codec import Symbol, Timestamp, UByte, ULong
+from amqp_ext.message.sections import MessageView, bare_offset
+from amqp_ext.selector.fields import PROPERTIES_FIELDS, Reference, reader, resolve
 from amqp_ext.selector.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, SelectorError, Syntax, tokenize
 from amqp_ext.selector.parser import (
     MAX_DEPTH,
@@ -24,7 +29,9 @@ from amqp_ext.selector.parser import (
     Sign,
     parse,
 )
-from amqp_ext.selector.selector import compile_selector, split_conjunction
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter, extract_equal, split_conjunction
+from tests.amqp_ext.selector.examples import message
+from tests.support.messages import data, section
 
 # --- Words of selectors ---------------------------------------------------------------------------------------------
 
@@ -326,3 +333,265 @@ def test_long_chains_are_not_deep() -> None:
     assert isinstance(parse(" OR ".join(["a"] * 400)), Or)
     assert isinstance(parse(" AND ".join(["a"] * 400)), And)
     assert isinstance(parse("+".join(["1"] * 400) + "= a"), Comparison)
+
+
+# --- Taking a selector apart: its top-level AND terms, and the one that asks for a replay -----------------------------
+
+START = "m.x-opt-replay-start"
+
+
+def test_terms_are_split_at_the_top_level_only() -> None:
+    """ANDs inside OR, NOT and BETWEEN stay, those in parentheses do not; texts stay as written."""
+    text = "(a = 1 AND b BETWEEN 2 AND 3) AND (c OR d AND e) AND NOT (f AND g) AND  h = 'x  y'"
+    assert [term.text for term in split_conjunction(text)] == [
+        "a = 1",
+        "b BETWEEN 2 AND 3",
+        "(c OR d AND e)",
+        "NOT (f AND g)",
+        "h = 'x  y'",
+    ]
+    assert [term.text for term in split_conjunction("a OR b")] == ["(a OR b)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "operator", "value"),
+    [
+        ("colour = 'red'", Reference("application_properties", "colour"), "=", "red"),
+        ("amqp.annotation.x-opt-offset > '-1'", Reference("message_annotations", "x-opt-offset"), ">", "-1"),
+        ("'5' <= \"m.x-opt-offset\"", Reference("message_annotations", "x-opt-offset"), ">=", "5"),
+        ("1 > a", Reference("application_properties", "a"), "<", 1),
+        ("a = -5", Reference("application_properties", "a"), "=", -5),
+        ("a <> TRUE", Reference("application_properties", "a"), "<>", True),
+    ],
+)
+def test_a_simple_comparison_is_readable(
+    text: str, reference: Reference, operator: str, value: object
+) -> None:
+    """A term that compares a name with a literal shows both, the name first, whatever their types."""
+    (term,) = split_conjunction(text)
+    assert term.comparison is not None
+    assert (term.comparison.reference, term.comparison.operator, term.comparison.value) == (
+        reference,
+        operator,
+        value,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "a = b", "a = 1 + 1", "a LIKE 'x'", "NOT a = 1", "a IN ('x')", "a = -b", "a = -TRUE", "1 = 1"],
+)
+def test_other_terms_are_no_simple_comparisons(text: str) -> None:
+    """Anything but a name compared with a literal has no comparison to show."""
+    (term,) = split_conjunction(text)
+    assert term.comparison is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "rest"),
+    [
+        ("\"m.x-opt-replay-start\" = 'beginning'", "beginning", None),
+        ("'beginning' = \"m.x-opt-replay-start\"", "beginning", None),
+        ("(\"m.x-opt-replay-start\" = '10m')", "10m", None),
+        ("amqp.annotation.x-opt-replay-start = 123", 123, None),
+        ("\"m.x-opt-replay-start\" = 'last' AND colour = 'red'", "last", "colour = 'red'"),
+        (
+            "a = 1 AND (\"m.x-opt-replay-start\" = 'last' AND (b OR c)) AND d = 2",
+            "last",
+            "a = 1 AND (b OR c) AND d = 2",
+        ),
+        ("colour = 'red'", None, "colour = 'red'"),
+        ("a OR b", None, "a OR b"),
+    ],
+)
+def test_one_equation_can_be_taken_out(text: str, value: str | int | None, rest: str | None) -> None:
+    """The literal comes back, and a selector of the other terms in their own words."""
+    found, selector = extract_equal(text, START)
+    assert found == value
+    assert (None if selector is None else selector.text) == rest
+
+
+def test_what_is_left_selects_as_before() -> None:
+    """The rest evaluates without the term, and no longer reads its annotation."""
+    _, selector = extract_equal("(a = 1 OR b = 2) AND \"m.x-opt-replay-start\" = 'last' AND c > 3", START)
+    assert selector is not None
+    assert selector.matches(message(b=2, c=4))
+    assert not selector.matches(message(b=2, c=3))
+    assert not selector.matches(message(a=2, c=4))
+    assert compile_selector(selector.text).matches(message(b=2, c=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "\"m.x-opt-replay-start\" = 'a' OR b",
+            "joined to the others with AND, found (\"m.x-opt-replay-start\" = 'a' OR b)",
+        ),
+        (
+            "b AND NOT \"m.x-opt-replay-start\" = 'a'",
+            "found NOT \"m.x-opt-replay-start\" = 'a', at character 7",
+        ),
+        ('"m.x-opt-replay-start" > 5', "expected m.x-opt-replay-start in one term of the form"),
+        ('"m.x-opt-replay-start" = TRUE', "in one term of the form \"m.x-opt-replay-start\" = 'text'"),
+        ('"m.x-opt-replay-start" = 1.5', "in one term of the form"),
+        ('"m.x-opt-replay-start" = a', "in one term of the form"),
+        (
+            "\"m.x-opt-replay-start\" = 'a' AND \"m.x-opt-replay-start\" = 'a'",
+            "once, found it again, at character 34",
+        ),
+        ("\"m.x-opt-replay-start\" = 'a' AND b >", "expected a value"),
+        (
+            "\"m.x-opt-replay-start\" = 'a' AND b > 'c'",
+            "expected a number (only = and <> compare others), found a string",
+        ),
+    ],
+)
+def test_a_term_that_cannot_be_honoured_is_refused(text: str, sentence: str) -> None:
+    """A start under OR or NOT, compared otherwise or given twice is an error, as are other terms' errors."""
+    with pytest.raises(SelectorError) as refused:
+        extract_equal(text, START)
+    assert sentence in str(refused.value)
+
+
+def test_positions_in_the_rest_are_those_of_the_whole() -> None:
+    """An error in a term that stays points into the text the client sent."""
+    text = "\"m.x-opt-replay-start\" = 'a' AND b > 'c'"
+    with pytest.raises(SelectorError) as refused:
+        extract_equal(text, START)
+    assert text[refused.value.position :] == "'c'"
+
+
+@pytest.mark.parametrize("text", ["", "  \t\n"])
+def test_an_empty_jms_selector_matches_everything(text: str) -> None:
+    """JMS says that an empty selector is none, and so no start; an empty SQL filter is an error."""
+    assert compile_selector(text).matches(message())
+    value, selector = extract_equal(text, START)
+    assert value is None
+    assert selector is not None and selector.matches(message())
+    with pytest.raises(SelectorError, match="found the end of the selector"):
+        compile_sql_filter(text)
+
+
+# --- What names read: JMS headers, AMQP fields, annotations, application properties -----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "field", "value", "shown"),
+    [
+        ("JMSMessageID", "message_id", "ID:1", "ID:1"),
+        ("JMSMessageID", "message_id", ULong(42), "ID:AMQP_ULONG:42"),
+        ("JMSMessageID", "message_id", b"\x0a\xff", "ID:AMQP_BINARY:0AFF"),
+        ("JMSCorrelationID", "correlation_id", "order 7", "order 7"),
+        ("JMSCorrelationID", "correlation_id", UUID(int=7), f"ID:AMQP_UUID:{UUID(int=7)}"),
+        ("JMSType", "subject", "car", "car"),
+        ("JMSDestination", "to", "queue://a", "queue://a"),
+        ("JMSReplyTo", "reply_to", "queue://b", "queue://b"),
+        ("JMSTimestamp", "creation_time", Timestamp(1_735_689_600_000), 1_735_689_600_000),
+        ("JMSExpiration", "absolute_expiry_time", Timestamp(5), 5),
+        ("JMSXGroupID", "group_id", "g", "g"),
+        ("JMSXGroupSeq", "group_sequence", 3, 3),
+        ("JMSXUserID", "user_id", "josé".encode(), "josé"),
+        ("JMSXUserID", "user_id", b"\xff", None),
+    ],
+)
+def test_jms_headers_read_their_amqp_fields(header: str, field: str, value: Any, shown: Any) -> None:
+    """Each JMS name shows its AMQP field as a JMS client would, and NULL where that is absent."""
+    read = reader(resolve(header, Syntax.JMS, 0))
+    assert read(message(properties={field: value})) == shown
+    assert read(message()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "shown", "default"),
+    [
+        ("JMSPriority", "priority", 9, 9, 4),
+        ("JMSDeliveryMode", "durable", True, "PERSISTENT", "NON_PERSISTENT"),
+        ("JMSDeliveryMode", "durable", False, "NON_PERSISTENT", "NON_PERSISTENT"),
+        ("JMSRedelivered", "delivery_count", 2, True, False),
+        ("JMSXDeliveryCount", "delivery_count", 2, 3, 1),
+        ("header.durable", "durable", True, True, False),
+        ("header.ttl", "ttl_ms", 100, 100, None),
+    ],
+)
+def test_header_fields_have_their_amqp_defaults(
+    name: str, field: str, value: Any, shown: Any, default: Any
+) -> None:
+    """A header field that is absent has the default of AMQP 1.0."""
+    read = reader(resolve(name, Syntax.JMS, 0))
+    assert read(message(header={field: value})) == shown
+    assert read(message()) == default
+
+
+@pytest.mark.parametrize("field", PROPERTIES_FIELDS)
+def test_every_properties_field_has_its_names(field: str) -> None:
+    """properties.x, p.x in SQL filters and amqp.x in Apache's form are one reference."""
+    for syntax, prefixes in {Syntax.SQL: ("properties", "p"), Syntax.JMS: ("properties", "amqp")}.items():
+        for prefix in prefixes:
+            assert resolve(f"{prefix}.{field}", syntax, 0) == Reference("properties", field)
+
+
+def test_annotations_are_read_under_any_of_their_names() -> None:
+    """The Artemis form, the Event Hubs form quoted and bare, and the SQL form read one annotation."""
+    enqueued = message(annotations={Symbol("x-opt-enqueued-time"): Timestamp(1_735_689_600_000)})
+    for text in (
+        '"m.x-opt-enqueued-time" >= 1735689600000',
+        '"amqp.annotation.x-opt-enqueued-time" >= 1735689600000',
+        "amqp.annotation.x-opt-enqueued-time >= 1735689600000",
+        '"message_annotations.x-opt-enqueued-time" = 1735689600000',
+    ):
+        assert compile_selector(text).matches(enqueued)
+        assert not compile_selector(text).matches(message())
+    assert compile_sql_filter("m.x IS NOT NULL").matches(message(annotations={Symbol("x"): 1}))
+
+
+def test_plain_and_quoted_names_are_application_properties() -> None:
+    """Any other name is an application property, with dots and blanks if it is quoted."""
+    assert resolve("colour", Syntax.JMS, 0) == Reference("application_properties", "colour")
+    assert compile_selector('"order id" = 5 AND "order.id" = 6').matches(
+        message(**{"order id": 5, "order.id": 6})
+    )
+    assert compile_selector("a.b = 1 AND p.to = 2").matches(message(**{"a.b": 1, "p.to": 2}))
+    assert compile_selector('"application_properties.JMSType" = 1').matches(message(JMSType=1))
+
+
+def test_sql_filters_know_no_jms_names() -> None:
+    """In an SQL filter JMSPriority is an application property, and brackets always name one."""
+    assert compile_sql_filter("JMSPriority = 'x'").matches(message(JMSPriority="x"))
+    assert compile_sql_filter("[p.to] = TRUE AND p.to = 'q'").matches(
+        message(properties={"to": "q"}, **{"p.to": True})
+    )
+    assert compile_sql_filter("a.key = 1 AND application_properties.key = 1 AND [NOT] = 2").matches(
+        message(key=1, NOT=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "syntax"),
+    [
+        ("header.colour", Syntax.JMS),
+        ("properties.message-id", Syntax.JMS),
+        ("amqp.annotation.", Syntax.JMS),
+        ("amqp.colour", Syntax.JMS),
+        ("my.key", Syntax.SQL),
+        ("footer.x", Syntax.SQL),
+        ("h.invalid", Syntax.SQL),
+    ],
+)
+def test_fields_that_do_not_exist_are_refused(name: str, syntax: Syntax) -> None:
+    """A name in a section that has no such field is an error with its place, not NULL for ever."""
+    with pytest.raises(SelectorError, match=f"found {name.split('.', maxsplit=1)[0]}") as refused:
+        resolve(name, syntax, 7)
+    assert refused.value.position == 7
+
+
+def test_an_encoded_message_can_be_asked() -> None:
+    """A view of an encoded message answers selectors of both syntaxes."""
+    content = section(0x70, [True, UByte(7)]) + section(0x72, {Symbol("x-opt-a"): 1})
+    content += section(0x73, ["id-1", None, "queue://q"]) + section(0x74, {"colour": "red"}) + data(1)
+    view = MessageView(content, bare_offset(content))
+    assert compile_selector(
+        "JMSDeliveryMode = 'PERSISTENT' AND JMSPriority = 7 AND \"m.x-opt-a\" = 1 AND JMSMessageID = 'id-1' "
+        "AND JMSDestination LIKE 'queue:%' AND colour IN ('red', 'blue') AND JMSType IS NULL"
+    ).matches(view)
+    assert compile_sql_filter("h.priority > 6 AND p.message_id = 'id-1' AND colour > 'blue'").matches(view)

@@ -1,17 +1,32 @@
-"""Alarms as an administrator sees them: in the monitor tree and in the gateway's log."""
+"""What is watched, as an administrator sees it: alarms, consumers that are stuck, and how large the log must be."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import CapturingLogger
 
 from gateway.app import Gateway
-from gateway.config import AlarmThresholds, ReplayLog, Vpn
+from gateway.cli import main
+from gateway.config import AlarmThresholds, Queue, ReplayLog, Vpn
+from gateway.config.vpn import Retention
+from gateway.vpn.runtime import SystemClock
 from store.errors import WriteFailed
-from tests.gateway.admin.conftest import Api, Serve
+from store.ports import DiskUse
+from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, settings_for
 from tests.support.waiting import wait_until
+
+# --- Alarms as an administrator sees them: in the monitor tree and in the gateway's log -------------------------------
 
 
 def shown(api: Api) -> list[tuple[str, str, int]]:
@@ -98,3 +113,280 @@ def test_deleting_a_queue_ends_its_alarms(api: Api, gateway: RunningGateway, cli
     api.change("/queues/free", {"maxMsgCount": 0})
     look(gateway)
     assert shown(api) == []
+
+
+# --- A stuck consumer: what it holds, since when, how far behind its queue is, the alarm ------------------------------
+
+
+def test_a_stuck_consumer_is_seen(api: Api, gateway: RunningGateway, client: Client) -> None:
+    """Which of several messages is held longest, by whom, since when; how many left, and how old the oldest is."""
+    api.make("/queues", {"queueName": "q"})
+    (queue,) = api.seen("/queues")
+    assert (queue["oldestUnackedMsgId"], queue["lagMs"]) == (None, 0)
+    client.sender("q").send_all(map(data, range(4)))
+    consumer = client.receiver("q", credit=2)
+    first, second = consumer.take(2)
+    consumer.settle([second])
+    client.wait(lambda: gateway.depth("q") == 3, "one is consumed")
+    consumer.flow(1)
+    consumer.take(1)
+
+    def known() -> bool:
+        return api.seen("/queues")[0]["lagMs"] is not None
+
+    wait_until(known, "it is looked at by itself")
+    (queue,) = api.seen("/queues")
+    (flow,) = api.seen("/queues/q/txFlows")
+    assert queue["oldestUnackedMsgId"] == flow["oldestUnackedMsgId"] == first.id
+    assert queue["oldestUnackedTimeMs"] == flow["oldestUnackedTimeMs"]
+    assert 0 <= gateway.ask(lambda vpn: vpn.clock.now_ms()) - flow["oldestUnackedTimeMs"] < 60_000
+    for name in ("clientId", "clientName", "clientUsername", "clientAddress"):
+        assert queue[f"oldestUnacked{name[0].upper()}{name[1:]}"] == flow[name]
+    assert flow["clientName"] == client.connection.container
+    assert (queue["lagMsgCount"], queue["settledMsgCount"]) == (3, 1)
+    assert (flow["lockTimeoutMs"], flow["isStalled"]) == (0, False)
+    assert 0 <= queue["lagMs"] < 60_000
+    metrics = api.http.get("/metrics").text
+    for line in (
+        'settled_messages_total{vpn="default",endpoint="q"} 1',
+        "oldest_unsettled_seconds",
+        "lag_seconds",
+    ):
+        assert f"rewind_endpoint_{line}" in metrics
+
+
+def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
+    """
+    In messages and in time; it is cleared once the lag has fallen some percent below the bound. A dead message queue
+    raises none.
+    """
+    queues = {"q": Queue(dead_message_queue="dead"), "dead": Queue()}
+    bounds = AlarmThresholds(lag_messages=10, lag_seconds=1, hysteresis_percent=20)
+    api = serve(Vpn(queues=queues), alarms=bounds)
+    gateway = api.gateway
+    with Client(gateway.url) as client:
+        for address, count in (("q", 10), ("dead", 20)):
+            client.sender(address).send_all(map(data, range(count)))
+        wait_until(
+            lambda: shown(api) == [("endpoint-lag", "q", 0), ("endpoint-lag-time", "q", 0)], "both are raised"
+        )
+        consumer = client.receiver("q", credit=10)
+        consumer.take_and_accept(1)
+        client.wait(lambda: gateway.depth("q") == 9, "one is consumed")
+        assert look(gateway) == []
+        consumer.take_and_accept(9)
+        client.wait(lambda: gateway.depth("q") == 0, "all are consumed")
+        wait_until(lambda: shown(api) == [], "they are over by themselves")
+
+
+# --- How large the log must be, as an administrator is told it ------------------------------------------------------
+
+HOUR_MS = 3_600_000
+MEGABYTE = 1 << 20
+BEGAN_MS = 1_800_000_000_000
+PLAN = f"{LOG}/plan"
+
+
+class MovedClock(SystemClock):
+    """The gateway's wall clock, moved by hand."""
+
+    ms = BEGAN_MS
+
+    def now_ms(self) -> int:  # type: ignore[override]
+        return self.ms
+
+
+def published(gateway: RunningGateway, clock: MovedClock, hours: int) -> None:
+    """Ten messages of 10,000 bytes at the end of each of so many hours."""
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        for _ in range(hours):
+            clock.ms += HOUR_MS
+            sender.send_all([data("x" * 10_000) for _ in range(10)])
+
+
+def logged_bytes(api: Api) -> int:
+    """What the log takes."""
+    size: int = api.seen(LOG)["msgSpoolUsage"]
+    return size
+
+
+def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_path: Path) -> None:
+    """The rate is what was logged by the time it took; a gateway that was restarted has it from the log itself."""
+    clock = MovedClock()
+    vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
+    with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
+        api = Api(gateway)
+        assert api.seen(PLAN)["bytesPerSecond"] is None
+        published(gateway, clock, hours=10)
+        found = api.seen(PLAN, keepHours=24 * 30)
+        size = logged_bytes(api)
+        assert size > 1_000_000
+        assert found["ratePeriodMs"] == 10 * HOUR_MS
+        assert found["msgsPerSecond"] == pytest.approx(100 / 36_000, abs=0.001)
+        assert found["bytesPerSecond"] == pytest.approx(size / 36_000, rel=0.01)
+        assert found["quotaLastsMs"] == pytest.approx(0.88 * 100 * MEGABYTE / size * 10 * HOUR_MS, rel=0.01)
+        assert found["keepNeedsSpoolUsage"] == pytest.approx(size * 72 / 0.88 / MEGABYTE, abs=1)
+        assert found["trimmedFromTimeMs"] == pytest.approx(
+            clock.ms + (0.9 * 100 * MEGABYTE - size) / size * 10 * HOUR_MS, abs=HOUR_MS
+        )
+        assert found["diskFreeBytes"] > 0
+        assert found["storeBytes"] >= size * 0.9
+        api.restart()
+        again = api.seen(PLAN)
+        # The oldest message came when the first hour was over: what it is told by is the nine hours since.
+        assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
+        assert again["bytesPerSecond"] == pytest.approx(size / (9 * 3_600), rel=0.02)
+        api.http.close()
+
+
+def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
+    """The disk that is full within its hours, and a quota that holds fewer than asked for; over once there is room."""
+    clock = MovedClock()
+    thresholds = AlarmThresholds(disk_hours_left=24, log_hours_kept=1_000)
+    vpn = Vpn(replay_log=ReplayLog(quota_mb=50))
+    settings = settings_for(tmp_path / "data", vpn, alarms=thresholds)
+    free = [10**6]
+
+    def narrow(running: Gateway) -> None:
+        vpn = running.vpns["default"]
+        vpn.reader.disk = lambda: DiskUse(10**6, 0, free[0])  # type: ignore[method-assign]
+
+    def looked(gateway: RunningGateway) -> set[str]:
+        gateway.run_coroutine(lambda running: running.vpns["default"].sizing.look())
+        return {one["alarm"] for one in api.seen("/alarms")}
+
+    with RunningGateway(settings, clock=clock) as gateway:
+        api = Api(gateway)
+        gateway.call(narrow)
+        assert looked(gateway) == set()
+        published(gateway, clock, hours=2)
+        assert looked(gateway) == {"disk-time-left", "replay-log-time-kept"}
+        texts = [one["description"] for one in api.seen("/alarms")]
+        assert any("the disk is full in" in text and "hours" in text for text in texts)
+        free[0] = 10**12
+        assert looked(gateway) == {"replay-log-time-kept"}
+        api.change(LOG, {"maxSpoolUsage": 10**6})
+        assert looked(gateway) == set()
+        api.http.close()
+
+
+def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:
+    """Of a disk somewhere else nothing is said but that; its numbers for Prometheus are none."""
+
+    def elsewhere(running: Gateway) -> None:
+        running.vpns["default"].reader.disk = lambda: DiskUse(12, 0, None)  # type: ignore[method-assign]
+
+    gateway.call(elsewhere)
+    found = api.seen(PLAN)
+    assert (found["diskFreeBytes"], found["diskFullTimeMs"], found["storeBytes"]) == (None, None, 12)
+    text = api.http.get("/metrics").text
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert math.isnan(samples["rewind_store_disk_free_bytes"])
+    assert math.isnan(samples["rewind_store_disk_full_seconds"])
+    assert samples["rewind_store_bytes"] == 12
+    ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
+    assert "What the disk has left is not known" not in ran.stdout  # there is no rate yet
+    assert "Nothing was logged as long as is known" in ran.stdout
+
+
+def test_many_who_ask_at_once_have_one_look(api: Api, gateway: RunningGateway) -> None:
+    """The disk is looked at once for all who wait; each is answered."""
+    looks: list[int] = []
+
+    def count(running: Gateway) -> None:
+        reader = running.vpns["default"].reader
+        look = reader.disk
+
+        def disk() -> DiskUse:
+            looks.append(1)
+            return look()
+
+        reader.disk = disk  # type: ignore[method-assign]
+
+    gateway.call(count)
+
+    async def ask(running: Gateway) -> None:
+        await asyncio.gather(*(running.vpns["default"].sizing.look() for _ in range(50)))
+
+    gateway.run_coroutine(ask)
+    assert sum(looks) <= 2
+
+
+def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
+    """What was published, what it takes to keep 30 days with the command to type, and the disk."""
+    sender = client.sender("topic://a")
+    sender.send_all([data("x" * 1_000) for _ in range(100)])
+    wait_until(
+        lambda: (api.seen(PLAN)["ratePeriodMs"] or 0) > 0,
+        "a moment has passed since the first",
+    )
+    admin = ["--admin", str(api.http.base_url)]
+    ran = CliRunner().invoke(main, ["log", "plan", "--keep", "30D", *admin])
+    assert ran.exit_code == 0, ran.output
+    assert "and nothing bounds it" in ran.stdout
+    assert "30 days need a quota of" in ran.stdout
+    assert "`rewind log quota" in ran.stdout
+    assert "The disk has" in ran.stdout
+    wrong = CliRunner().invoke(main, ["log", "plan", "--keep", "30", *admin])
+    assert wrong.exit_code == 2
+    assert "write hours, days or weeks, as 12h, 30D or 8W" in wrong.stderr
+    assert api.refused("GET", "monitor", PLAN, keepHours=-1)["status"] == "INVALID_PARAMETER"
+
+
+# --- What the monitor says of rules of retention --------------------------------------------------------------------
+
+
+def test_the_monitor_says_what_each_rule_keeps(serve: Serve) -> None:
+    """Messages and bytes of its topics, and from where on they are whole; the log's own is another thing."""
+    rules = (Retention(topics=("orders/>",), max_age_hours=9), Retention(topics=("debug/>",), quota_mb=1))
+    api = serve(Vpn(replay_log=ReplayLog(retention=rules)))
+    with Client(api.gateway.url) as client:
+        client.sender("topic://orders/a").send_all(data(i) for i in range(3))
+        client.sender("topic://debug/a").send_all(data(b"x" * 20_000) for _ in range(100))
+        client.wait(
+            lambda: api.seen(LOG)["retention"][1]["msgSpoolUsage"] <= 1 << 20,
+            "it is trimmed",
+        )
+        log = api.seen(LOG)
+        orders, debug = log["retention"]
+        assert (orders["topics"], orders["maxAgeHours"], orders["msgCount"]) == (["orders/>"], 9, 3)
+        assert orders["wholeFromMsgId"] == log["firstMsgId"] == 1
+        assert orders["wholeFromTimeMs"] == log["wholeFromTimeMs"] < debug["wholeFromTimeMs"]
+        assert debug["maxSpoolUsage"] == 1
+        assert debug["wholeFromMsgId"] == 104 - debug["msgCount"]
+        assert log["msgSpoolUsage"] == orders["msgSpoolUsage"] + debug["msgSpoolUsage"]
+        planned = api.seen(f"{LOG}/plan")["retention"]
+        for said, found in zip(planned, (orders, debug), strict=True):
+            for name in ("topics", "maxAgeHours", "maxSpoolUsage", "msgSpoolUsage", "wholeFromTimeMs"):
+                assert said[name] == found[name]
+        assert planned[0]["lastsMs"] == 9 * 3_600_000
+        assert planned[1]["lastingSpoolUsage"] == pytest.approx(1 << 20, abs=1)
+        ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
+        assert re.search(
+            r"^Of debug/> it holds .* of a quota of 1\.0 MB, .* of which it keeps ", ran.stdout, re.M
+        )
+
+
+def test_a_rule_s_quota_has_alarms_like_the_log_s(serve: Serve) -> None:
+    """At each threshold one, named by its topics; over once the rule is another."""
+    log = ReplayLog(retention=(Retention(topics=("debug/>", "!debug/b"), quota_mb=1),))
+    api = serve(Vpn(replay_log=log))
+    gateway = api.gateway
+    with Client(gateway.url) as client:
+        client.sender("topic://debug/a").send_all([data(b"x" * 1_000)] * 640)
+        gateway.call(lambda g: g.vpns["default"].alarms.check())
+        (alarm,) = api.seen("/alarms")
+        assert (alarm["alarm"], alarm["thresholdPercent"]) == ("replay-log-retention-use", 80)
+        assert alarm["endpointName"] == ""
+        assert alarm["description"].startswith("'debug/>, !debug/b' uses 8")
+        other = replace(log, retention=(Retention(topics=("debug/>", "!debug/b"), quota_mb=2),))
+        gateway.call(lambda g: g.vpns["default"].reconfigure(Vpn(replay_log=other)))
+        counted = lambda: gateway.call(lambda g: g.vpns["default"].broker.retention.is_counted)  # noqa: E731
+        client.wait(counted, "it is counted")
+        gateway.call(lambda g: g.vpns["default"].alarms.check())
+        assert api.seen("/alarms") == []

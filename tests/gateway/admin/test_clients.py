@@ -1,13 +1,277 @@
-"""Clients over HTTP: their links, of every kind."""
+"""Message VPNs and their clients, made, seen, changed and deleted while the gateway runs."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
+import struct
+import threading
+from pathlib import Path
 from typing import Any
 
-from tests.gateway.admin.conftest import Api
-from tests.support.client import Client
+import httpx
+import pytest
+from fastapi import HTTPException, Request
+
+from gateway.admin.semp.resources import while_waiting
+from gateway.config import ReplayLog, Vpn, read
+from gateway.config.changes import FILE
+from gateway.vpn.administration import Administration
+from gateway.vpn.log import LoggedMessages
+from store.ports import LogPage
+from store.sqlite.reader import SqliteReader
+from tests.gateway.admin.conftest import LOG, Administer, Api, connect
+from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.event_source import TYPE
 from tests.support.messages import data
+from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
+
+# --- Message VPNs made, changed and deleted while the gateway runs, and what of it a restart finds ------------------
+
+
+def made(api: Api, name: str, **more: Any) -> httpx.Response:
+    """The answer to making a Message VPN."""
+    return api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": name, **more})
+
+
+def of(api: Api, method: str, vpn: str, body: Any = None) -> httpx.Response:
+    """The answer to a request about a Message VPN."""
+    return api.http.request(method, f"/SEMP/v2/config/msgVpns/{vpn}", json=body)
+
+
+def why(answer: httpx.Response) -> str:
+    """Why it was refused."""
+    assert answer.status_code == 400, answer.text
+    found: str = answer.json()["meta"]["error"]["description"]
+    return found
+
+
+def test_a_vpn_is_made_used_and_there_after_a_restart(api: Api, gateway: RunningGateway) -> None:
+    """Clients enter a new Message VPN at once; after a restart it is there with its queue and what lies on it."""
+    assert "exists already" in why(made(api, "default"))
+    for name in ("", "a/b", "..", "x" * 65, "-a"):
+        assert "1 to 64 characters" in why(made(api, name)), name
+    assert made(api, "trading").json()["data"]["enabled"] is True
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        client.sender("orders").send_all([data("one")])
+    api.restart()
+    there = api.http.get("/SEMP/v2/config/msgVpns").json()["data"]
+    assert "trading" in [one["msgVpnName"] for one in there]
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        assert texts(client.receiver("orders").drain()) == ["one"]
+    assert gateway.depth("orders") is None, "it is another Message VPN's"
+
+
+def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
+    api: Api, gateway: RunningGateway, client: Client
+) -> None:
+    """Its clients are told why, others are refused, and so it stays over a restart until it is enabled."""
+    client.receiver("q")
+    assert of(api, "PATCH", "default", {"enabled": False}).status_code == 200
+    error = client.closed_by_peer()
+    assert (error.name, error.text) == ("amqp:connection:forced", "the Message VPN 'default' was disabled")
+    for _ in range(2):
+        with Client(gateway.url) as other:
+            assert "not enabled" in other.closed_by_peer().text
+        api.restart()
+    assert of(api, "PATCH", "default", {"enabled": True}).status_code == 200
+    with Client(gateway.url) as again:
+        again.sender("q").send_all([data(1)])
+
+
+def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tmp_path: Path) -> None:
+    """Each thing that stands in the way is named; then it is gone, with its file, and its name is free."""
+    file = tmp_path / "data" / "trading.db"
+    assert "clients that name none" in why(of(api, "DELETE", "default"))
+    made(api, "trading")
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        client.sender("orders").send_all([data("one")])
+    assert "disable it first" in why(of(api, "DELETE", "trading"))
+    of(api, "PATCH", "trading", {"enabled": False})
+    wait_until(lambda: gateway.connections() == 0, "the client has left")
+    assert "orders" in why(of(api, "DELETE", "trading"))
+    api.http.delete("/SEMP/v2/config/msgVpns/trading/queues/orders")
+    assert "trim it first" in why(of(api, "DELETE", "trading"))
+    trim = "/SEMP/v2/action/msgVpns/trading/replayLogs/default/trimLoggedMsgs"
+    assert api.http.put(trim, json={"before": "live"}).status_code == 200
+    assert file.exists()
+    assert of(api, "DELETE", "trading").status_code == 200
+    assert not list(file.parent.glob("trading*"))
+    assert of(api, "GET", "trading").status_code == 400
+    assert made(api, "trading").status_code == 200
+    assert api.http.get("/SEMP/v2/monitor/msgVpns/trading/queues").json()["data"] == []
+
+
+def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway) -> None:
+    """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
+    topics = f"{LOG}/topicFilterSubscriptions"
+    api.make(topics, {"topicFilterSubscription": "a/>"})
+    api.make(topics, {"topicFilterSubscription": "!a/no"})
+    api.change(LOG, {"topicFilterEnabled": True, "maxSpoolUsage": 7})
+    api.change(LOG, {"egressEnabled": False})
+    before = api.done("GET", "config", LOG)
+    api.restart()
+    assert api.done("GET", "config", LOG) == before
+    assert {one["topicFilterSubscription"] for one in api.done("GET", "config", topics)} == {"a/>", "!a/no"}
+    assert not gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/no"))
+    assert gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/yes"))
+
+
+def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administer) -> None:
+    """A setting that the file names is not changed by an administrator, who is told where it stands; all else is."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+        "[vpn.default.replay_log]\nquota_mb = 9\n"
+    )
+    with RunningGateway(read(file)) as gateway:
+        api = administer(gateway)
+        error = api.refused("PATCH", "config", LOG, {"maxSpoolUsage": 7})
+        assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
+        assert "rewind reload" in error["description"]
+        assert api.change(LOG, {"maxSpoolUsage": 9, "ingressEnabled": False})
+    # Now the file names what the administrator changed.
+    file.write_text(file.read_text() + "write = true\n")
+    assert read(file).settings.vpns["default"].replay_log.write
+    kept = json.loads((tmp_path / "data" / FILE).read_text())
+    assert kept == {"vpn": {"default": {"replay_log.write": False}}}
+
+
+def test_a_change_that_cannot_be_stored_has_no_effect(
+    api: Api, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk refuses, the administrator is told so and nothing is different."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateway.vpn.hosted.write_administered", full)
+    answer = of(api, "PATCH", "default", {"enabled": False})
+    assert (answer.status_code, "No space left" in answer.text) == (503, True)
+    assert made(api, "trading").status_code == 503
+    with Client(gateway.url):
+        assert [*gateway.call(lambda g: list(g.vpns))] == ["default"]
+
+
+def test_what_is_kept_can_be_read_by_check_config(tmp_path: Path) -> None:
+    """A broken file of administrative changes is named before a gateway starts, and a sound one is in effect."""
+    kept = tmp_path / FILE
+    kept.write_text('{"vpn": {"trading": {"replay_log.quota_mb": 5}}}')
+    config = tmp_path / "c.toml"
+    config.write_text(f'data = "{tmp_path}"\n')
+    assert read(config).settings.vpns["trading"] == Vpn(replay_log=ReplayLog(quota_mb=5))
+    for text in ("{", '{"vpn": {"trading": {"replay_log.quota": 5}}}', '{"vpn": []}', '{"vpn": {"a/b": {}}}'):
+        kept.write_text(text)
+        with pytest.raises(ValueError, match=r"administered.json is not as the gateway wrote it"):
+            read(config)
+
+
+# --- What ends when a client of HTTP leaves before it has its answer ------------------------------------------------
+
+
+def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
+    """A request of a client that says `messages`."""
+    return Request({"type": "http", "headers": []}, messages.get)
+
+
+def test_work_is_cancelled_when_the_client_leaves() -> None:
+    """A search that would never end is cancelled with the client's connection; who stays has answer or error."""
+
+    async def leave() -> None:
+        messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        messages.put_nowait({"type": "http.request", "body": b""})
+        ended, begun = asyncio.Event(), asyncio.Event()
+
+        async def search() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        waiting = asyncio.ensure_future(while_waiting(request_of(messages), search()))
+        await begun.wait()
+        messages.put_nowait({"type": "http.disconnect"})
+        with pytest.raises(HTTPException, match="left"):
+            await waiting
+        await asyncio.wait_for(ended.wait(), 10)
+
+    async def stay() -> None:
+        async def refuse() -> int:
+            raise ValueError("no")
+
+        assert await while_waiting(request_of(asyncio.Queue()), asyncio.sleep(0, 7)) == 7
+        with pytest.raises(ValueError, match="no"):
+            await while_waiting(request_of(asyncio.Queue()), refuse())
+
+    asyncio.run(leave())
+    asyncio.run(stay())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_search_of_the_log_ends_with_its_connection(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, reset: bool
+) -> None:
+    """
+    A client that closes its socket, or breaks it off, while the log is searched for a message that is not there, ends
+    the search; the gateway answers others as before.
+    """
+    client.sender("q").send_all([data(0)])
+    begun, ended = threading.Event(), threading.Event()
+    search, log_page = Administration.logged_messages, SqliteReader.log_page
+
+    async def watched(*arguments: Any) -> LoggedMessages:
+        try:
+            return await search(*arguments)
+        finally:
+            ended.set()
+
+    def endless(reader: SqliteReader, position: int, end: int, patterns: Any, *, held: bool) -> LogPage:
+        begun.set()
+        return log_page(reader, position, end, patterns, held=held)._replace(rows=[], position=position)
+
+    monkeypatch.setattr(Administration, "logged_messages", watched)
+    monkeypatch.setattr(SqliteReader, "log_page", endless)
+    with connect(api.http) as sock:
+        path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert begun.wait(WAIT_SECONDS)
+        assert not ended.is_set()
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ended.wait(WAIT_SECONDS)
+    monkeypatch.undo()
+    assert api.seen(f"{LOG}/msgs", topic="a") == []
+    assert len(api.seen(f"{LOG}/msgs")) == 1
+
+
+def test_a_preview_ends_with_its_connection(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for in a body ends as well when nobody waits for it any more."""
+    client.sender("q").send_all([data(0)])
+    begun, ended = threading.Event(), threading.Event()
+
+    async def endless(*arguments: Any, **more: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Administration, "preview", endless)
+    with connect(api.http) as sock:
+        path = "/SEMP/v2/action/msgVpns/default/queues/q/previewReplay"
+        head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+        sock.sendall(f"{head}Content-Type: application/json\r\n\r\n{{}}".encode())
+        assert begun.wait(WAIT_SECONDS)
+        assert not ended.is_set()
+    assert ended.wait(WAIT_SECONDS)
+
+
+# --- Clients over HTTP: their links, of every kind --------------------------------------------------------------------
 
 NAMED = ("in", "out", "log")
 

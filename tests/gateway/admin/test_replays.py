@@ -6,9 +6,14 @@ import itertools
 import time
 from typing import Any
 
+import pytest
+from proton import Message
+
 from tests.gateway.admin.conftest import LOG, Api, stop_and_check
-from tests.support.client import Client
+from tests.support.client import Client, texts
 from tests.support.messages import data, trade
+
+# --- Replays and the log over HTTP, and what an AMQP client sees of it ------------------------------------------------
 
 
 def test_a_replay_is_cancelled_and_counted(api: Api, client: Client) -> None:
@@ -132,3 +137,219 @@ def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
     logged = api.seen(f"{LOG}/msgs")
     assert [one["topic"] for one in logged] == ["a/yes"]
     assert api.queue("all")["spooledMsgCount"] == 4
+
+
+# --- What a replay would bring and cost is said before it drops anything, and it can be told what it must be ----------
+
+START = "/queues/q/startReplay"
+PREVIEW = "/queues/q/previewReplay"
+
+
+def fill_in_part(api: Api, client: Client) -> None:
+    """Three messages that the log has, and two that it did not take, on a queue."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    topics = f"{LOG}/topicFilterSubscriptions"
+    api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
+    api.change(LOG, {"topicFilterEnabled": True})
+    client.sender("q").send_all([data(i) for i in range(3, 5)])
+
+
+def counts(preview: dict[str, Any]) -> list[int]:
+    names = ("msgCount", "droppedMsgCount", "lossMsgCount", "lossMsgSpoolUsage", "detachedClientCount")
+    return [preview[name] for name in names]
+
+
+def test_a_preview_says_what_is_lost_for_good(api: Api, client: Client) -> None:
+    """What the log did not take, and what was trimmed of it while it lay there; consumed, it is no loss any more."""
+    fill_in_part(api, client)
+    size = len(data(0))
+    assert counts(api.act(PREVIEW, {})) == [3, 5, 2, 2 * size, 0]
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
+    shown = api.act(PREVIEW, {})
+    assert counts(shown) == [1, 5, 4, 4 * size, 0]
+    assert shown["topics"] == [{"topic": "#queue/q", "msgCount": 1, "msgSpoolUsage": size}]
+    assert shown["firstMsgTimeMs"] <= shown["lastMsgTimeMs"]
+    receiver = client.receiver("q", credit=5)
+    receiver.take_and_accept(4)
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 1, "settlements arrive")
+    shown = api.act(PREVIEW, {})
+    assert counts(shown) == [1, 1, 1, size, 1]
+    assert shown["detachedClients"] == [client.connection.container]
+
+
+def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: Client) -> None:
+    """Refused with what there is: the queue, its consumer and what it was given stay as they were."""
+    fill_in_part(api, client)
+    receiver = client.receiver("q", credit=1)
+    (first,) = receiver.take(1)
+    error = api.refused("PUT", "action", START, {"expectedMsgCount": 4, "ifLossAtMost": 9})
+    assert "would bring 3 messages" in error["description"]
+    error = api.refused("PUT", "action", START, {"expectedMsgCount": 3, "ifLossAtMost": 1})
+    assert "2 messages (10 bytes) lie on 'q'" in error["description"].replace(
+        f"{2 * len(data(0))} bytes", "10 bytes"
+    )
+    assert (api.queue("q")["replayState"], api.queue("q")["spooledMsgCount"]) == ("n/a", 5)
+    assert api.seen("/replays") == []
+    receiver.settle([first])
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 4, "the consumer goes on")
+    api.act(START, {"expectedMsgCount": 3, "ifLossAtMost": 2})
+    assert receiver.detached_by_peer().subcode == 141
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
+
+
+def test_what_is_lost_is_counted_beside_a_replay(api: Api, client: Client) -> None:
+    """What a replay has put is in the log, and no loss; what was trimmed under it is one."""
+    client.sender("q").send_all([data(i) for i in range(6)])
+    api.act(START, {})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+    assert counts(api.act(PREVIEW, {}))[:3] == [6, 6, 0]
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#5"})
+    assert counts(api.act(PREVIEW, {}))[:3] == [2, 6, 4]
+
+
+# --- A replay that is told to keep what the log does not have drops none of it, and brings nothing twice --------------
+
+
+KEEP = {"keepUnlogged": True}
+
+
+def unlogged(api: Api, *, is_on: bool = True) -> None:
+    """From now on the log takes nothing that is sent to the queue; or all again."""
+    topics = f"{LOG}/topicFilterSubscriptions"
+    if is_on and not api.done("GET", "config", topics):
+        api.make(topics, {"topicFilterSubscription": "elsewhere/>"})
+    api.change(LOG, {"topicFilterEnabled": is_on})
+
+
+def send(client: Client, *numbers: int) -> None:
+    client.sender("q").send_all([data(i) for i in numbers])
+
+
+def fill(api: Api, client: Client) -> None:
+    """The log has 0, 1 and 4; 2 and 3 are on the queue alone."""
+    send(client, 0, 1)
+    unlogged(api)
+    send(client, 2, 3)
+    unlogged(api, is_on=False)
+    send(client, 4)
+
+
+def complete(api: Api, client: Client) -> None:
+    """All is settled, and the replay over."""
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
+    shown = api.queue("q")
+    assert (shown["replayState"], shown["msgSpoolUsage"]) == ("complete", 0)
+
+
+def replayed(api: Api, client: Client, place: str = "beginning") -> None:
+    """A replay that keeps what the log does not have, with all of it on the queue."""
+    api.act(START, {**KEEP, "start": place})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+
+
+def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: Client) -> None:
+    """All as they were sent, in the order in which they were, once; then what is live. Nothing is lost by it."""
+    fill(api, client)
+    receiver = client.receiver("q", credit=4)
+    receiver.take_and_accept(1)
+    receiver.take(3)
+    shown = api.act(PREVIEW, KEEP)
+    assert (shown["msgCount"], shown["lossMsgCount"], shown["droppedMsgCount"]) == (3, 0, 2)
+    assert (shown["keptMsgCount"], shown["keptMsgSpoolUsage"]) == (2, 2 * len(data(2)))
+    api.act(START, {**KEEP, "expectedMsgCount": 3, "ifLossAtMost": 0})
+    assert receiver.detached_by_peer().subcode == 141
+    send(client, 5)
+    receiver = client.receiver("q", credit=9)
+    found = receiver.take(6)
+    assert texts(found) == ["0", "1", "2", "3", "4", "5"]
+    # Nobody may have had these yet, and the last is live.
+    named = ["x-opt-replay-name" in one.annotations for one in found]
+    assert named == [True, True, False, False, True, False]
+    assert api.act(PREVIEW, {})["lossMsgCount"] == 2
+    receiver.settle(found)
+    complete(api, client)
+
+
+@pytest.mark.parametrize("place", ["#4", "live"])
+def test_what_is_older_than_the_start_comes_first(api: Api, client: Client, place: str) -> None:
+    """The replay brings what comes after its start alone, and what it was told to keep besides."""
+    fill(api, client)
+    api.act(START, {**KEEP, "start": place})
+    send(client, 5)
+    receiver = client.receiver("q", credit=9)
+    found = receiver.take(3 if place == "live" else 4)
+    assert texts(found) == ["2", "3", *(["4"] if place == "#4" else []), "5"]
+    receiver.settle(found)
+    complete(api, client)
+
+
+def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
+    """Only what lies there still is; how often its delivery failed is known afterwards."""
+    fill(api, client)
+    receiver = client.receiver("q", credit=4)
+    found = receiver.take(4)
+    receiver.settle(found[:3])
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
+    receiver.modify([found[3]], failed=True)
+    client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "it comes back")
+    receiver.detach()
+    api.act(START, KEEP)
+    again = client.receiver("q", credit=9).take(4)
+    assert texts(again) == ["0", "1", "3", "4"]
+    assert [one.delivery_count for one in again] == [0, 0, 1, 0]
+    stop_and_check(api, client)
+
+
+def test_what_was_kept_stays_and_can_be_kept_again(api: Api, client: Client) -> None:
+    """One replay after the other keeps what the one before it kept; a cancelled one takes with it what it had put."""
+    fill(api, client)
+    for place in ("beginning", "#4", "beginning"):
+        replayed(api, client, place)
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+    receiver.close()
+    for place in ("beginning", "#4"):
+        replayed(api, client, place)
+        api.act("/queues/q/cancelReplay", {})
+        receiver = client.receiver("q")
+        assert texts(receiver.drain()) == ["2", "3"]
+        receiver.close()
+
+
+def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api, client: Client) -> None:
+    """
+    The log has dropped it, and the queue has it still. What an earlier replay has put, and the log has dropped, is not
+    kept: nothing is done.
+    """
+    fill(api, client)
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
+    replayed(api, client)
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+    receiver.close()
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
+    assert "these are not kept" in api.why("PUT", "action", START, KEEP)
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_by_priority(api: Api, client: Client) -> None:
+    """A queue that delivers by priority has what is kept in its place by that, after a restart, too."""
+    api.make("/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    sender = client.sender("p")
+    sender.send_all([data(0), data(1)])
+    unlogged(api)
+    sender.send_all([Message(body=b"2", priority=9).encode(), data(3)])
+    api.act("/queues/p/startReplay", KEEP)
+    client.wait(lambda: api.queue("p")["replayState"] == "pending-complete", "all was read")
+    found = client.receiver("p").drain()
+    assert len(found) == 4
+    assert found[0].header[1] == 9
+
+
+def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a bound on it: nothing is done."""
+    monkeypatch.setattr("gateway.vpn.replay_preview.MOST_MESSAGES", 1)
+    fill(api, client)
+    error = api.refused("PUT", "action", START, KEEP)
+    assert "more than 1 messages lie" in error["description"]
+    assert api.queue("q")["spooledMsgCount"] == 5

@@ -1,21 +1,414 @@
-"""The verbs of the command line, against a running gateway."""
+"""The verbs of the command line, and every operation of replay, against a running gateway."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import apsw
+import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
-from gateway.cli.api import Api
+from gateway.cli import main, replays
+from gateway.cli.api import Api as CliApi
 from gateway.cli.words import label_of
+from tests.gateway.admin.conftest import LOG, Api, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.messages import data
+from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
+
+# --- What a person sees of a replay that is waited for, the verbs of the log, and completion --------------------------
+
+
+def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
+    """`--wait` returns once an AMQP client has acknowledged all; the bar has the states and says how many are left."""
+    client.sender("q").send_all([data(i) for i in range(50)])
+    labels: list[str] = []
+    progressbar = click.progressbar
+
+    def watched(**options: object) -> object:
+        bar = progressbar(**options)  # type: ignore[call-overload]
+        render = bar.render_progress
+
+        def rendered() -> None:
+            labels.append(f"{bar.label}; {bar.pos} of {bar.length}, {bar.format_eta()}")
+            render()
+
+        bar.render_progress = rendered
+        return bar
+
+    def wait() -> None:
+        with patch.object(replays.click, "progressbar", watched), patch.object(replays, "LOOK_SECONDS", 0.01):
+            ran.append(CliRunner().invoke(main, words))
+
+    ran: list[object] = []
+    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    client.wait(lambda: any("50 unacknowledged" in label for label in labels), "all is on the queue")
+    assert waiting.is_alive()
+    receiver = client.receiver("q")
+    receiver.settle(receiver.drain())
+    client.wait(lambda: not waiting.is_alive(), "the verb returned")
+    (done,) = ran
+    assert (done.exit_code, done.stdout) == (0, "the replay of q is complete\n")
+    assert any("pending-complete" in label and "50 of 50" in label for label in labels)
+
+
+def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) -> None:
+    """The exit status is 1 then, with the reason in a sentence."""
+    client.sender("q").send_all([data(i) for i in range(5)])
+    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(CliRunner().invoke, main, words)
+        client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
+        api.act("/queues/q/cancelReplay", {})
+        done = waiting.result(20)
+    last = "Error: the replay is failed: it was cancelled"
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, last)
+
+
+def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> None:
+    """Who asked, onto what, how it ended: by HTTP page by page and by endpoint, and by the verbs."""
+    client.sender("q").send_all([data(i) for i in range(5)])
+    client.sender("r").send_all([data(i) for i in range(5)])
+
+    def run(*words: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(main, ["replay", *words, "--admin", str(api.http.base_url)])
+        return ran.exit_code, ran.output
+
+    assert run("list") == (0, "There is no replay on record.\n")
+    assert run("start", "q", "--name", "monday", "--from", "#2")[0] == 0
+    assert run("start", "q", "--name", "monday")[0] == 1
+    started = api.act("/queues/r/startReplay", {})
+    client.wait(lambda: api.queue("r")["replayState"] == "pending-complete", "all was read")
+    api.act("/queues/r/cancelReplay", {})
+    receiver = client.receiver("q", credit=4)
+    assert [message.annotations["x-opt-replay-name"] for message in receiver.take_and_accept(4)] == [
+        "monday"
+    ] * 4
+    client.wait(lambda: api.queue("q")["replayState"] == "complete", "it is complete")
+    found = api.seen("/replays")
+    shown = ("replayNumber", "replayName", "kind", "target", "requester", "state", "sentMsgCount", "start")
+    assert [tuple(one[name] for name in shown) for one in found] == [
+        (1, "monday", "endpoint", "q", "anonymous", "complete", 4, "#2"),
+        (2, started["replayName"], "endpoint", "r", "anonymous", "cancelled", 5, "beginning"),
+    ]
+    of_r = api.seen("/replays", where="target==r", select="state")
+    assert of_r == [{"state": "cancelled"}]
+    assert api.seen("/replays/monday") == found[0]
+    assert "every message was acknowledged" in run("show", "monday")[1]
+    assert "replays started" in run("show", "r")[1]
+    assert run("show", "nothing")[0] == 1
+    listed = run("list", "--endpoint", "q")[1]
+    assert "monday" in listed and "cancelled" not in listed
+
+
+def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
+    """On a terminal: nothing is replayed when anything else is typed; `--yes` asks nothing, nor does a script."""
+    client.sender("q").send_all([data(0)])
+
+    def run(typed: str, *options: str) -> int:
+        words = ["replay", "start", "q", *options, "--admin", str(api.http.base_url)]
+        with patch.object(replays, "is_terminal", lambda: True):
+            return CliRunner().invoke(main, words, input=typed).exit_code
+
+    assert run("r\n") == 1
+    assert run("\n") == 1
+    assert api.queue("q")["replayState"] == "n/a"
+    assert run("q\n") == 0
+    assert run("", "--yes") == 0
+    assert api.queue("q")["replayStartCount"] == 2
+
+
+def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Client) -> None:
+    """The preview counts it, who is asked for the name is told, and the queue has it afterwards."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
+
+    def run(*words: str) -> str:
+        options = ("q", "--keep-unlogged", "--admin", str(api.http.base_url))
+        with patch.object(replays, "is_terminal", lambda: True):
+            done = CliRunner().invoke(main, ["replay", *words, *options], input="q\n")
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "messages kept           1\n" in run("preview")
+    assert "1 message will stay" in run("start")
+    assert texts(client.receiver("q", credit=5).take(3)) == ["0", "1", "2"]
+
+
+def test_the_log_is_configured_by_verbs(api: Api) -> None:
+    """What the log takes, keeps and holds is said with verbs; what cannot be is refused with exit status 1."""
+
+    def run(*words: str) -> int:
+        return CliRunner().invoke(main, ["log", *words, "--admin", str(api.http.base_url)]).exit_code
+
+    shown = [
+        "ingressEnabled",
+        "egressEnabled",
+        "maxSpoolUsage",
+        "topicFilterEnabled",
+        "keepUntilArchivedEnabled",
+    ]
+    assert run("filter", "on") == 1
+    for verbs, expected in (
+        (
+            (
+                "disable",
+                "disable --reads",
+                "quota 250",
+                "filter add a/>",
+                "filter on",
+                "keep-until-archived on",
+            ),
+            [False, False, 250, True, True],
+        ),
+        (
+            ("enable", "enable --reads", "filter off", "filter remove a/>", "keep-until-archived off"),
+            [True, True, 250, False, False],
+        ),
+    ):
+        for verb in verbs:
+            assert run(*verb.split()) == 0, verb
+        found = api.done("GET", "config", LOG)
+        assert [found[name] for name in shown] == expected
+    assert run("quota", "much") == 2
+    assert run("filter", "remove", "a/>") == 1
+
+
+def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Client) -> None:
+    """A dead message queue that is changed live gets the next dead message, with what is in it."""
+    api.make("/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"})
+    for number, dead in enumerate(("dead1", "dead2")):
+        api.change("/queues/q", {"deadMsgQueue": dead})
+        client.sender("q").send_all([data(number)])
+        receiver = client.receiver("q", credit=10)
+        for _ in range(2):
+            receiver.modify(receiver.take(1), failed=True)
+        client.wait(lambda dead=dead: api.queue(dead)["spooledMsgCount"] == 1, "it is dead")
+        receiver.close()
+        assert texts(client.receiver(dead).drain()) == [str(number)]
+
+
+def test_verbs_and_options_are_completed() -> None:
+    """What a shell asks for after TAB is answered with the verbs and options there are."""
+    complete = ShellComplete(main, {}, "rewind", "_REWIND_COMPLETE")
+    for typed, offered in (
+        ([""], {"replay", "log", "queue", "topic-endpoint", "subscription", "point", "client", "status"}),
+        (["replay", ""], {"start", "cancel", "list", "show", "preview"}),
+        (["log", "filter", ""], {"list", "add", "remove", "on", "off"}),
+        (["replay", "start", "q", "--w"], {"--wait"}),
+    ):
+        found = complete.get_completions(typed[:-1], typed[-1])
+        assert offered <= {one.value for one in found}, typed
+
+
+def test_each_shell_has_its_script() -> None:
+    """bash, zsh and fish are given a script to source, as the documentation says."""
+    for shell in ("bash", "zsh", "fish"):
+        with patch.dict("os.environ", {"_REWIND_COMPLETE": f"{shell}_source"}):
+            ran = CliRunner().invoke(main, prog_name="rewind")
+        assert ran.exit_code == 0
+        assert "rewind" in ran.output
+
+
+# --- Every operation that Solace's documentation of replay names, under load, over HTTP and by verbs ------------------
+
+OPERATIONS = {
+    "make queue": (
+        'POST config /queues {"queueName": "%s", "accessType": "exclusive"}',
+        "queue create %s --set accessType=exclusive",
+    ),
+    "subscribe": (
+        'POST config /queues/%s/subscriptions {"subscriptionTopic": "%s"}',
+        "subscription add %s %s",
+    ),
+    "make topic endpoint": (
+        'POST config /topicEndpoints {"topicEndpointName": "%s", "topic": "%s"}',
+        "topic-endpoint create %s %s",
+    ),
+    "replay": ('PUT action /queues/%s/startReplay {"start": "%s"}', "replay start %s --from %s"),
+    "replay after": ('PUT action /queues/%s/startReplay {"afterMsg": "%s"}', "replay start %s --from %s"),
+    "replay to topic endpoint": (
+        "PUT action /topicEndpoints/%s/startReplay {}",
+        "replay start %s --topic-endpoint",
+    ),
+    "preview": ('PUT action /queues/%s/previewReplay {"start": "%s"}', "replay preview %s --from %s"),
+    "end": (
+        'PUT action /queues/%s/cancelReplay {"forceComplete": true}',
+        "replay cancel %s --force-complete",
+    ),
+    "cancel": (
+        'PUT action /topicEndpoints/%s/cancelReplay {"forceComplete": false}',
+        "replay cancel %s --topic-endpoint",
+    ),
+    "purge": ("PUT action /queues/%s/deleteMsgs {}", "queue purge %s"),
+    "copy": (
+        'PUT action /queues/%s/copyMsgFromReplayLog {"replicationGroupMsgId": "%s"}',
+        "queue copy %s %s",
+    ),
+    "mark": ('POST config /replayPoints {"replayPointName": "%s"}', "point create %s"),
+    "trim": ('PUT action /replayLogs/default/trimLoggedMsgs {"before": "%s"}', "log trim %s"),
+    "log nothing": ('PATCH config /replayLogs/default {"ingressEnabled": false}', "log disable"),
+    "log again": ('PATCH config /replayLogs/default {"ingressEnabled": true}', "log enable"),
+    "quota": ('PATCH config /replayLogs/default {"maxSpoolUsage": %s}', "log quota %s"),
+    "take": (
+        'POST config /replayLogs/default/topicFilterSubscriptions {"topicFilterSubscription": "%s"}',
+        "log filter add %s",
+    ),
+    "take only those": ('PATCH config /replayLogs/default {"topicFilterEnabled": true}', "log filter on"),
+    "take all": ('PATCH config /replayLogs/default {"topicFilterEnabled": false}', "log filter off"),
+    "forget": ("DELETE config /replayLogs/default/topicFilterSubscriptions/%s null", "log filter remove %s"),
+    "state": ("GET monitor /queues/%s null", "replay show %s"),
+    "state of topic endpoint": ("GET monitor /topicEndpoints/%s null", "replay show %s --topic-endpoint"),
+    "disconnect": ("PUT action /clients/%s/disconnect {}", "client disconnect %s"),
+    "delete": ("DELETE config /queues/%s null", "queue delete %s"),
+}
+"""Each as a request and as a verb of `rewind`."""
+
+Do = Callable[..., Any]
+"""Does an operation, with names and places; what it answers."""
+
+
+def over_http(api: Api) -> Do:
+    """By requests."""
+
+    def do(operation: str, *named: str) -> Any:
+        method, tree, path, body = (OPERATIONS[operation][0] % named).split(" ", 3)
+        return api.done(method, tree, path, json.loads(body))
+
+    return do
+
+
+def by_verbs(api: Api) -> Do:
+    """By the command line."""
+
+    def do(operation: str, *named: str) -> Any:
+        words = (OPERATIONS[operation][1] % named).split()
+        ran = CliRunner().invoke(main, [*words, "--json", "--admin", str(api.http.base_url)])
+        assert ran.exit_code == 0, (words, ran.output)
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    return do
+
+
+@pytest.fixture
+def publishing(api: Api, gateway: RunningGateway) -> Iterator[Publishing]:
+    """Load beside everything that the test does, with a queue that takes it while the log takes nothing."""
+    api.make("/queues", {"queueName": "load"})
+    api.make("/queues/load/subscriptions", {"subscriptionTopic": "load/>"})
+    with Publishing(gateway.url, "topic://load/1", limit=60_000) as publishing:
+        publishing.wait_for(500)
+        yield publishing
+
+
+@pytest.mark.parametrize("way", [over_http, by_verbs])
+def test_every_operation_is_done_under_load(
+    way: Callable[[Api], Do], api: Api, client: Client, gateway: RunningGateway, publishing: Publishing
+) -> None:
+    """Each one does what it says while a publisher goes on, and an AMQP client sees it."""
+    do = way(api)
+
+    # Endpoints: a queue with a subscription and an exception, a topic endpoint.
+    do("make queue", "q")
+    do("subscribe", "q", "a/>")
+    do("subscribe", "q", "!a/no")
+    do("make topic endpoint", "te", "a/>")
+    sender, unwanted = client.sender("topic://a/1"), client.sender("topic://a/no")
+    sender.send_all([data(i) for i in range(3)])
+    unwanted.send_all([data("no")])
+    do("mark", "release")
+    sender.send_all([data(i) for i in range(3, 6)])
+    receiver = client.receiver("q")
+    first = receiver.drain()
+    assert texts(first) == ["0", "1", "2", "3", "4", "5"]
+    receiver.settle(first)
+    receiver.close()
+    ids = [str(one.annotations["x-opt-replay-id"]) for one in first]
+
+    # Replays: all, after a message, from one, from a point; the preview had said how many.
+    for operation, start, expected in (
+        ("replay", "beginning", 6),
+        ("replay after", ids[1], 4),
+        ("replay", f"#{first[5].id}", 1),
+        ("replay", "point:release", 3),
+    ):
+        assert do("preview", "q", start)["msgCount"] == expected
+        do(operation, "q", start)
+        receiver = client.receiver("q")
+        replayed = receiver.drain()
+        assert texts(replayed) == [str(i) for i in range(6 - expected, 6)]
+        assert do("state", "q")["replayState"] in ("active", "pending-complete")
+        receiver.settle(replayed)
+        receiver.close()
+        wait_until(lambda: do("state", "q")["replayState"] == "complete", "acknowledged")
+
+    # One consumer is told that a replay was started, and comes again; cancelled and kept, cancelled and gone.
+    receiver = client.receiver("q", credit=10)
+    do("replay", "q", "point:release")
+    assert receiver.detached_by_peer().subcode == 141
+    wait_until(lambda: do("state", "q")["replayState"] == "pending-complete", "all is on the queue")
+    do("end", "q")
+    assert do("state", "q")["replayState"] == "complete"
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["3", "4", "5"]
+    receiver.close()
+    do("replay to topic endpoint", "te")
+    of_te = "state of topic endpoint"
+    wait_until(lambda: do(of_te, "te")["replayState"] == "pending-complete", "all is on it")
+    do("cancel", "te")
+    assert do(of_te, "te")["replayState"] == "failed"
+    assert gateway.depth("te") == 0
+
+    # What lies on a queue: dropped; and one message of the log put on it.
+    do("purge", "q")
+    assert gateway.depth("q") == 0
+    do("copy", "q", ids[2])
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["2"]
+    receiver.close()
+    do("purge", "q")
+
+    # The log: what it takes, how much, and from where on it holds it.
+    do("log nothing")
+    sender.send_all([data("not logged")])
+    do("log again")
+    do("take", "a/1")
+    do("take only those")
+    client.sender("topic://a/2").send_all([data("filtered out")])
+    do("take all")
+    do("forget", "a%2F1" if way is over_http else "a/1")
+    do("quota", "500")
+    sender.send_all([data("logged")])
+    assert do("trim", "point:release")["firstMsgId"] > 1
+    log = client.receiver("log://a/>", filters={"rewind:replay-start": "beginning"})
+    assert texts(log.drain()) == ["3", "4", "5", "logged"]
+    log.close()
+
+    # Clients, and the end of it.
+    with Client(gateway.url) as other:
+        name = other.connection.container
+        assert name in [one["clientName"] for one in api.seen("/clients", count=100)]
+        do("disconnect", name)
+        other.wait(lambda: other.connection.remote_condition, "closed by the gateway")
+    do("delete", "q")
+    assert "q" not in gateway.endpoints()
+    publishing.stop()
+    assert publishing.accepted == publishing.next == gateway.depth("load")
+    stop_and_check(api, client)
+
+
+# --- The verbs of the command line, against a running gateway ---------------------------------------------------------
 
 
 class Rewind:
@@ -87,14 +480,14 @@ def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
 
 def test_a_status_without_a_log_to_be_read(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that cannot be read is when a status is wanted most: it comes without the log's part."""
-    look = Api.look
+    look = CliApi.look
 
-    def without_log(self: Api, *names: str, **query: Any) -> Any:
+    def without_log(self: CliApi, *names: str, **query: Any) -> Any:
         if names:
             raise self.not_done("the store cannot be read")
         return look(self)
 
-    monkeypatch.setattr(Api, "look", without_log)
+    monkeypatch.setattr(CliApi, "look", without_log)
     assert _labels(rewind("status"))[:3] == ["message VPN", "state", "clients"]
 
 

@@ -1,7 +1,8 @@
-"""Alarms: raised once, cleared once, and not for every small move around a threshold."""
+"""The broker: alarms, its side of streams, and trimming."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from amqp_ext.addresses.address import queue_topic
 from gateway.admin.semp.envelope import refusal
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
-from gateway.core.effects import CountedUpTo, Effect, MoveCursor
-from gateway.core.endpoint.endpoint import Flow
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.effects import CountedUpTo, Effect, MoveCursor, SaveEndpoint, SaveSubscription
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import (
+    DeadLetterWay,
+    EndpointKind,
+    EndpointSettings,
+    Exclusivity,
+    circle_of,
+    way_of,
+)
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy
-from gateway.core.model import WHOLE, LogState
-from gateway.core.router import UNCOUNTED_IDS, BacklogCounts
+from gateway.core.model import WHOLE, LogState, stored_bytes
+from gateway.core.router import UNCOUNTED_IDS, BacklogCounts, RouteTable
 from gateway.core.steady_time import SETTLE_SECONDS, STEP_MS, WAITING_PACE, SteadyTime
+from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
 from tests.support.core import new_broker, publish
 from tests.support.naive_store import NaiveStore
 
@@ -385,3 +397,322 @@ def test_what_exists_already_is_told_by_its_code() -> None:
     assert refusal(Refused(ErrorCode.ALREADY_EXISTS, "taken")).status == "ALREADY_EXISTS"
     assert refusal(Refused(ErrorCode.PRECONDITION_FAILED, "it exists already")).status == "NOT_ALLOWED"
     assert ErrorCode.ALREADY_EXISTS.condition == ErrorCode.PRECONDITION_FAILED.condition
+
+
+# --- The broker's side of streams -----------------------------------------------------------------------------------
+
+STREAM = EndpointKind.STREAM
+
+
+def broker_of(**policy: bool) -> Broker:
+    log = LogState(generation=1, first_id=1, next_id=1, last_time_ms=0, floor_ms=0)
+    return Broker(log, LogPolicy(**policy), window=100, create_queues=True)
+
+
+def stream(broker: Broker, *subscriptions: str, exclusive: Exclusivity = Exclusivity.NONE) -> Endpoint:
+    return broker.create("s", STREAM, EndpointSettings(exclusive=exclusive), subscriptions)[0]
+
+
+@pytest.mark.parametrize("topic", ["#queue/s", "a/b"])
+def test_nothing_is_put_on_a_stream(topic: str) -> None:
+    """What matches a stream goes to the log alone, and to the queues that match as well."""
+    broker = broker_of()
+    endpoint = stream(broker, "a/>")
+    publication, taken, refused = broker.publications.publish(0, topic, [b"x"], [0], None)
+    assert publication is not None
+    assert (publication.routes, publication.logged, taken, refused) == ([], True, 1, None)
+    assert broker.publications.committed(publication) == []
+    queue, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ["a/>", "#queue/s"])
+    publication, _, _ = broker.publications.publish(0, topic, [b"x"], [0], None)
+    assert publication is not None
+    assert [route.endpoints for route in publication.routes] == [(queue.number,)]
+    broker.publications.committed(publication)
+    assert (endpoint.depth, queue.depth) == (0, 1)
+
+
+def test_direct_messages_that_the_log_promotes() -> None:
+    """A settled message to a stream is kept where `promote_direct` has the log take it."""
+    broker = broker_of(promote_direct=True)
+    stream(broker)
+    publication, taken, _ = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
+    assert publication is not None
+    assert (publication.logged, taken) == (True, 1)
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
+    """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""
+    broker = broker_of() if is_direct else broker_of(writes=False)
+    stream(broker)
+    assert broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (
+        None,
+        0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "shown", "not_shown"),
+    [
+        ((), ["#queue/s"], ["s", "a", "#queue/t"]),
+        (("a/>", "!a/x/>"), ["#queue/s", "a/b"], ["a/x/y", "b"]),
+        ((">", "!>"), ["#queue/s"], ["a"]),
+        ((">",), ["#queue/s", "a"], ["#queue/t"]),
+        (("#queue/>",), ["#queue/s", "#queue/t"], ["a"]),
+    ],
+)
+def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], not_shown: list[str]) -> None:
+    """Its own topic always, and what it subscribes to, as a queue of these subscriptions would get it."""
+    broker = broker_of()
+    shows = stream(broker, *subscriptions).topics.matches
+    assert all(shows(topic) for topic in shown)
+    assert not any(shows(topic) for topic in not_shown)
+
+
+def test_a_stream_is_made_on_first_use() -> None:
+    """It is kept as what it is, and found again by those who say nothing of its kind."""
+    broker = broker_of()
+    endpoint, effects = broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT)
+    assert [(e.name, e.kind) for e in effects if isinstance(e, SaveEndpoint)] == [("s", "stream")]
+    assert broker.queue_for("s") == (endpoint, [])
+    assert broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT) == (endpoint, [])
+    with pytest.raises(Refused) as refused:
+        broker.queue_for("s", kind=EndpointKind.QUEUE)
+    assert refused.value.code is ErrorCode.PRECONDITION_FAILED
+    assert broker.set_subscriptions(endpoint, ["a"]) == [SaveSubscription(endpoint.number, "a")]
+
+
+def test_without_a_log_no_stream_is_made() -> None:
+    """A log that only takes, or only gives, is enough for one."""
+    with pytest.raises(Refused) as refused:
+        broker_of(writes=False, reads=False).queue_for("s", kind=STREAM)
+    assert refused.value.code is ErrorCode.REPLAY_DISABLED
+    for policy in ({"writes": False}, {"reads": False}):
+        broker_of(**policy).queue_for("s", kind=STREAM)
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_a_stream_is_not_rewound(by_client: bool) -> None:
+    """An endpoint replay puts messages on an endpoint; on a stream there is no place for them."""
+    broker = broker_of()
+    with pytest.raises(Refused) as refused:
+        broker.replay_commands.check(stream(broker), by_client=by_client)
+    assert refused.value.code is ErrorCode.NOT_ALLOWED
+
+
+def test_waiting_readers_become_active_in_order() -> None:
+    """A reader is a flow: of a stream that is exclusive=wait one is active, and the next when that is gone."""
+    endpoint = stream(broker_of(), exclusive=Exclusivity.WAIT)
+    flows = [Flow(endpoint, None) for _ in range(3)]
+    for flow in flows:
+        endpoint.bind(flow)
+    assert list(endpoint.active_flows) == flows[:1]
+    endpoint.unbind(flows[1])
+    endpoint.unbind(flows[0])
+    assert list(endpoint.active_flows) == flows[2:]
+
+
+# --- Dead messages that would come back -----------------------------------------------------------------------------
+
+NAMES = "abcde"
+
+
+def ways(**said: tuple[str, tuple[str, ...]]) -> dict[str, DeadLetterWay]:
+    """Queues with a dead message queue and subscriptions each."""
+    found = {name: way_of(name, EndpointKind.QUEUE, *of) for name, of in said.items()}
+    return {name: way for name, way in found.items() if way is not None}
+
+
+@pytest.mark.parametrize(
+    ("said", "circle"),
+    [
+        ({"a": ("b", ())}, ""),
+        ({"a": ("a", ())}, "aa"),
+        ({"a": ("b", ()), "b": ("a", ())}, "aba"),
+        ({"a": ("b", ()), "b": ("c", ()), "c": ("a", ())}, "abca"),
+        ({"a": ("b", ()), "b": ("c", ()), "c": ("b", ())}, ""),
+        ({"a": ("d", ("#queue/d",))}, "aa"),
+        ({"a": ("d", ("#queue/>", "!#queue/d"))}, ""),
+        ({"a": ("d", (">",))}, ""),
+        ({"a": ("d", ()), "b": ("a", ("#queue/*",))}, "aba"),
+    ],
+)
+def test_a_circle_is_found_by_name_and_by_subscription(
+    said: dict[str, tuple[str, tuple[str, ...]]], circle: str
+) -> None:
+    """A dead message comes to the queue that is named, and to who subscribes to what is sent there."""
+    assert "".join(circle_of("a", ways(**said))) == circle
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, ""])))
+def test_a_circle_is_there_where_following_the_names_comes_back(dead: dict[str, str]) -> None:
+    """Told by walking as many steps as there are queues."""
+    found = ways(**{name: (queue, ()) for name, queue in dead.items()})
+    for name in NAMES:
+        here, seen = name, []
+        for _ in NAMES:
+            here = dead.get(here, "")
+            seen.append(here)
+        circle = circle_of(name, found)
+        assert bool(circle) is (name in seen)
+        assert not circle or (circle[0] == circle[-1] == name and len(set(circle)) == len(circle) - 1)
+
+
+def test_a_stream_ends_a_way() -> None:
+    """No message lies on it that could die."""
+    assert way_of("a", EndpointKind.STREAM, "b", ()) is None
+
+
+# --- What trimming says that endpoints need, against a count message by message ---------------------------------------
+
+LAST = 20
+
+ids = st.integers(1, LAST)
+spans = st.lists(
+    st.tuples(ids, ids).map(lambda pair: (min(pair), max(pair))), max_size=4, unique_by=lambda s: s[0]
+)
+
+
+def new_endpoint(number: int, floor: int, ranges: list[tuple[int, int]]) -> Endpoint:
+    backlog = Backlog(number, 100 + number, {WHOLE: Cursor(floor, ranges)})
+    return Endpoint(number, f"q{number}", EndpointKind.QUEUE, EndpointSettings(), 10, backlog)
+
+
+@given(
+    cursors=st.lists(st.tuples(st.integers(0, LAST), spans), min_size=1, max_size=4),
+    routes=st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=4),
+    names=st.lists(st.integers(0, 3), min_size=LAST, max_size=LAST),
+    first=ids,
+    length=st.integers(0, LAST),
+)
+def test_each_message_is_held_by_as_many_endpoints_as_are_not_done_with_it(
+    cursors: list[tuple[int, list[tuple[int, int]]]],
+    routes: list[set[int]],
+    names: list[int],
+    first: int,
+    length: int,
+) -> None:
+    last = min(first + length, LAST)
+    endpoints = [new_endpoint(k + 1, *cursor) for k, cursor in enumerate(cursors)]
+    table = RouteTable()
+    by_message = {}
+    for i, name in enumerate(names, 1):
+        chosen = sorted({k % len(endpoints) for k in routes[name % len(routes)]})
+        route = by_message[i] = table.intern([endpoints[k] for k in chosen], None)
+        route.add(1, 1, i)
+    runs = held_runs(table, endpoints, first, last)
+    for i, route in by_message.items():
+        needing = [e for e in route.endpoints if not e.backlog.parts[WHOLE].is_done(i)]
+        found = [run for run in runs if run.route == route.definition.number and run.first <= i <= run.last]
+        expected = len(needing) if first <= i <= last else 0
+        assert [run.endpoints for run in found] == ([expected] if expected else [])
+    assert all(first <= run.first <= run.last <= last for run in runs)
+
+
+def test_each_number_of_a_route_that_was_merged_is_held() -> None:
+    table = RouteTable()
+    one, two = new_endpoint(1, 0, []), new_endpoint(2, 0, [])
+    table.intern([one], None).add(1, 1, 5)
+    table.intern([one, two], None).add(1, 1, 6)
+    table.remove_endpoint(two)
+    assert {tuple(run) for run in held_runs(table, [one], 1, 9)} == {(1, 1, 9, 1), (2, 1, 9, 1)}
+
+
+def test_a_route_whose_newest_message_is_older_is_not_looked_at() -> None:
+    table = RouteTable()
+    one = new_endpoint(1, 0, [])
+    table.intern([one], None).add(1, 1, 5)
+    assert held_runs(table, [one], 6, 9) == []
+    assert len(held_runs(table, [one], 5, 9)) == 1
+
+
+def test_an_endpoint_needs_by_priority_what_that_part_is_not_done_with() -> None:
+    parts = {priority: Cursor(9 if priority == 4 else 3) for priority in range(10)}
+    options = EndpointSettings(priorities=True)
+    one = Endpoint(1, "q1", EndpointKind.QUEUE, options, 10, Backlog(1, 101, parts))
+    table = RouteTable()
+    for priority in (4, 8):
+        table.intern([one], priority).add(1, 1, 9)
+    assert [tuple(run) for run in held_runs(table, [one], 1, 9)] == [(2, 4, 9, 1)]
+
+
+def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None:
+    one, two = new_endpoint(1, 9, []), new_endpoint(2, 9, [])
+    one.backlog.put.begin_replay(200, 1)
+    one.backlog.put.add([2, 3, 5, 8], 4)
+    one.backlog.put.refer([4], 1)
+    two.backlog.put.refer([3, 9], 2)
+    two.backlog.put.coming.add(5)
+    found = held_references([one, two], range(3, 8))
+    assert Counter(found) == Counter([(101, 3), (101, 4), (101, 5), (102, 3), (102, 5)])
+    assert one.backlog.put.references == {3, 4, 5}
+    assert two.backlog.put.references == {3, 9}, "a copy is there when it is durable"
+    one.backlog.put.not_kept([3, 4, 5])
+    assert one.backlog.put.references == {4}, "the log has what the replay put, as before"
+
+
+def test_nothing_is_trimmed_that_a_transaction_is_about_to_settle() -> None:
+    broker = new_broker()
+    endpoint, _ = broker.queue_for("q")
+    flow = Flow(endpoint, None)
+    endpoint.bind(flow)
+    publish(broker, queue_topic("q"), 6)
+    ids = endpoint.ready.peek(6)
+    endpoint.hand_out(flow, ids, [(i, 1_000, "", 0, 1, None, b"x") for i in ids], 1)
+    broker.settlements.settle(flow, [1, 2])
+    pending = broker.settlements.begin(flow, [3, 4])
+    piece = broker.trimming.next_piece(7)
+    assert piece is not None
+    assert (piece.first, piece.stop) == (1, 3)
+    broker.trimming.trimmed(piece)
+    assert broker.trimming.next_piece(7) is None
+    assert broker.trimming.waits
+    broker.settlements.committed(pending)
+    assert not broker.trimming.waits
+    piece = broker.trimming.next_piece(7)
+    assert piece is not None
+    assert (piece.first, piece.stop) == (3, 7)
+    assert [tuple(run[1:]) for run in piece.held] == [(5, 6, 1)]
+
+
+def test_pieces_keep_up_with_commits_that_bring_more() -> None:
+    """On a slow disk many messages come with each commit: twice as many go with the next."""
+    broker = new_broker()
+    publish(broker, "t", 10_000)
+    sizes = []
+    for came in (3_000, 0, 50_000, 0):
+        piece = broker.trimming.next_piece(broker.log.next_id)
+        assert piece is not None
+        sizes.append(piece.stop - piece.first)
+        if came:
+            publish(broker, "t", came)
+        broker.trimming.trimmed(piece)
+    assert sizes == [TRIM_IDS, 6_000, TRIM_IDS, MOST_TRIM_IDS]
+
+
+def test_a_log_that_is_nearly_full_is_trimmed_in_large_pieces() -> None:
+    """A publisher had rather wait for a tenth of a second than be refused."""
+    each = stored_bytes("t", [1])
+    broker = new_broker(LogPolicy(quota_bytes=10_000 * each))
+    publish(broker, "t", 9_400)
+    calm = broker.trimming.next_piece(broker.log.next_id)
+    assert calm is not None
+    assert (calm.first, calm.stop) == (1, TRIM_IDS + 1)
+    publish(broker, "t", 200)
+    urgent = broker.trimming.next_piece(broker.log.next_id)
+    assert urgent is not None
+    assert (urgent.first, urgent.stop) == (TRIM_IDS + 1, 9_601)
+
+
+def test_room_is_made_by_as_many_messages_as_are_too_many() -> None:
+    """However few they are: of a hundred that fill a log, twenty go for it to be 80 % full; one goes at least."""
+    each = stored_bytes("t", [1])
+    broker = new_broker(LogPolicy(quota_bytes=100 * each))
+    publish(broker, "t", 100)
+    assert broker.trimming.room_below(0.80) == 21
+    assert broker.trimming.room_below(1.0) == 2
+    piece = broker.trimming.next_piece(broker.trimming.room_below(0.80))
+    assert piece is not None
+    piece.freed_bytes = 20 * each
+    broker.trimming.trimmed(piece)
+    assert (broker.log.first_id, broker.trimming.usage) == (21, 0.80)

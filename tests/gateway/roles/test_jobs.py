@@ -1,18 +1,23 @@
-"""A job under which the store is taken away: the gateway that has it then goes on with it."""
+"""Jobs and durability of gateways that share a store."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import httpx
+from proton import Delivery
 
+from gateway.config import Queue
 from gateway.core.model import ReplayRecord
-from tests.gateway.roles.conftest import Start, is_active
+from store.ports import Durability
+from tests.gateway.roles.conftest import Connect, Start, ask, is_active
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data
 from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.shared_store import SharedDatabase
 from tests.support.waiting import wait_until
+
+# --- A job under which the store is taken away: the gateway that has it then goes on with it --------------------------
 
 MESSAGES = 3_000
 TAKEN = 4
@@ -58,3 +63,107 @@ def test_another_gateway_goes_on_with_a_copy(database: SharedDatabase, start: St
         client.receiver("copies").collect(found, MESSAGES)
         assert texts(found) == [str(n) for n in range(MESSAGES)]
         assert client.receiver("copies").drain() == []
+
+
+# --- What a gateway does about a store whose commits one machine alone has --------------------------------------------
+
+
+def state(gateway: RunningGateway) -> dict[str, Any]:
+    """The Message VPN as `rewind status` shows it."""
+    found: dict[str, Any] = ask(gateway, "/SEMP/v2/monitor/msgVpns/default").json()["data"]
+    return found
+
+
+def alarms(gateway: RunningGateway) -> list[str]:
+    """What there are alarms about."""
+    found = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
+    return [alarm["alarm"] for alarm in found]
+
+
+def test_it_is_known_at_the_start_and_while_it_runs(
+    database: SharedDatabase, gateway: RunningGateway
+) -> None:
+    """Status, metric and alarm follow the engine's answer."""
+    metric = 'rewind_store_on_two_machines{vpn="default"} '
+    assert state(gateway)["storeDurability"] == "two-machines"
+    assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == []
+    database.durability = Durability.ONE_MACHINE
+    wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
+    assert f"{metric}0.0" in ask(gateway, "/metrics").text
+    assert "one machine only" in state(gateway)["storeProblem"]
+    wait_until(lambda: alarms(gateway) == ["one-machine"], "the alarm is raised")
+    database.durability = Durability.TWO_MACHINES
+    wait_until(lambda: alarms(gateway) == [], "the alarm is cleared")
+
+
+def test_messages_are_taken_all_the_same(database: SharedDatabase, start: Start, connect: Connect) -> None:
+    """Without `require_standby` the loss of a standby stops nobody."""
+    database.durability = Durability.ONE_MACHINE
+    gateway = start()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(1)])
+    assert texts(client.receiver("orders").drain()) == ["1"]
+    assert ask(gateway, "/readyz").status_code == 200
+
+
+def test_a_standby_can_be_required(database: SharedDatabase, start: Start, connect: Connect) -> None:
+    """Messages and transactions are refused with a sentence; what lies there is delivered; later all is taken again."""
+    gateway = start(require_standby=True)
+    client = connect(gateway)
+    sender, receiver = client.sender("orders"), client.receiver("orders", credit=10)
+    sender.send_all([data(1)])
+    database.durability = Durability.ONE_MACHINE
+    wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
+    refused = sender.rejection(sender.send(data(2)))
+    assert refused.name == "amqp:precondition-failed" and "standby" in refused.text
+    assert "refused" in state(gateway)["storeProblem"]
+    receiver.settle(receiver.take(1))
+    database.durability = Durability.TWO_MACHINES
+    wait_until(lambda: state(gateway)["storeDurability"] == "two-machines", "it is asked again")
+    sender.send_all([data(3)])
+    assert texts(receiver.take(1)) == ["3"]
+
+
+def test_settled_messages_are_counted_as_dropped(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """Who sends settled is told of no refusal: it is counted."""
+    database.durability = Durability.ONE_MACHINE
+    gateway = start(require_standby=True)
+    client = connect(gateway)
+    client.sender("orders").send(data(1), settled=True)
+    client.wait(lambda: state(gateway)["directDroppedMsgCount"] == 1, "it is counted")
+
+
+def test_a_publisher_that_knows_no_rejection_is_detached(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """A sender whose outcomes leave out `rejected` is told by a detach."""
+    database.durability = Durability.ONE_MACHINE
+    client = connect(start(require_standby=True))
+
+    def accepted_alone(link: Any) -> None:
+        link.source.outcomes.put_array(False, 21)  # symbols
+        link.source.outcomes.enter()
+        link.source.outcomes.put_symbol("amqp:accepted:list")
+        link.source.outcomes.exit()
+
+    sender = client.sender("orders", set_up=accepted_alone)
+    sender.send(data(1))
+    assert sender.detached_by_peer().name == "amqp:precondition-failed"
+
+
+def test_dead_messages_are_moved_all_the_same(
+    database: SharedDatabase, start: Start, connect: Connect
+) -> None:
+    """What is stored already is not lost to a rule about new messages."""
+    queues = {"orders": Queue(dead_message_queue="dead")}  # type: ignore[call-arg]
+    gateway = start(vpn={"queues": queues}, require_standby=True)
+    client = connect(gateway)
+    sender, receiver = client.sender("orders"), client.receiver("orders", credit=1)
+    sender.send_all([data(1)])
+    (message,) = receiver.take(1)
+    database.durability = Durability.ONE_MACHINE
+    wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
+    receiver.settle([message], Delivery.REJECTED)
+    assert texts(client.receiver("dead", credit=1).take(1)) == ["1"]

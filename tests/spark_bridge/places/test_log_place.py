@@ -1,26 +1,42 @@
-"""What every place of a log has in common: a read that may leave out what is lost."""
+"""Places of a log that a broker has: planned, read, and what is wrong with them."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.options import Folder, Selection
+from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.errors import OptionError, Refused
+from spark_bridge.options import Folder, Selection, parse
+from spark_bridge.places.broker_place import PAGE_ROWS, LogLink, address, filtered_here, survey
 from spark_bridge.places.file_place import LogFile
 from spark_bridge.places.log_place import LiveLog
 from spark_bridge.places.stored_log import first_damaged
+from spark_bridge.writer import LogWriter
 from store.archive.columns import Columns
-from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.errors import ConnectionFailed, DataLoss, LogError
 from store.archive.source import IdRange
 from store.checksum import HEAD_BITS, content_sum, head_of
+from tests.spark_bridge.log_gateway import LogGateway, text
+from tests.spark_bridge.log_peer import LogPeer, annotated, data
+from tests.spark_bridge.reading import plan, read
+from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog, body
 
 pytestmark = pytest.mark.spark
+
+
+# --- What every place of a log has in common: a read that may leave out what is lost ----------------------------------
+
 OFFSET = (("offset", "offset"),)
 LENIENT = Selection(fail_on_data_loss=False)
 
@@ -149,3 +165,296 @@ def test_a_file_with_a_turned_byte_fails_where_it_is_read(tmp_path: Path, whole:
             return
         with pytest.raises(ConnectionFailed, match=r"message 13 is not what was written.*Restore the file"):
             list(file.pages(ids, whole=whole))
+
+
+# --- Planning and reading a range of the log: complete, or an error ---------------------------------------------------
+
+
+def plan_of(peer: LogPeer, **options: str) -> IdRange:
+    """What a read of the peer's log with these options is pinned to."""
+    asked = parse({"url": peer.url, **options})
+    return survey(asked.broker, asked.selections[0])
+
+
+def read_of(peer: LogPeer, ids: IdRange) -> list[bytes]:
+    """All messages of a range."""
+    with Wire(peer.broker, timeout=5) as wire:
+        return [message for page in LogLink(wire, "log://>", ids).pages() for message in page]
+
+
+@pytest.fixture
+def peer(log_peer: LogPeer) -> LogPeer:
+    """A peer with ids 5 to 44, 20 missing."""
+    log_peer.messages = {n: annotated(n, data(b"body %d" % n)) for n in range(5, 45) if n != 20}
+    return log_peer
+
+
+def test_a_plan_pins_the_whole_log(peer: LogPeer) -> None:
+    """Without offsets, a read goes from the first to the last id there is now, in this generation."""
+    assert plan_of(peer) == IdRange(5, 44, 7)
+    assert peer.attaches == [("log://>", "beginning")]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"startingOffsets": "10"}, IdRange(10, 44, 7)),
+        ({"endingOffsets": "10"}, IdRange(5, 9, 7)),
+        ({"endingOffsets": "45"}, IdRange(5, 44, 7)),
+        ({"startingOffsets": "10", "endingOffsets": "10"}, IdRange(10, 9, 7)),
+        ({"replayStart": "live"}, IdRange(45, 44, 7)),
+    ],
+)
+def test_offsets_bound_a_plan(peer: LogPeer, options: dict[str, str], ids: IdRange) -> None:
+    """As with Spark's Kafka source the start is included and the end is not."""
+    assert plan_of(peer, **options) == ids
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_batches_hold_the_range(peer: LogPeer, batch: int) -> None:
+    """From a broker that grants batches comes what comes without: each message of the range, in order."""
+    ids = plan_of(peer)
+    peer.batch = batch
+    assert read_of(peer, ids) == list(peer.messages.values())
+
+
+def test_a_batch_cut_short_is_an_error(peer: LogPeer) -> None:
+    """A delivery that is no whole batch never looks like a short log."""
+    ids = plan_of(peer)
+    peer.batch, peer.cut = 7, 1
+    with pytest.raises(ConnectionFailed, match="a batch is data sections"):
+        read_of(peer, ids)
+
+
+def test_an_empty_log_is_an_empty_range(log_peer: LogPeer) -> None:
+    """A new log gives no rows rather than an error."""
+    ids = plan_of(log_peer)
+    assert ids.last < ids.first
+    assert ids.split(4) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"endingOffsets": "46"}, "lies beyond the log, whose last offset is 44"),
+        ({"endingOffsets": "4"}, "lies before the start of the read, offset 5"),
+    ],
+)
+def test_an_end_outside_the_log_is_refused(peer: LogPeer, options: dict[str, str], sentence: str) -> None:
+    """A read that could not deliver what was asked for is an error when planned."""
+    with pytest.raises(OptionError, match=sentence):
+        plan_of(peer, **options)
+
+
+def test_a_refused_start_says_why(peer: LogPeer) -> None:
+    """The broker's own words reach the user."""
+    peer.refusal = ("amqp:precondition-failed", "offset 3 was trimmed")
+    with pytest.raises(Refused, match=r"amqp:precondition-failed \(offset 3 was trimmed\)"):
+        plan_of(peer, startingOffsets="3")
+
+
+@given(st.integers(0, 1 << 62), st.integers(0, 10_000), st.integers(1, 64))
+def test_a_split_covers_the_range_once(first: int, width: int, parts: int) -> None:
+    """Parts adjoin, none is empty unless all is, none is more than one id wider than another."""
+    whole = IdRange(first, first + width - 1, 1)
+    split = whole.split(parts)
+    assert (split[0].first, split[-1].last) == (whole.first, whole.last)
+    assert all(left.last + 1 == right.first for left, right in pairwise(split))
+    widths = {part.last - part.first + 1 for part in split}
+    assert max(widths) - min(widths) <= 1
+    assert len(split) == max(1, min(parts, width))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 40])
+def test_the_parts_of_a_split_hold_every_message_once(peer: LogPeer, parts: int) -> None:
+    """However a log is split, its parts in order are the log."""
+    messages = [message for ids in plan_of(peer).split(parts) for message in read_of(peer, ids)]
+    assert messages == list(peer.messages.values())
+
+
+def test_a_worker_asks_for_its_range_and_generation(peer: LogPeer) -> None:
+    """The bounds on the wire are the range's own; until is the last id to deliver."""
+    read_of(peer, IdRange(10, 12, 7))
+    assert peer.attaches == [("log://>", {"offset": 10, "until": 12, "missing": "clamp", "generation": 7})]
+
+
+def test_pages_are_cut_by_rows_and_by_bytes(log_peer: LogPeer) -> None:
+    """No page has more messages than it may, and large messages make smaller pages."""
+    log_peer.messages = {n: annotated(n, data(b"x" * (1_000_000 if n < 12 else 1))) for n in range(5_000)}
+    with Wire(log_peer.broker) as wire:
+        pages = list(LogLink(wire, "log://>", IdRange(0, 4_999, 7)).pages())
+    assert [message for page in pages for message in page] == list(log_peer.messages.values())
+    assert max(map(len, pages)) == PAGE_ROWS
+    assert len(pages[0]) < 12
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind", "sentence"),
+    [("error", DataLoss, "The read of offsets 5 to 44 broke off"), ("drop", ConnectionFailed, "connection")],
+)
+def test_a_read_that_breaks_off_is_an_error(
+    peer: LogPeer, ending: str, kind: type[Exception], sentence: str
+) -> None:
+    """Neither a detach with an error nor a lost connection looks like the end of the range."""
+    peer.stop_after, peer.ending = 10, ending
+    with pytest.raises(kind, match=sentence):
+        read_of(peer, IdRange(5, 44, 7))
+
+
+def test_a_range_trimmed_since_planning_is_data_loss(peer: LogPeer) -> None:
+    """A first id beyond the start of the range means that messages are gone."""
+    peer.first = 9
+    with pytest.raises(DataLoss, match="trimmed since the read was planned: of 5 and up, 9 is first now"):
+        read_of(peer, IdRange(5, 44, 7))
+
+
+def test_a_refused_range_is_data_loss(peer: LogPeer) -> None:
+    """A log made anew between planning and reading is told as what it is."""
+    peer.refusal = ("amqp:precondition-failed", "generation 8, not 7")
+    with pytest.raises(DataLoss, match=r"cannot be read any more\. .*generation 8, not 7"):
+        read_of(peer, IdRange(5, 44, 7))
+
+
+def test_a_peer_that_ignores_the_filter_is_noticed(peer: LogPeer) -> None:
+    """A filter that is not echoed was not applied, and reading on would give other messages."""
+    peer.echo = False
+    with pytest.raises(ConnectionFailed, match="did not honour the replay start"):
+        read_of(peer, IdRange(5, 44, 7))
+
+
+@pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [4], [5, 13]])
+def test_offsets_outside_the_order_or_the_range_are_data_loss(peer: LogPeer, offsets: list[int]) -> None:
+    """Twice the same, backwards, or beyond the bounds: each is an error, also across pages."""
+    with Wire(peer.broker) as wire:
+        link = LogLink(wire, "log://>", IdRange(5, 12, 7))
+        with pytest.raises(DataLoss, match="does not keep to the bounds"):
+            for offset in offsets:
+                link.check(np.array([offset]))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "where", "here"),
+    [
+        ((">",), "log://>", False),
+        (("a/*/c",), "log://a/*/c", False),
+        (("a", "b"), "log://>", True),
+        ((">", "!a"), "log://>", True),
+        (("!a",), "log://>", True),
+        (("what?",), "log://>", True),
+    ],
+)
+def test_one_pattern_goes_into_the_address(patterns: tuple[str, ...], where: str, here: bool) -> None:
+    """Several patterns, and one an address cannot hold, are matched by the bridge on the whole log."""
+    assert (address(patterns), filtered_here(patterns)) == (where, here)
+
+
+# --- What can happen to a read or a write on its way: TLS, a log trimmed under it, a gateway that comes back ----------
+
+COUNT = 6_000
+OFFSETS = (("offset", "offset"),)
+
+
+def trim(gateway: LogGateway, first: int) -> None:
+    """Make ``first`` the first id of the log, as a gateway would whose retention says so."""
+    gateway.kill()
+    connection = sqlite3.connect(Path(gateway.path) / "default.db")
+    with connection:
+        connection.execute("update log set first_id = ?", [first])
+        connection.execute("delete from message where id < ?", [first])
+    connection.close()
+    gateway.start()
+
+
+@pytest.mark.system
+def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
+    """The option tlsCa makes a certificate trusted; without it the read is refused in a sentence."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    server = tmp_path / "server.pem"
+    config = f'[[listener]]\nport = 0\n[listener.tls]\ncertificate = "{server}"\nkey = "{server}"\n'
+    gateway = LogGateway(tmp_path, config)
+    with gateway.of_config() as url:
+        assert url.startswith("amqps://")
+        given = {"url": url, "tlsCa": str(tmp_path / "ca.pem")}
+        writer = LogWriter(given | {"topic": "t"}, struct("body binary"), overwrite=False)
+        writer.write(iter([pa.RecordBatch.from_pydict({"body": [b"1", b"2"]})]))
+        options = parse(given)
+        ids = plan(options)
+        assert offsets(read(options, OFFSETS, ids)) == [1, 2]
+        with pytest.raises(LogError, match="shows a certificate that is not trusted"):
+            plan(parse({"url": url}))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [("none.pem", "No such file or directory"), ("notes.txt", "it holds no PEM certificate")],
+)
+def test_authorities_that_cannot_be_read_are_told(tmp_path: Path, file: str, reason: str) -> None:
+    """A mistake in tlsCa does not look like a broker that is away."""
+    (tmp_path / "notes.txt").write_text("no certificate")
+    options = parse({"url": "amqps://127.0.0.1:1", "tlsCa": str(tmp_path / file)})
+    with pytest.raises(LogError, match=f"tlsCa, .*{file}, cannot be read: {reason}"):
+        plan(options)
+
+
+@pytest.mark.system
+def test_a_host_that_is_no_name_is_told() -> None:
+    """Also one that Python cannot even look up."""
+    with pytest.raises(LogError, match="cannot be reached"):
+        plan(parse({"url": f"amqp://{'a' * 70}.example"}))
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[LogGateway]:
+    """A gateway with 6,000 messages."""
+    with LogGateway(tmp_path) as gateway:
+        gateway.publish(text(b"x" * 1024, "t") for _ in range(COUNT))
+        yield gateway
+
+
+@pytest.mark.system
+def test_what_was_trimmed_is_left_out_over_a_url_if_it_may_be(gateway: LogGateway) -> None:
+    """With failOnDataLoss=false a read planned before the log was trimmed gives what is left; else it fails."""
+    lenient, strict = (parse({"url": gateway.url, "failOnDataLoss": flag}) for flag in ("false", "true"))
+    ids = plan(lenient)
+    trim(gateway, 3_001)
+    assert offsets(read(lenient, OFFSETS, ids)) == list(range(3_001, COUNT + 1))
+    with pytest.raises(LogError, match="REWIND_DATA_LOSS"):
+        offsets(read(strict, OFFSETS, ids))
+
+
+@pytest.mark.system
+def test_a_log_trimmed_under_the_read_is_read_on_behind_it(gateway: LogGateway) -> None:
+    """What had come before the trimming stays, and nothing of what is left is missing or comes twice."""
+    options = parse({"url": gateway.url, "failOnDataLoss": "false"})
+    batches = read(options, OFFSETS, plan(options))
+    found = next(batches).column(0).to_pylist()
+    trim(gateway, 5_001)
+    found += offsets(batches)
+    assert found == sorted(set(found))
+    assert found[:1_000] == list(range(1, 1_001))
+    assert found[-1_000:] == list(range(5_001, COUNT + 1))
+
+
+@pytest.mark.system
+def test_a_writer_goes_on_when_the_gateway_is_back(gateway: LogGateway) -> None:
+    """Killed between two batches of a write, the gateway has every row afterwards; message-ids tell repeated ones."""
+    schema = struct("body binary, messageId string")
+    writer = LogWriter({"url": gateway.url, "topic": "copy"}, schema, overwrite=False)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            if number == 2:
+                gateway.kill()
+                gateway.start()
+            ids = [f"{number}-{row}" for row in range(500)]
+            yield pa.RecordBatch.from_pydict({"body": [b"x"] * 500, "messageId": ids})
+
+    assert writer.write(batches()).accepted == 2_000
+    options = parse({"url": gateway.url, "subscribe": "copy"})
+    batches_back = read(options, (("messageId", "messageId"),), plan(options))
+    found = [message_id for batch in batches_back for message_id in batch.column(0).to_pylist()]
+    assert set(found) == {f"{number}-{row}" for number in range(4) for row in range(500)}

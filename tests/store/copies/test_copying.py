@@ -1,4 +1,4 @@
-"""Copies of stores: all is as it was, whenever it was ended, and one at most goes on with the ids."""
+"""Copies of stores, and the row of their log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect
 from store import copies
-from store.copies import MOST_SKIPPED, Copied, CopyMark, MarkState, renew
+from store.copies import LEAST_SKIPPED, MOST_SKIPPED, SKIP_IDS, Copied, CopyMark, LogRow, MarkState, renew
 from store.errors import StoreError
 from store.sqlite.check import check
 from store.sqlite.copies import SqliteTables, back_up
@@ -33,6 +33,8 @@ from tests.store.vpn_file import (
     writing_to,
     written,
 )
+
+# --- Copies of stores: all is as it was, whenever it was ended, and one at most goes on with the ids ------------------
 
 SLOW = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -266,3 +268,47 @@ def test_another_generation_by_hand(filled: Path, tmp_path: Path) -> None:
         pytest.raises(StoreError, match="it is no store of a gateway"),
     ):
         renew(tables, 100)
+
+
+# --- How many ids a log leaves out that goes on from a copy -----------------------------------------------------------
+
+HOUR = 3_600_000
+LOG = LogRow(
+    generation=7,
+    first_id=100_001,
+    last_id=200_000,
+    last_time=10 * HOUR,
+    floor_time=9 * HOUR,
+    size_bytes=1,
+    largest_bytes=1,
+    next_number=3,
+    archived_id=150_000,
+    counted_id=200_000,
+)
+"""100,000 ids in an hour."""
+
+
+@pytest.mark.parametrize(
+    ("log", "hours", "ids"),
+    [
+        (LOG, 1, 400_000),
+        (LOG, 24, 9_600_000),
+        (LOG, 0, LEAST_SKIPPED),
+        (LOG, -5, LEAST_SKIPPED),
+        (LOG, 24 * 365, MOST_SKIPPED),
+        (LOG._replace(first_id=200_001), 24, SKIP_IDS),
+        (LOG._replace(floor_time=10 * HOUR), 24, SKIP_IDS),
+    ],
+)
+def test_as_many_as_may_have_been_given_out(log: LogRow, hours: int, ids: int) -> None:
+    """Four times what it gives out on average in the time since its newest message, within bounds."""
+    assert log.ids_since(log.last_time + hours * HOUR) == ids
+
+
+def test_another_log() -> None:
+    """Of another generation each time, with nothing archived; what it has stays."""
+    made = [LOG.renewed(0, above=above, skip_ids=10) for above in (0, 300_000)]
+    assert [log.last_id for log in made] == [200_010, 300_010]
+    assert len({LOG.generation, *[log.generation for log in made]}) == 3
+    for log in made:
+        assert log._replace(generation=7, last_id=200_000, archived_id=150_000) == LOG

@@ -21,7 +21,7 @@ from store.postgresql.database import Connection, NotSaid, Statement, Step
 from store.postgresql.transaction import FEW
 from store.postgresql.writer import CLIENT_TRIES
 from tests.store.effects import publication, queue, settled, trimming
-from tests.store.postgresql.test_writer import check_state
+from tests.store.postgresql.test_partitions import check_state
 from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import eventually

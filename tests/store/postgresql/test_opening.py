@@ -1,21 +1,31 @@
-"""Opening a store: what stands in its way is said, with what to do about it."""
+"""Opening a store, and copies between SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from store.errors import StoreError, StoreTooNew
+from store.checksum import HEAD, HEAD_MODULUS, head_of
+from store.copies import MarkState, renew
+from store.errors import StoreError, StoreHeld, StoreTooNew
+from store.ports import StoreOptions
 from store.postgresql import takeover
 from store.postgresql.database import NAME_BYTES, Connection, Database, lock_key, schema_name
 from store.postgresql.store import PostgresStores
+from store.sqlite.copies import SqliteTables
+from tests.store.effects import publication
+from tests.store.ended import ended_at
+from tests.store.filled_file import filled_file, rows_of
+from tests.store.places import Place, copied, released
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn, wait_for_standby
-from tests.store.vpn_file import MADE_MS
+from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
 from tests.support.ports import free_port
 from tests.support.postgresql import Server, eventually, server
+
+# --- Opening a store: what stands in its way is said, with what to do about it ----------------------------------------
 
 
 def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
@@ -116,3 +126,132 @@ def test_a_standby_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch
             return False
 
         eventually(is_opened, "the takeover")
+
+
+# --- Copies between SQLite and PostgreSQL, either way: all is as it was, and one at most goes on with the ids ---------
+
+
+@pytest.fixture
+def place(postgresql: Server) -> Callable[[], Place]:
+    return lambda: Place(postgresql)
+
+
+@pytest.mark.postgresql
+def test_checksums_that_two_writers_write_otherwise(
+    path: Path, tmp_path: Path, place: Callable[[], Place]
+) -> None:
+    """SQLite's counts some of them up beyond their modulus; a message is the same however its checksum is written."""
+    head = head_of(1, MADE_MS, "a", 0, 0)
+    time_ms = MADE_MS + (HEAD_MODULUS - 10 - head) % HEAD_MODULUS
+    with closing(writing_to(path)) as connection:
+        commit(connection, [publication(1, [b"x"] * 200, time_ms=time_ms)])
+    assert query(path, f"select count(*) from message where (checksum & {HEAD}) >= {HEAD_MODULUS}") != [(0,)]
+    there = place()
+    assert copied(path, there).messages == 200
+    assert copied(there, tmp_path / "back.db").messages == 200
+    assert state_of(tmp_path / "back.db") == state_of(path)
+
+
+@pytest.mark.postgresql
+def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
+    """One that has it, or waits for it: nothing is copied from it, or over it."""
+    there = place()
+    copied(path, there)
+    with there.database.connect(there.vpn, "writer") as gateway:
+        for source, target in ((there, tmp_path / "b.db"), (path, there)):
+            with pytest.raises(StoreError, match="a gateway waits for it"):
+                copied(source, target)
+        gateway.execute("select 1")
+    with closing(there.opened()), pytest.raises(StoreHeld):
+        there.opened()
+
+
+@pytest.mark.postgresql
+def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
+    path: Path, tmp_path: Path, place: Callable[[], Place]
+) -> None:
+    """A gateway that came in between, whatever became of the lock, has commits that are not in the copy."""
+    there = place()
+    copied(path, there)
+
+    def taken_over(name: str) -> None:
+        if name == "compared":
+            with there.database.connect(there.vpn, "test") as connection:
+                connection.execute("update log set epoch = epoch + 1")
+
+    with pytest.raises(StoreError, match="a gateway has taken it over"):
+        copied(there, tmp_path / "b.db", step=taken_over)
+    with closing(there.opened()) as tables:
+        assert tables.mark() is None
+    with closing(SqliteTables(tmp_path / "b.db")) as tables:
+        mark = tables.mark()
+    assert mark is not None
+    assert mark.state is MarkState.UNFINISHED
+
+
+@pytest.mark.postgresql
+def test_there_has_to_be_a_store(
+    path: Path, tmp_path: Path, place: Callable[[], Place], postgresql: Server
+) -> None:
+    """What is not there is said, without a password."""
+    with pytest.raises(StoreError, match="there is no such store"):
+        copied(place(), tmp_path / "b.db")
+    nowhere = Place(postgresql)
+    nowhere.database = Database("postgresql://ann:secret@127.0.0.1:9/none")
+    with pytest.raises(StoreError, match=r"cannot open postgresql://127\.0\.0\.1:9/none") as refused:
+        copied(path, nowhere)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.postgresql
+def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place]) -> None:
+    """And the next run goes on."""
+    execute(path, "insert into point values ('p', 1, 1, 1)")
+    there = place()
+
+    def lost(name: str) -> None:
+        if name == "tables":
+            with there.database.connect(there.vpn, "test") as connection:
+                connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s",
+                    (f"% copy {there.vpn}",),
+                )
+
+    with pytest.raises(StoreError, match=r"cannot copy .*Run it again"):
+        copied(path, there, step=lost)
+    copied(path, there)
+
+
+@pytest.mark.postgresql
+def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
+    """Engines that are the same copy as others do; renewed, it is another log."""
+    filled_file(path)
+    first, second = place(), place()
+    copied(path, first)
+    copied(first, second)
+    with closing(second.opened()) as tables:
+        before, log = renew(tables, 100)
+        assert tables.log() == log
+    assert (log.last_id, log.archived_id) == (before.last_id + 100, 0)
+    assert log.generation != before.generation
+    copied(second, tmp_path / "back.db")
+    assert {**rows_of(tmp_path / "back.db"), "log": []} == {**rows_of(path), "log": []}
+    assert next_id(tmp_path / "back.db") == log.last_id + 1
+
+
+@pytest.mark.postgresql
+def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], postgresql: Server) -> None:
+    """By a gateway: neither an unfinished copy, nor what goes on elsewhere."""
+    options = StoreOptions(100, 1 << 20, 1, 1 << 20, index=("another",))
+    filled_file(path)
+    there = place()
+    assert ended_at("compared", lambda step: copied(path, there, step=step))
+    stores = PostgresStores(postgresql.url())
+    with pytest.raises(StoreError, match="an unfinished copy of"):
+        released(lambda: stores.open(there.vpn, 1, options))
+    copied(path, there)
+    # It begins a span of the index, with a number that is free.
+    released(lambda: stores.open(there.vpn, 1, options)).close()
+    copied(there, path.with_name("back.db"))
+    with pytest.raises(StoreError, match="which goes on with its ids"):
+        released(lambda: stores.open(there.vpn, 1, options))

@@ -1,19 +1,25 @@
-"""Partitions: every id has one before it is written, and what is wholly trimmed is dropped, while others read."""
+"""What is in PostgreSQL's tables: partitions, text and binary COPY."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from struct import pack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.postgresql.database import Connection
+from gateway.core.model import Row
+from store.checksum import is_sound
+from store.postgresql.database import Connection, read_text, stored_text
+from store.postgresql.packed import checksums, copied
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
 from tests.store.effects import trimming
 from tests.store.postgresql.test_writer import check_state
 from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.support.postgresql import eventually
+
+# --- Every id has a partition before it is written; what is wholly trimmed is dropped ---------------------------------
 
 BITS = 5
 SIZE = 1 << BITS
@@ -115,3 +121,80 @@ def test_what_was_left_behind_is_dropped_by_the_next(
     vpn.gateway(vpn.stores(partition_bits=BITS))
     eventually(lambda: is_gone(asked), "its end")
     assert min(state_of(asked).messages) == 33
+
+
+# --- Text that PostgreSQL cannot store is stored as other text, and read as what it was -------------------------------
+
+_texts = st.text(st.sampled_from("\0\x01\x0201a/*")) | st.text()
+
+
+@given(_texts)
+def test_what_is_stored_is_read(text: str) -> None:
+    """Whatever it holds; and what is stored holds no U+0000."""
+    assert read_text(stored_text(text)) == text
+    assert "\0" not in stored_text(text)
+
+
+@given(_texts, _texts)
+def test_each_character_is_written_by_itself(one: str, other: str) -> None:
+    """So what begins with a text does so where it is stored, and patterns can be matched there."""
+    assert stored_text(one + other) == stored_text(one) + stored_text(other)
+
+
+def test_what_has_none_is_as_it_was() -> None:
+    """Nearly every topic is stored as the same object."""
+    text = "a/ä/€"
+    assert stored_text(text) is text
+    assert read_text(text) is text
+
+
+# --- Messages as binary COPY takes them: compared with columns written one by one -------------------------------------
+
+_rows = st.lists(
+    st.tuples(
+        st.integers(1, 1 << 62),
+        st.integers(0, 1 << 45),
+        st.sampled_from(["", "a", "ä/€", "a\0b", "#queue/q"]),
+        st.integers(0, 300),
+        st.integers(0, 1 << 31),
+        st.just(None),
+        st.binary(max_size=40) | st.sampled_from([b"x" * 6_000]),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def _column(value: bytes) -> bytes:
+    return pack(">i", len(value)) + value
+
+
+def _plainly(rows: list[Row]) -> bytes:
+    """As the documentation of COPY has it, a column after the other."""
+    found = [b"PGCOPY\n\xff\r\n\0", pack(">ii", 0, 0)]
+    for (message_id, time, topic, bare, route, held, content), checksum in zip(
+        rows, checksums(rows, 6_000), strict=True
+    ):
+        columns = [
+            pack(">q", message_id), pack(">q", time), pack(">q", checksum), pack(">q", route), pack(">i", bare),
+            *([] if held is None else [pack(">i", held)]), stored_text(topic).encode(), content,
+        ]  # fmt: skip
+        found += [pack(">h", len(columns)), *map(_column, columns)]
+    return b"".join(found) + pack(">h", -1)
+
+
+@given(_rows)
+def test_rows_are_what_the_format_says(rows: list[Row]) -> None:
+    """Logged ones and held ones, of one topic or of many."""
+    assert copied(rows, 6_000) == _plainly(rows)
+    held: list[Row] = [(*row[:5], 3, row[6]) for row in rows]
+    assert copied(held, 6_000) == _plainly(held)
+
+
+@given(_rows)
+def test_checksums_are_sound(rows: list[Row]) -> None:
+    """A reader takes each row for what was written."""
+    for (message_id, time, topic, bare, route, _, content), checksum in zip(
+        rows, checksums(rows, 6_000), strict=True
+    ):
+        assert is_sound(message_id, time, topic, bare, route, content, checksum)

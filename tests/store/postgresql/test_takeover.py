@@ -1,25 +1,37 @@
-"""One gateway at a time has a store: who waits, who is taken over, and what a commit needs to be told."""
+"""Who has a store: one gateway at a time, over failovers of the server and mishaps of the network."""
 
 from __future__ import annotations
 
+import copy
+import random
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
+from gateway.core.effects import Effect
 from store.copies import SKIP_IDS
 from store.errors import Deposed, StoreHeld
-from store.ports import Durability
+from store.ports import Batch, Durability
 from store.postgresql import takeover
-from store.postgresql.database import Connection
+from store.postgresql.check import check, check_vpn
+from store.postgresql.database import Connection, Database
 from store.postgresql.partitions import attached_spans
-from tests.store.effects import publication
+from store.postgresql.store import PostgresStores
+from tests.store.effects import applied, publication, queue, settled, trimming
+from tests.store.histories import histories
+from tests.store.postgresql.test_partitions import check_state
 from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of, wait_for_standby
-from tests.store.vpn_file import MADE_MS
-from tests.support.postgresql import Server, eventually
-from tests.support.tcp_proxy import Fate, Proxy
+from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.naive_store import NaiveStore
+from tests.support.postgresql import Server, eventually, server
+from tests.support.tcp_proxy import Fate, Proxy, Way
+
+# --- One gateway at a time has a store: who waits, who is taken over, and what a commit needs to be told --------------
 
 
 def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
@@ -192,3 +204,274 @@ def test_a_wait_that_somebody_ended_is_no_commit(
 def test_what_a_commit_survives_is_asked(gateway: Gateway) -> None:
     """Without a standby: one machine."""
     assert gateway.store.durability() is Durability.ONE_MACHINE
+
+
+# --- A primary that stops or crashes, and its synchronous standby -----------------------------------------------------
+
+SENT = 200
+"""Batches of ten messages."""
+
+
+@pytest.fixture
+def primary() -> Iterator[Server]:
+    """One of a test's own."""
+    with server() as found:
+        yield found
+
+
+@pytest.mark.postgresql
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["stopped", "crashed"])
+def test_the_standby_goes_on_where_the_primary_ended(
+    primary: Server, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A primary is stopped in its tracks, so that its connections stand and nothing comes of them, or is killed.
+    Publishers wait, and go on with the standby once it is promoted; what the old one may have had alone is nowhere.
+    """
+    monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 1.0)
+    standby = primary.standby(synchronous=True)
+    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write&connect_timeout=2"
+    gateway = Gateway(PostgresStores(url).open("v", MADE_MS, OPTIONS))
+    try:
+        assert gateway.store.durability() is Durability.TWO_MACHINES
+        sent = []
+        assert gateway.commit(*queue(1, "q")) is None
+        for n in range(SENT):
+            made = publication(1 + 10 * n, [b"%d" % n] * 10, endpoints=(1,), time_ms=MADE_MS)
+            sent.append(gateway.submit(made))
+            if n == SENT // 2:
+                assert gateway.wait(sent[SENT // 4]) is None
+                if end == "stopped":
+                    primary.hold()
+                else:
+                    primary.crash()
+        standby.promote()
+        assert [gateway.wait(batch) for batch in sent] == [None] * len(sent)
+        with Database(standby.url()).connect("v", "test") as asked:
+            assert sorted(state_of(asked).messages) == list(range(1, 10 * SENT + 1))
+        assert gateway.store.durability() is Durability.ONE_MACHINE
+        gateway.close()
+        assert check_vpn(Database(standby.url()), "v") == []
+    finally:
+        primary.go_on()
+        gateway.close()
+
+
+# --- Whenever a server ends: what there was after some transaction, with all that was told ----------------------------
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Server]:
+    """A server that syncs what it commits, and that is these tests' own."""
+    with server(quick=False) as found:
+        yield found
+
+
+@pytest.mark.postgresql
+@pytest.mark.slow
+@settings(
+    suppress_health_check=list(HealthCheck),
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(history=histories(), data=st.data())
+def test_a_server_that_is_killed_loses_nothing_that_was_told(
+    durable: Server, history: list[list[Effect]], data: st.DataObject
+) -> None:
+    """At any commit, with others under way: it comes again, the writer finds out what was done, and goes on."""
+    vpn = PostgresVpn(durable, durable.new_database(), "crash")
+    model = empty_model()
+    try:
+        gateway = vpn.gateway()
+        kill_at = data.draw(st.integers(0, len(history) - 1))
+        batches = []
+        for k, effects in enumerate(history):
+            batches.append(gateway.submit(*effects))
+            applied(model, effects)
+            if k == kill_at:
+                told = len(gateway.told)
+                durable.crash()
+                durable.start()
+                assert len(gateway.told) >= told
+        assert [gateway.wait(batch) for batch in batches] == [None] * len(batches)
+        gateway.close()
+        with Database(vpn.url).connect(vpn.name, "test") as connection:
+            assert state_of(connection) == model.state()
+        vpn.gateway().close()
+        assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []
+    finally:
+        vpn.close()
+
+
+# --- Mishaps of the network at random, and takeovers among them -------------------------------------------------------
+
+ROUNDS = {"nightly": 300}
+USUAL_ROUNDS = 3
+BATCHES = 40
+"""Of a round, at the end of which another gateway takes over."""
+
+LEASE_SECONDS = 0.2
+PARTITION_BITS = 8
+
+MISHAPS = [Fate.CUT, Fate.PASS_AND_CUT, Fate.HALVE_AND_CUT] * 12 + [Fate.SWALLOW]
+"""A swallowed answer is waited for, so it is rarer."""
+
+SIZES = (1, 1, 1, 2, 10, 33, 100)
+
+
+@dataclass
+class Sent:
+    """A batch, and what it is."""
+
+    batch: Batch
+    effects: list[Effect]
+
+
+@dataclass
+class Round:
+    """One gateway's time, with what it sends through a proxy that has mishaps."""
+
+    gateway: Gateway
+    proxy: Proxy
+    chance: random.Random
+    model: NaiveStore
+    """With all that was sent."""
+    waiting: list[int]
+    """Ids that the queue has, and that are not settled."""
+    known: NaiveStore = field(init=False)
+    """With what was sent up to some batch that was told of."""
+    sent: list[Sent] = field(default_factory=list)
+    """Since then."""
+
+    def __post_init__(self) -> None:
+        self.known = copy.deepcopy(self.model)
+        self._mishaps = random.Random(self.chance.random())
+        self._lock = threading.Lock()
+
+    def fate(self, way: Way, number: int, chunk: bytes) -> Fate:
+        """What becomes of a chunk while the round goes on."""
+        with self._lock:
+            return self._mishaps.choice(MISHAPS) if self._mishaps.random() < 0.03 else Fate.PASS
+
+    def submit(self, effects: list[Effect]) -> None:
+        """Send a batch, which is all or nothing."""
+        self.sent.append(Sent(self.gateway.submit(*applied(self.model, effects)), effects))
+
+    def publish(self) -> None:
+        """Some messages, as many as go by INSERT or as go by COPY, logged or not."""
+        count = self.chance.choice(SIZES)
+        first = self.model.last_id + 1
+        is_logged = self.chance.random() < 0.8
+        made = publication(first, [b"z"] * count, endpoints=(1,), time_ms=MADE_MS, logged=is_logged)
+        self.submit([made])
+        self.waiting += range(first, first + count)
+
+    def settle(self) -> None:
+        """Some of the queue's messages."""
+        taken = set(self.chance.sample(self.waiting, min(10, len(self.waiting))))
+        self.waiting = [number for number in self.waiting if number not in taken]
+        self.submit(list(settled(self.model, 1, sorted(taken))))
+
+    def trim(self) -> None:
+        """Half of the log."""
+        stop = (self.model.first_id + self.model.last_id) // 2
+        if stop > self.model.first_id:
+            self.submit([trimming(self.model, stop)])
+
+    def wait(self) -> None:
+        """Until all that was sent is told of, without an error."""
+        assert [self.gateway.wait(sent.batch) for sent in self.sent] == [None] * len(self.sent)
+        self.known = copy.deepcopy(self.model)
+        self.sent = []
+
+    def go(self) -> None:
+        """All but the end of it."""
+        self.proxy.fate = self.fate
+        for number in range(BATCHES):
+            self.publish()
+            # What is waited for is not deposed: mishaps alone are never told of.
+            if number % 10 == 0:
+                self.wait()
+            if self.chance.random() < 0.3:
+                self.settle()
+            if self.chance.random() < 0.04:
+                self.wait()
+                self.trim()
+
+    def cut_off(self, goes_on: threading.Event) -> None:
+        """The gateway reaches the database no more, or is stopped with its session: under way are some batches."""
+        if self.chance.random() < 0.5:
+            self.proxy.refuses = True
+            self.proxy.cut()
+        else:
+
+            def hold(way: Way, number: int, chunk: bytes) -> Fate:
+                assert goes_on.wait(60)
+                return Fate.PASS
+
+            self.proxy.fate = hold
+        self.publish()
+
+    def resolved(self, asked: Connection) -> NaiveStore:
+        """
+        What the next gateway begins with, which is what some of the batches leave, from the first on. Those that are
+        told of without an error, now or later, are among them, and the others are told that another has taken over.
+        """
+        self.proxy.fate = lambda way, number, chunk: Fate.PASS
+        self.proxy.refuses = False
+        errors = [self.gateway.wait(sent.batch) for sent in self.sent]
+        told = sum(error is None for error in errors)
+        assert errors[:told] == [None] * told
+        assert all(isinstance(error, Deposed) for error in errors[told:])
+        self.gateway.close()
+        found = state_of(asked)
+        for done, sent in enumerate(self.sent):
+            if done >= told and found == self.known.state():
+                return self.known
+            applied(self.known, sent.effects)
+        check_state(asked, self.known)
+        return self.known
+
+
+def _taken_over(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
+    """The next gateway, once the store is to be had."""
+    stores = vpn.stores(proxy, partition_bits=PARTITION_BITS, lease_seconds=LEASE_SECONDS)
+    return vpn.taken_over(stores)
+
+
+@pytest.mark.timeout(600)  # a swallowed answer is waited for
+def test_mishaps_and_takeovers_lose_nothing_that_was_told(
+    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Messages, settlements and trimmings through a network that cuts, halves and swallows, while one gateway after the
+    other is cut off, or stopped, with batches under way, and another takes over.
+    """
+    monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 0.5)
+    monkeypatch.setattr("store.postgresql.database.LOST_SECONDS", 1)
+    monkeypatch.setattr("store.postgresql.takeover.BEYOND_LEASE_SECONDS", 0.1)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    proxies = [vpn.proxy(), vpn.proxy()]
+    model = empty_model()
+    gateway = _taken_over(vpn, proxies[0])
+    assert gateway.commit(*applied(model, queue(1, "q"))) is None
+    waiting: list[int] = []
+    for number in range(ROUNDS.get(settings.get_current_profile_name(), USUAL_ROUNDS)):
+        turn = Round(gateway, proxies[number % 2], chance, model, waiting)
+        turn.go()
+        goes_on = threading.Event()
+        turn.cut_off(goes_on)
+        gateway = _taken_over(vpn, proxies[(number + 1) % 2])
+        goes_on.set()
+        model = turn.resolved(asked)
+        assert gateway.store.recovered.log.next_id == model.last_id + 1
+        waiting = [at for at in turn.waiting if at <= model.last_id]
+        # What was settled, and was not stored, is left alone from now on.
+    assert gateway.commit(publication(model.last_id + 1, [b"end"], time_ms=MADE_MS)) is None
+    gateway.close()
+    assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []

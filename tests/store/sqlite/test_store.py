@@ -1,19 +1,41 @@
-"""The port in SQLite, as a gateway uses it: opened, written, read, closed, opened again and removed."""
+"""The port in SQLite, as a gateway uses it: files opened, migrated and arranged anew."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import sqlite3
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
+import sqlite_utils
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from store.errors import StoreError
+from gateway.core.effects import Effect
+from gateway.core.model import ROUTE, WHOLE
+from store.errors import StoreError, StoreTooNew
 from store.ports import Batch, Store, StoreOptions
-from store.sqlite.store import SqliteStores, message_file
-from tests.store.effects import publication
-from tests.store.vpn_file import MADE_MS
+from store.schema import unknown_migrations
+from store.sqlite.check import check
+from store.sqlite.database import connect_reader, connect_writer, open_file
+from store.sqlite.schema import MIGRATIONS, PAGE_BYTES, migrations
+from store.sqlite.store import SqliteStores, message_file, recover
+from tests.store.earlier import FILES, earlier_file
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.histories import histories
+from tests.store.sqlite.test_transaction import QUEUE
+from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to, written
+from tests.support.naive_store import NaiveStore
+
+# --- The port in SQLite, as a gateway uses it: opened, written, read, closed, opened again and removed ----------------
 
 OPTIONS = StoreOptions(
     page_rows=10, page_bytes=1 << 16, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
@@ -89,3 +111,303 @@ def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("store.sqlite.store.recover", recover)
     with pytest.raises(StoreError, match=r"cannot read .*malformed. Restore it from a backup"):
         SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
+
+
+# --- Files that cannot be opened, and connections to those that can ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [(b"not SQLite at all\n" * 100, "not a database"), (b"SQLite format 3\0" + b"\xff" * 4_080, "")],
+    ids=["text", "header"],
+)
+def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes, cause: str) -> None:
+    """The error names the file and what can be done; not a byte of it is changed."""
+    path = tmp_path / "default.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=rf"cannot open {path}: .*{cause}.*Restore it from a backup"):
+        open_file(path, MADE_MS, synchronous="FULL").close()
+    assert path.read_bytes() == content
+
+
+def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    """A folder in its place, or no folder around it."""
+    (tmp_path / "folder.db").mkdir()
+    for path in (tmp_path / "folder.db", tmp_path / "missing" / "default.db"):
+        with pytest.raises(StoreError, match=f"cannot open {path}: unable to open database file"):
+            open_file(path, MADE_MS, synchronous="FULL").close()
+
+
+def test_a_new_log_has_a_generation_of_its_own(tmp_path: Path) -> None:
+    """Random and positive: a log made anew is never taken for the one before."""
+    generations = set()
+    for name in "abc":
+        path = tmp_path / f"{name}.db"
+        open_file(path, MADE_MS, synchronous="FULL").close()
+        log = recover(path).log
+        assert (log.first_id, log.next_id, log.last_time_ms, log.floor_ms) == (1, 1, MADE_MS, MADE_MS)
+        generations.add(log.generation)
+    assert len(generations) == 3
+    assert all(0 <= generation < 1 << 63 for generation in generations)
+
+
+def test_what_migrates_files_is_not_loaded_for_one_that_is_migrated(path: Path) -> None:
+    """A start is shorter by that, and a gateway smaller."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom store.sqlite.database import open_file\n"
+        f"open_file(Path({str(path)!r}), 1, synchronous='OFF').close()\n"
+        "assert 'apsw' in sys.modules and 'sqlite_utils' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_any_path_will_do(tmp_path: Path) -> None:
+    """Characters that mean something in a URI are those of the file: readers and the writer open the same one."""
+    path = tmp_path / "a b%20?mode=rw#ä.db"
+    open_file(path, MADE_MS, synchronous="FULL").close()
+    with closing(writing_to(path)) as connection:
+        commit(connection, QUEUE)
+        assert [name for name in os.listdir(tmp_path) if name.endswith(".db")] == [path.name]
+        assert list(state_of(path).endpoints) == [1]
+
+
+def test_readers_do_not_wait_for_the_writer(path: Path) -> None:
+    """While a transaction is open, a reader sees what was committed before, at once."""
+    with closing(writing_to(path)) as writer, closing(connect_reader(path)) as reader:
+        writer.execute("begin immediate")
+        writer.execute("update log set last_id = 99")
+        assert reader.execute("select last_id from log").fetchall() == [(0,)]
+        writer.execute("commit")
+        assert reader.execute("select last_id from log").fetchall() == [(99,)]
+
+
+# --- Migrations: files from before the first one here are refused, and so are those of later versions -----------------
+
+NAMES = [migration.name for migration in migrations().pending(sqlite_utils.Database(memory=True))]
+
+
+def tables(path: Path) -> list[tuple[str, str]]:
+    """Every table and index, as SQL."""
+    rows = query(path, "select name, sql from sqlite_master where sql is not null order by name")
+    return [(name, " ".join(sql.split())) for name, sql in rows]
+
+
+def test_migrations_are_numbered_one_by_one() -> None:
+    """m001, m002 …, in the order they are applied, each with a name that says what it is for."""
+    assert [name[:5] for name in NAMES] == [f"m{number:03}_" for number in range(1, len(NAMES) + 1)]
+    assert all(len(name) > 5 for name in NAMES)
+    assert list(MIGRATIONS) == NAMES
+
+
+@pytest.mark.parametrize("name", ["m001_messages_references_log", "m002_points_and_indexed_properties",
+                                  "m003_priorities", "m004_archived"])  # fmt: skip
+def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> None:
+    """With a sentence that says what it is and what to do; the check says it, too, and the file stays as it was."""
+    path = tmp_path / "old.db"
+    shutil.copy(FILES / f"{name}.db", path)
+    before = tables(path), path.read_bytes()
+    with pytest.raises(StoreError) as caught:
+        open_file(path, 1, synchronous="FULL").close()
+    assert str(caught.value) == (
+        f"cannot open {path}: it was written by a version that was never released. Move it away to start anew"
+    )
+    assert (tables(path), path.read_bytes()) == before
+    assert check(path) == ["it was written by a version that was never released"]
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_a_file_of_each_earlier_version_is_migrated(name: str, tmp_path: Path) -> None:
+    """What was in it is found as it was; the tables are those of a file made now."""
+    path, new = earlier_file(name, tmp_path / "old.db"), tmp_path / "new.db"
+    content = "select id, topic, content from message order by id", "select name, position from point"
+    before = [query(path, sql) for sql in content]
+    assert all(before)
+    open_file(path, 1, synchronous="FULL").close()
+    open_file(new, 1, synchronous="FULL").close()
+    assert check(path) == []
+    assert [query(path, sql) for sql in content] == before
+    assert tables(path) == tables(new)
+    assert recover(path).endpoints
+
+
+def test_opening_a_file_again_changes_nothing(path: Path) -> None:
+    """Each migration is applied once; the generation and the times stay what they were."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, [*queue(1, "q"), publication(1, [b"x"], endpoints=(1,), time_ms=MADE_MS)])
+    before = state_of(path), tables(path), recover(path)
+    open_file(path, 2, synchronous="FULL").close()
+    assert (state_of(path), tables(path), recover(path)) == before
+
+
+def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
+    """The error names the file, what it knows, and what to do; its content stays."""
+    for name in ("m998_bar", "m999_foo"):
+        execute(
+            path,
+            f"insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', '{name}', '')",
+        )
+    before = tables(path), state_of(path)
+    with pytest.raises(StoreTooNew) as caught:
+        open_file(path, 1, synchronous="FULL").close()
+    assert str(caught.value) == (
+        f"cannot open {path}: it knows m998_bar, m999_foo. It was written by a later version: use that"
+    )
+    assert (tables(path), state_of(path)) == before
+
+
+def test_a_migration_of_somebody_else_is_no_later_version(path: Path) -> None:
+    """Only our own set of migrations counts: an operator may keep tables of his own beside ours."""
+    execute(
+        path, "insert into _sqlite_migrations (migration_set, name, applied_at) values ('other', 'm999', '')"
+    )
+    open_file(path, 1, synchronous="FULL").close()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
+    """Half a migration is none: the next start finds what there was before, and can try again."""
+    before = tables(path)
+    later = migrations()
+
+    @later()
+    def m999_fails(db: sqlite_utils.Database) -> None:
+        db.execute("create table half (x)")
+        raise sqlite3.OperationalError("disk full")
+
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError):
+        later.apply(sqlite_utils.Database(connection))
+    assert tables(path) == before
+    open_file(path, 1, synchronous="FULL").close()
+    assert check(path) == []
+
+
+def test_known_migrations_are_not_unknown() -> None:
+    """A file of this very version is no later one."""
+    assert unknown_migrations(NAMES, NAMES) == []
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
+def test_a_writing_connection_is_set_up(path: Path, synchronous: str, level: int) -> None:
+    """WAL, synced as asked for, and no checkpoints inside commits."""
+    with closing(connect_writer(path, synchronous=synchronous)) as connection:
+
+        def pragma(name: str) -> object:
+            return connection.execute(f"pragma {name}").get
+
+        assert pragma("journal_mode") == "wal"
+        assert pragma("synchronous") == level
+        assert pragma("wal_autocheckpoint") == 0
+        assert pragma("page_size") == PAGE_BYTES
+
+
+# --- Queues that begin, or cease, to deliver by priority --------------------------------------------------------------
+
+CONTENTS = [
+    *(bytes.fromhex("005370c004024050") + bytes((n % 12,)) + b"body" for n in range(36)),
+    b"bare",
+]
+"""With priorities from 0 to above 9, three of each, and one without a header."""
+EXPECTED = {i + 1: min(i % 12, 9) for i in range(36)} | {37: 4}
+
+
+def filled(path: Path) -> NaiveStore:
+    """A plain queue and one that delivers by priority, with messages of both and of one, some of them settled."""
+    bares = [9] * 36 + [0]
+    return written(
+        path,
+        [
+            [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)],
+            [publication(1, CONTENTS, endpoints=(1,), time_ms=MADE_MS, bares=bares)],
+            [publication(38, CONTENTS, endpoints=(1, 2), time_ms=MADE_MS, bares=bares, ranked=True)],
+            lambda model: settled(model, 1, [1, 2, 3, 10, 11, 30, 40, 41]),
+            lambda model: settled(model, 2, [38, 39, 50, 60, 74]),
+            lambda model: [trimming(model, 20)],
+        ],
+    )
+
+
+def lying(path: Path, number: int) -> dict[int, int]:
+    """What an endpoint's cursor is not done with: the part that each message is in, by id."""
+    found = {}
+    for endpoint in recover(path).endpoints:
+        if endpoint.definition.number != number:
+            continue
+        rows = query(
+            path,
+            "select message.id, priority from route join message on message.route = route.number "
+            "where exists (select 1 from json_each(endpoints) where value = ?) order by message.id",
+            (number,),
+        )
+        for message_id, priority in rows:
+            part = WHOLE if WHOLE in endpoint.parts else priority
+            cursor = endpoint.parts.get(part)
+            if cursor is None or message_id <= cursor.floor:
+                continue
+            if not any(first <= message_id <= last for first, last in cursor.ranges):
+                found[message_id] = part
+    return found
+
+
+def depth(path: Path, number: int) -> tuple[int, int]:
+    """Messages and bytes that a start finds on an endpoint by its routes."""
+    (endpoint,) = (e for e in recover(path).endpoints if e.definition.number == number)
+    parts = endpoint.parts.values()
+    return (
+        sum(part.messages + part.later_messages for part in parts),
+        sum(part.size_bytes + part.later_bytes for part in parts),
+    )
+
+
+def test_a_changed_queue_is_arranged_with_its_settings(path: Path) -> None:
+    """There and back, in the transaction that opens the file: what is settled stays so, and each is in its part."""
+    model = filled(path)
+    on_q, on_r = set(model.on(1)), set(model.on(2))
+    depths = depth(path, 1), depth(path, 2)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True, "r": False, "unknown": True}).close()
+    assert check(path) == []
+    assert lying(path, 1) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_q}
+    assert lying(path, 2) == dict.fromkeys(on_r, WHOLE)
+    assert (depth(path, 1), depth(path, 2)) == depths
+    texts = [endpoint.definition.settings for endpoint in recover(path).endpoints]
+    assert [json.loads(text).get("priorities") for text in texts] == [True, False]
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True}).close()
+    assert check(path) == []
+    assert lying(path, 1) == dict.fromkeys(on_q, WHOLE)
+    assert lying(path, 2) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_r}
+    assert (depth(path, 1), depth(path, 2)) == depths
+
+
+def test_an_unchanged_queue_is_left_as_it_is(path: Path) -> None:
+    """Nothing is written for a queue that is what it was, or that nobody declares any more."""
+    filled(path)
+    before = state_of(path), recover(path)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True}).close()
+    open_file(path, MADE_MS, synchronous="FULL").close()
+    assert (state_of(path), recover(path)) == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@given(history=histories(), changes=st.lists(st.booleans(), min_size=1, max_size=3))
+def test_whatever_lies_there_stays_there(
+    fresh: Callable[[], Path], history: list[list[Effect]], changes: list[bool]
+) -> None:
+    """After any history, and changes of all queues there and back: the same messages lie on them, counted alike."""
+    path = fresh()
+    model = written(path, history)
+    routed = {number: [row[0] for row in model.routed(number)] for number in model.endpoints}
+    depths = {number: depth(path, number) for number in model.endpoints}
+    for by_priority in changes:
+        names = [endpoint.definition.name for endpoint in model.endpoints.values()]
+        open_file(path, MADE_MS, synchronous="OFF", priorities=dict.fromkeys(names, by_priority)).close()
+        assert check(path) == []
+        assert {number: sorted(lying(path, number)) for number in model.endpoints} == routed
+        assert {number: depth(path, number) for number in model.endpoints} == depths
+
+
+def test_messages_that_were_settled_keep_their_routes(path: Path) -> None:
+    """Only what the queue still has is put on a route with a priority: what is done with is not read."""
+    model = filled(path)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True}).close()
+    routes = dict(query(path, "select id, route from message where id < 38"))
+    settled_ids = [i for i in routes if i not in model.on(1)]
+    assert settled_ids
+    assert all(routes[i] == model.messages[i][ROUTE] for i in settled_ids)

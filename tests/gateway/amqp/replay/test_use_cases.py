@@ -1,16 +1,16 @@
-"""
-What replay is for: the use cases of Solace's message replay and of Apache Qpid's queue replay, from end to end.
-
-Each test's docstring quotes the promise that it proves. What the gateway keeps is checked by what an application ends
-up with, in a database of its own where it has one.
-"""
+"""What replay is for, from end to end; and a gateway that is killed in the middle of it."""
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,6 +20,10 @@ from tests.support.client import Client, Received, numbered, texts
 from tests.support.messages import data, trade
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.transactions import DISCHARGE, Controller, acknowledge, publish
+from tests.system.gateway_process import GatewayProcess
+
+# --- The use cases of Solace's message replay and of Apache Qpid's queue replay ---------------------------------------
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
@@ -41,7 +45,7 @@ def date_of(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def publish(client: Client, topic: str, numbers: range) -> list[str]:
+def publish_orders(client: Client, topic: str, numbers: range) -> list[str]:
     """Publish a message to a topic for each number; their texts."""
     client.sender(f"topic://{topic}").send_all(data(n) for n in numbers)
     return [str(n) for n in numbers]
@@ -67,8 +71,8 @@ def test_late_join_with_a_queue(gateway_over_time: RunningGateway, connect: Conn
     expected: list[str] = []
     for month in range(6):
         numbers = range(month * 300, month * 300 + 300)
-        expected += publish(trading, "flights/JFK/AA", numbers)
-        publish(trading, "flights/EWR/UA", numbers)
+        expected += publish_orders(trading, "flights/JFK/AA", numbers)
+        publish_orders(trading, "flights/EWR/UA", numbers)
         clock.ms += 30 * DAY_MS
     analytics = connect(gateway)
     make_queue(gateway, analytics, "analytics", "flights/JFK/>")
@@ -93,17 +97,17 @@ def test_late_join_with_a_durable_subscription(
     """
     gateway = gateway_over_time
     trading = connect(gateway)
-    publish(trading, "prices/ACME", range(100))
+    publish_orders(trading, "prices/ACME", range(100))
     clock.ms += 90 * DAY_MS
-    some = publish(trading, "prices/ACME", range(100, 200))
+    some = publish_orders(trading, "prices/ACME", range(100, 200))
     algorithm = connect(gateway)
     address = with_start("topic://prices/*", "30D")
     consumer = algorithm.receiver(address, name="algorithm", durable=True, credit=500)
     assert texts(consumer.take_and_accept(100)) == some, "what it needs, and no more"
-    some = publish(trading, "prices/ACME", range(200, 210))
+    some = publish_orders(trading, "prices/ACME", range(200, 210))
     assert texts(consumer.take_and_accept(10)) == some
     consumer.detach()
-    kept = publish(trading, "prices/ACME", range(210, 220))
+    kept = publish_orders(trading, "prices/ACME", range(210, 220))
     algorithm.close()
     trading.close()
     gateway.restart()
@@ -127,14 +131,14 @@ def test_a_corrected_subscription(
     client = connect(gateway)
     make_queue(gateway, client, "orders", "orders/eu/>")
     application = client.receiver("orders", credit=1_000)
-    publish(client, "orders/us/new", range(50))  # before the day in question
+    publish_orders(client, "orders/us/new", range(50))  # before the day in question
     clock.ms += DAY_MS
     morning_ms = clock.ms
     expected = []
     for hour in range(8):
         numbers = range(1_000 + hour * 100, 1_000 + hour * 100 + 100)
-        expected += publish(client, "orders/us/new", numbers[::2])
-        publish(client, "orders/eu/new", numbers[1::2])
+        expected += publish_orders(client, "orders/us/new", numbers[::2])
+        publish_orders(client, "orders/eu/new", numbers[1::2])
         clock.ms += 60 * MINUTE_MS
     wrong = application.take_and_accept(400)
     assert all(int(text) % 2 for text in texts(wrong)), "it had got the wrong half, and nobody had noticed"
@@ -195,12 +199,12 @@ def test_recovery_of_a_corrupted_database(gateway: RunningGateway, connect: Conn
     """
     client = connect(gateway)
     make_queue(gateway, client, "trades", "trades/>")
-    publish(client, "trades/a", range(500))
+    publish_orders(client, "trades/a", range(500))
     consumer = client.receiver("trades", credit=2_000)
     database = Database()
     database.process(consumer.take_and_accept(500))
     backup = Database(database)
-    publish(client, "trades/b", range(500, 1_200))
+    publish_orders(client, "trades/b", range(500, 1_200))
     database.process(consumer.take_and_accept(700))
     client.wait(lambda: gateway.depth("trades") == 0, "all is acknowledged")
     before = database.contents()
@@ -330,14 +334,172 @@ def test_analysis_on_demand(gateway: RunningGateway, connect: Connect) -> None:
     client = connect(gateway)
     make_queue(gateway, client, "application", "events/>")
     application = client.receiver("application", credit=5_000)
-    publish(client, "events/a", range(0, 600, 2))
-    publish(client, "events/b", range(1, 600, 2))
-    publish(client, "other", range(50))
+    publish_orders(client, "events/a", range(0, 600, 2))
+    publish_orders(client, "events/b", range(1, 600, 2))
+    publish_orders(client, "other", range(50))
     analysts = [
         connect(gateway).receiver(with_start("log://events/>", "beginning") + "&until=now") for _ in range(3)
     ]
     histories = [texts(analyst.take_to_end()) for analyst in analysts]
     assert histories == [[str(n) for n in (*range(0, 600, 2), *range(1, 600, 2))]] * 3
     assert texts(application.take_and_accept(600)) == histories[0]
-    publish(client, "events/a", range(600, 610))
+    publish_orders(client, "events/a", range(600, 610))
     assert len(application.take_and_accept(10)) == 10
+
+
+# --- A gateway that is killed in the middle of replays and transactions, and started again on the same files ----------
+
+
+def client_of(process: GatewayProcess) -> Client:
+    """A client of a gateway that is a process of its own."""
+    return Client(process.ready["amqp"][0])
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
+    """The gateways of a test, the last one running."""
+    processes = [GatewayProcess(tmp_path / "data")]
+    yield processes
+    processes[-1].stop()
+
+
+def kill_and_start(processes: list[GatewayProcess]) -> GatewayProcess:
+    """`kill -9`, and a new gateway on the same files."""
+    processes[-1].kill()
+    processes.append(GatewayProcess(processes[-1].data))
+    return processes[-1]
+
+
+@pytest.mark.system
+def test_a_replay_survives_being_killed(process: list[GatewayProcess]) -> None:
+    """Killed again and again in the middle of a replay, the gateway goes on with it: what was unsettled comes again."""
+    client = client_of(process[-1])
+    client.sender("orders").send_all([data(i) for i in range(4_000)])
+    receiver = client.receiver("orders?replay-start=beginning")
+    settled = 0
+    for _ in range(3):
+        receiver.flow(600)
+        taken = receiver.take(600)
+        numbers = [int(message.text) for message in taken]
+        assert numbers == list(range(numbers[0], numbers[0] + 600))
+        # A settlement is durable when the gateway says so, and that it says only in receiver mode second: what comes
+        # again are the last of those that were settled, never any before them.
+        assert settled - 500 <= numbers[0] <= settled
+        receiver.settle(taken[:500])
+        settled = numbers[500]
+        client.open_session()
+        client.cut()
+        client = client_of(kill_and_start(process))
+        receiver = client.receiver("orders")
+    receiver.flow(1)
+    rest = receiver.take_and_accept(1)
+    first = int(rest[0].text)
+    receiver.collect(rest, 4_000 - first)
+    assert texts(rest) == [str(i) for i in range(first, 4_000)]
+    assert receiver.drain(0) == []
+    client.close()
+
+
+@pytest.mark.system
+def test_nothing_accepted_is_lost_from_a_replay(process: list[GatewayProcess]) -> None:
+    """Killed while a replay meets a busy publisher, the gateway has every accepted message in queue and log, once."""
+    with Publishing(process[-1].ready["amqp"][0], "orders") as publishing:
+        publishing.wait_for(2_000)
+        client = client_of(process[-1])
+        receiver = client.receiver("orders?replay-start=beginning")
+        receiver.flow(1_000)
+        receiver.take(1_000)
+        publishing.expect_an_end()
+        started = kill_and_start(process)
+        client.cut()
+    client = client_of(started)
+    log = client.receiver("log://>?until=now").take_to_end()
+    numbers = [int(message.text) for message in log]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= publishing.accepted
+    queue: list[Received] = []
+    receiver = client.receiver("orders")
+    receiver.collect(queue, len(numbers))
+    assert texts(queue) == texts(log)
+    assert [message.id for message in queue] == [message.id for message in log]
+    assert receiver.drain(0) == []
+    client.close()
+
+
+@pytest.mark.system
+def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[GatewayProcess]) -> None:
+    """
+    Killed twice in its middle while others publish, it goes on: one record, which says so; history keeps the mark, and
+    what was published since has none.
+    """
+    url = process[-1].ready["amqp"][0]
+    with Client(url) as client:
+        client.sender("orders").send_all([data(i) for i in range(2_000)])
+        receiver = client.receiver("orders?replay-start=beginning&replay-name=nightly", credit=300)
+        found = {message.id: message.annotations.get("x-opt-replay-name") for message in receiver.take(300)}
+    for _ in range(2):
+        with Publishing(url, "orders") as publishing:
+            publishing.wait_for(200)
+            publishing.expect_an_end()
+            url = kill_and_start(process).ready["amqp"][0]
+    client = client_of(process[-1])
+    (record,) = _replays(process[-1])
+    assert (record["replayName"], record["target"], record["endedTimeMs"]) == ("nightly", "orders", None)
+    assert record["outcome"] == "interrupted by a stop, and went on"
+    receiver = client.receiver("orders", credit=100)
+    taken: list[Received] = []
+    receiver.collect(taken, 2_400)
+    found |= {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
+    assert sorted(found) == list(range(1, len(found) + 1))
+    assert found == {i: "nightly" if i <= 2_000 else None for i in found}
+    receiver.settle(taken)
+    receiver.flow(100_000)
+    client.wait(
+        lambda: receiver.settle(receiver.drain(0)) or _replays(process[-1])[0]["endedTimeMs"], "it ends"
+    )
+    (record,) = _replays(process[-1])
+    assert (record["state"], record["outcome"]) == ("complete", "every message was acknowledged")
+    client.close()
+
+
+def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
+    """Those on record."""
+    admin = process.ready["admin"]
+    with urlopen(f"{admin}/SEMP/v2/monitor/msgVpns/default/replays") as answer:
+        found: list[dict[str, Any]] = json.load(answer)["data"]
+    return found
+
+
+@pytest.mark.system
+def test_a_transaction_survives_being_killed_whole_or_not_at_all(process: list[GatewayProcess]) -> None:
+    """Killed among commits: each message is where it was or where it went, with its copy, and none told is undone."""
+    count, told = 120, 0
+    client = client_of(process[-1])
+    client.sender("queue://in").send_all([data(i) for i in range(count)])
+    for _ in range(2):
+        controller = Controller(client)
+        sender, copies = client.sender("queue://out"), client.sender("topic://copies")
+        receiver = client.receiver("queue://in", credit=50)
+        discharges = []
+        for message in receiver.take(50):
+            txn_id = controller.declare()
+            for link in (sender, copies):
+                publish(link, data(message.text), txn_id)
+            acknowledge(message, txn_id)
+            discharges.append(controller.ask(DISCHARGE, [txn_id, False]))
+        client.wait(lambda d=discharges: d[9].remote_state, "some are committed")
+        started = kill_and_start(process)
+        told += sum(1 for discharge in discharges if discharge.remote_state)
+        client.cut()
+        client = client_of(started)
+    moved = texts(client.receiver("log://copies?until=now").take_to_end())
+    assert len(moved) >= told >= 20
+    queue: list[Received] = []
+    client.receiver("queue://out").collect(queue, len(moved))
+    assert texts(queue) == moved
+    left: list[Received] = []
+    receiver = client.receiver("queue://in")
+    receiver.collect(left, count - len(moved))
+    assert sorted(map(int, [*texts(left), *moved])) == list(range(count))
+    assert receiver.drain(0) == []
+    client.close()

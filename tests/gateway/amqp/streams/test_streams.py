@@ -1,9 +1,9 @@
-"""
-Streams: how they come to be, what is sent to them, what their readers see of the log, and what a purge takes out.
-"""
+"""Streams: views of the log, what is declared of them, and their readers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,27 @@ from amqp_ext.replay_id import format_replay_id
 from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.vpn.committer import Committer
+from store.errors import StoreError
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.support.client import BEGINNING, SELECTOR, Client, Received, browsing, numbered, refusal, texts
+from tests.support.client import (
+    BEGINNING,
+    MESSAGE_UNAVAILABLE,
+    SELECTOR,
+    Client,
+    Received,
+    Receiver,
+    browsing,
+    numbered,
+    refusal,
+    texts,
+    with_properties,
+)
 from tests.support.messages import data, message_to, selectable
 from tests.support.publishing import Publishing
-from tests.support.running import RunningGateway, no_log
+from tests.support.running import RunningGateway, no_log, settings_for, trim_before
 from tests.support.stored import lying
+
+# --- How they come to be, what is sent to them, what their readers see of the log -------------------------------------
 
 
 def audit(**more: Any) -> Vpn:
@@ -467,3 +482,254 @@ def test_a_waiting_reader_is_told_of_a_purge(gateway: RunningGateway, connect: C
     active.close()
     client.sender("s").send_all([data(2)])
     assert texts(live.take(1)) == ["2"]
+
+
+# --- Streams in the configuration, and what becomes of a queue whose kind is changed there ----------------------------
+
+
+class Declared:
+    """A gateway that runs now and then, with what is declared in its configuration at the time."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    @contextmanager
+    def running(self, **queues: Queue) -> Iterator[Client]:
+        """A client of it."""
+        self.gateway = RunningGateway(settings_for(self._data, Vpn(queues=dict(queues))))
+        with self.gateway, Client(self.gateway.url) as client:
+            yield client
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> Declared:
+    return Declared(tmp_path / "data")
+
+
+def stream(**more: Any) -> Queue:
+    return Queue(kind="stream", **more)
+
+
+def test_a_declared_stream_survives_and_follows_the_configuration(declared: Declared) -> None:
+    """A stream is there after restarts with what was sent to it, and its subscriptions are those now configured."""
+    with declared.running(audit=stream(subscriptions=("a/>",))) as client:
+        for topic in ("a/1", "b/1", "#queue/audit"):
+            client.sender(f"topic://{topic}").send_all([data(topic)])
+        assert texts(client.receiver("audit", filters=BEGINNING).drain()) == ["a/1", "#queue/audit"]
+    with declared.running(audit=stream(subscriptions=("b/>",), default_start="beginning")) as client:
+        assert texts(client.receiver("audit").drain()) == ["b/1", "#queue/audit"]
+    with declared.running() as client:
+        assert texts(client.receiver("audit").drain()) == ["b/1", "#queue/audit"], "it is kept, as queues are"
+
+
+def test_a_queue_with_messages_does_not_become_a_stream(declared: Declared) -> None:
+    """The gateway does not start, says how many messages are at stake, and nothing has changed."""
+    orders = Queue(subscriptions=("a",))
+    with declared.running(orders=orders) as client:
+        client.sender("topic://a").send_all([data(i) for i in range(3)])
+    at_stake = pytest.raises(StoreError, match=r"'orders' as a queue with messages on it \(3\)")
+    with at_stake, declared.running(other=Queue(), orders=stream()):
+        pass
+    with declared.running(orders=orders) as client:
+        assert declared.gateway.endpoints() == {"orders"}, "not even what is declared in front of it was made"
+        assert texts(client.receiver("orders").drain()) == ["0", "1", "2"]
+
+
+def test_an_empty_queue_becomes_a_stream_and_a_stream_a_queue(declared: Declared) -> None:
+    """
+    With nothing on it there is nothing to lose: the stream shows what was sent to the queue, as it is in the log. Then
+    the queue begins empty and live; what the stream had is in the log, and a replay puts it on the queue.
+    """
+    with declared.running(orders=Queue(exclusive="wait")) as client:
+        client.sender("orders").send_all([data(i) for i in range(3)])
+        client.receiver("orders", credit=3).take_and_accept(3)
+        client.wait(lambda: declared.gateway.depth("orders") == 0, "the queue is empty")
+    for _ in range(2):
+        with declared.running(orders=stream()) as client:
+            assert texts(client.receiver("orders", filters=BEGINNING).drain()) == ["0", "1", "2"]
+            assert declared.gateway.depth("orders") == 0
+    with declared.running(orders=Queue()) as client:
+        client.sender("orders").send_all([data("live")])
+        assert declared.gateway.depth("orders") == 1
+        rewound = client.receiver("orders", filters=BEGINNING, credit=10)
+        assert texts(rewound.take(4)) == ["0", "1", "2", "live"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+def test_a_durable_subscription_becomes_neither(declared: Declared, kind: Any) -> None:
+    """A durable topic endpoint of the name is somebody's: the gateway does not start, and it keeps what it has."""
+    with declared.running() as client:
+        client.receiver("topic://a", name="mine", durable=True).detach()
+        client.sender("topic://a").send_all([data("x")])
+    somebodys = pytest.raises(StoreError, match="'mine' as a durable topic endpoint")
+    with somebodys, declared.running(mine=Queue(kind=kind)):
+        pass
+    with declared.running() as client:
+        assert texts(client.receiver("topic://a", name="mine", durable=True, credit=1).take(1)) == ["x"]
+
+
+# --- Whose turn it is on a stream: one reader and those that wait, are refused, or steal ------------------------------
+
+EPOCH = "com.microsoft:epoch"
+
+
+def audit_held_by(exclusive: Any, **more: Any) -> Vpn:
+    """A Message VPN with a stream `audit`."""
+    return Vpn(queues={"audit": Queue(kind="stream", exclusive=exclusive, **more)})
+
+
+def settle_down(*receivers: Receiver) -> None:
+    """A round trip on each: what the gateway had for them by now has arrived."""
+    for receiver in receivers:
+        receiver.client.open_session()
+
+
+@pytest.fixture
+def waiting(start: Start) -> RunningGateway:
+    """A gateway whose stream has ten messages, 0 to 9 with the ids 1 to 10, and one reader at a time."""
+    gateway = start(audit_held_by("wait"))
+    with Client(gateway.url) as client:
+        client.sender("audit").send_all(map(data, range(10)))
+        client.close()
+    return gateway
+
+
+# --- wait ---------------------------------------------------------------------------------------------------------
+
+
+def test_readers_take_over_in_order_each_from_its_own_start(
+    waiting: RunningGateway, connect: Connect
+) -> None:
+    """The first is active, the others get nothing until their turn, and then all from where they asked to start."""
+    starts = ["beginning", "%237", "last"]
+    first, second, third = (
+        connect(waiting).receiver(f"audit?replay-start={start}", credit=100) for start in starts
+    )
+    assert texts(first.take(10)) == numbered(10)
+    settle_down(second, third)
+    assert not second.arrived
+    assert second.start["offset"] == 7
+    first.close()
+    assert texts(second.take(4)) == ["6", "7", "8", "9"]
+    settle_down(third)
+    assert not third.arrived
+    second.client.cut()
+    assert texts(third.take(1)) == ["9"]
+    assert waiting.flows("audit") == 1
+
+
+def test_a_waiting_live_reader_misses_nothing(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader's start is resolved at its attach: what is published while it waits, it gets when its turn comes."""
+    active = connect(waiting).receiver("audit", credit=100)
+    waits = connect(waiting).receiver("audit", credit=100)
+    sender = connect(waiting).sender("audit")
+    sender.send_all([data("meanwhile 1"), data("meanwhile 2")])
+    assert texts(active.take(2)) == ["meanwhile 1", "meanwhile 2"]
+    active.close()
+    sender.send_all([data("after")])
+    taken = waits.take(3)
+    assert texts(taken) == ["meanwhile 1", "meanwhile 2", "after"]
+    assert not any(message.is_end for message in taken), "it was live all the time"
+
+
+def test_a_waiting_reader_that_fell_out_of_memory(start: Start, connect: Connect) -> None:
+    """However much is published while a reader waits, it gets all of it, from disk."""
+    gateway = start(audit_held_by("wait"), Limits(tail_bytes=20_000, read_page_rows=50))
+    active = connect(gateway).receiver("audit")
+    waits = connect(gateway).receiver("audit")
+    connect(gateway).sender("audit").send_all(map(data, range(1_500)))
+    active.close()
+    waits.collect(taken := [], 1_500)
+    assert texts(taken) == numbered(1_500)
+
+
+def test_a_waiting_reader_can_drain(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader that waits for its turn is told that there is nothing for it, before and after others leave."""
+    active, middle, last, leaves = (connect(waiting).receiver("audit", filters=BEGINNING) for _ in range(4))
+    assert last.drain(5) == []
+    active.close()
+    assert last.drain(5) == []
+    leaves.close()
+    assert waiting.flows("audit") == 2
+    middle.close()
+    assert len(last.drain(20)) == 10
+
+
+def test_the_end_of_a_bounded_reader_is_the_next_ones_turn(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader that comes to its `until` is detached, and the next one begins."""
+    bounded = connect(waiting).receiver("audit?replay-start=beginning&until=%233")
+    waits = connect(waiting).receiver("audit", filters=BEGINNING, credit=100)
+    assert texts(bounded.take_to_end()) == ["0", "1", "2"]
+    assert len(waits.take(10)) == 10
+
+
+def test_a_waiting_reader_whose_start_is_trimmed(start: Start, connect: Connect) -> None:
+    """When its turn comes and its start is gone, a reader is told so (140), and the next has its turn."""
+    gateway = start(audit_held_by("wait"), Limits(tail_bytes=1))
+    sender = connect(gateway).sender("audit")
+    sender.send_all(map(data, range(10)))
+    active = connect(gateway).receiver("audit", filters=BEGINNING, credit=100)
+    active.take(10)
+    trimmed = connect(gateway).receiver("audit?replay-start=%233", credit=100)
+    live = connect(gateway).receiver("audit", credit=100)
+    trim_before(gateway, 8)
+    active.client.close()
+    assert trimmed.detached_by_peer().replay_refusal == MESSAGE_UNAVAILABLE
+    sender.send_all([data("new")])
+    assert texts(live.take(1)) == ["new"]
+
+
+# --- refuse -------------------------------------------------------------------------------------------------------
+
+
+def test_exclusive_refuse(start: Start, connect: Connect) -> None:
+    """
+    On a stream that is exclusive=refuse a second reader is refused as locked, until the first is gone. One that is
+    refused its start or its filter leaves the stream free for the next.
+    """
+    gateway = start(audit_held_by("refuse"))
+    first, second = connect(gateway), connect(gateway)
+    first.sender("audit").send_all([data("x")])
+    assert refusal(second.receiver, "audit?replay-start=%2399").subcode == 156
+    assert refusal(second.receiver, "audit", filters={SELECTOR: "n ="}).name == "amqp:invalid-field"
+    reader = first.receiver("audit", filters=BEGINNING)
+    assert refusal(second.receiver, "audit", filters=BEGINNING).name == "amqp:resource-locked"
+    assert gateway.log_readers() == 1
+    reader.close()
+    assert texts(second.receiver("audit", filters=BEGINNING, credit=1).take(1)) == ["x"]
+
+
+# --- steal --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (None, 0)])
+def test_exclusive_steal(start: Start, connect: Connect, holder: int | None, newcomer: int | None) -> None:
+    """A reader of an equal or higher epoch takes over, from its own start, and the first is told."""
+    gateway = start(audit_held_by("steal"))
+    first, second = connect(gateway), connect(gateway)
+    first.sender("audit").send_all(map(data, range(3)))
+    robbed = first.receiver("audit", filters=BEGINNING, credit=2, set_up=with_properties({EPOCH: holder}))
+    robbed.take(2)
+    thief = second.receiver("audit", filters=BEGINNING, credit=3, set_up=with_properties({EPOCH: newcomer}))
+    assert robbed.detached_by_peer().name == "amqp:link:stolen"
+    assert texts(thief.take(3)) == ["0", "1", "2"]
+    assert (gateway.flows("audit"), gateway.log_readers()) == (1, 1)
+    lower = with_properties({EPOCH: -1})
+    assert refusal(first.receiver, "audit", set_up=lower).name == "amqp:link:stolen"
+    first.sender("audit").send_all([data("x")])
+    thief.flow(1)
+    assert texts(thief.take(1)) == ["x"], "a lower epoch steals nothing"
+
+
+# --- none ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_on_readers(start: Start, connect: Connect) -> None:
+    """With max_flows, as many readers as that attach, and the next is refused with the limit's name."""
+    gateway = start(audit_held_by("none", max_flows=2))
+    readers = [connect(gateway).receiver("audit") for _ in range(2)]
+    refused = refusal(connect(gateway).receiver, "audit")
+    assert refused.name == "amqp:resource-limit-exceeded"
+    assert "max_flows" in refused.text
+    readers[0].close()
+    connect(gateway).receiver("audit")

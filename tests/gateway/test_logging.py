@@ -1,0 +1,470 @@
+"""The gateway's own log: set up, its lines, how often they come, and those of peers."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import structlog
+
+from gateway.config import Logging
+from gateway.logging import lines, log_keys
+from gateway.logging.lines import (
+    ADDRESS_BURST,
+    ADDRESS_PER_SECOND,
+    BURST,
+    COUNTS,
+    MOST_ADDRESSES,
+    LineCounts,
+    LineRate,
+    LineWriter,
+    PeerLines,
+)
+from tests.support.waiting import wait_until
+
+# --- Log lines: their form, their level, and that libraries' lines look the same --------------------------------------
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Configuration of logging belongs to the process; put it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def only_line(stream: io.StringIO) -> dict[str, Any]:
+    """The one line in `stream`, which must be a JSON object."""
+    (line,) = stream.getvalue().splitlines()
+    parsed = json.loads(line)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def test_a_line_is_one_json_object_with_a_utc_time() -> None:
+    """Away from a terminal a line is JSON with event, level, keys and an ISO time in UTC."""
+    stream = io.StringIO()
+    lines.configure(Logging(), stream)
+    structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.MESSAGES: 3})
+    line = only_line(stream)
+    timestamp = line.pop("timestamp")
+    assert line == {"event": "attached", "level": "info", "link": "orders-1", "messages": 3}
+    assert isinstance(timestamp, str)
+    assert timestamp.endswith("Z")
+    assert datetime.fromisoformat(timestamp).tzinfo is UTC
+
+
+def test_a_terminal_gets_columns() -> None:
+    """`auto` writes for people where the stream is a terminal."""
+    stream = Terminal()
+    lines.configure(Logging(), stream)
+    structlog.get_logger().info("attached", link="orders-1")
+    assert "attached" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("stream", "chosen", "is_json"), [(Terminal(), "json", True), (io.StringIO(), "console", False)]
+)
+def test_a_format_that_is_named_is_used_anywhere(
+    stream: io.StringIO, chosen: Literal["json", "console"], is_json: bool
+) -> None:
+    """`json` and `console` do not look at the stream."""
+    lines.configure(Logging(format=chosen), stream)
+    structlog.get_logger().info("attached")
+    assert stream.getvalue().startswith("{") is is_json
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    """The level holds for our lines and for the standard library's."""
+    stream = io.StringIO()
+    lines.configure(Logging(level="warning"), stream)
+    structlog.get_logger().info("attached")
+    logging.getLogger("asyncio").info("selector chosen")
+    structlog.get_logger().warning("refused")
+    assert only_line(stream)["event"] == "refused"
+
+
+def test_a_library_s_line_has_the_same_form() -> None:
+    """What asyncio or uvicorn log comes out as JSON too, with the logger's name."""
+    stream = io.StringIO()
+    lines.configure(Logging(), stream)
+    logging.getLogger("uvicorn.error").error("cannot %s", "serve")
+    line = only_line(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("cannot serve", "error", "uvicorn.error")
+
+
+def test_a_warning_is_a_line() -> None:
+    """Python's warnings go to the log, not to stderr as bare text."""
+    stream = io.StringIO()
+    lines.configure(Logging(), stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert "DeprecationWarning: old" in str(only_line(stream)["event"])
+
+
+@pytest.mark.parametrize("logger", ["ours", "library"])
+def test_an_exception_is_in_its_line(logger: str) -> None:
+    """A traceback stays within its JSON object instead of spilling over many lines."""
+    stream = io.StringIO()
+    lines.configure(Logging(), stream)
+    try:
+        raise LookupError("no such endpoint")
+    except LookupError:
+        if logger == "ours":
+            structlog.get_logger().exception("callback failed")
+        else:
+            logging.getLogger("asyncio").exception("callback failed")
+    line = only_line(stream)
+    assert line["event"] == "callback failed"
+    (raised,) = line["exception"]
+    assert (raised["exc_type"], raised["exc_value"]) == ("LookupError", "no such endpoint")
+
+
+def test_values_json_does_not_know_are_written_all_the_same() -> None:
+    """A log call never raises over a value such as bytes."""
+    stream = io.StringIO()
+    lines.configure(Logging(), stream)
+    structlog.get_logger().info("received", tag=b"\x00\xff")
+    assert only_line(stream)["tag"] == repr(b"\x00\xff")
+
+
+def test_configuring_twice_writes_a_library_s_line_once() -> None:
+    """The last configuration replaces the one before."""
+    first, second = io.StringIO(), io.StringIO()
+    lines.configure(Logging(), first)
+    lines.configure(Logging(), second)
+    logging.getLogger("asyncio").error("once")
+    assert first.getvalue() == ""
+    assert only_line(second)["event"] == "once"
+
+
+def test_every_key_is_used() -> None:
+    """A key that no line has is taken out."""
+    sources = (Path(__file__).parents[2] / "gateway").rglob("*.py")
+    text = "\n".join(path.read_text() for path in sources)
+    keys = [name for name in vars(log_keys) if name.isupper()]
+    assert [key for key in keys if f"log_keys.{key}" not in text] == []
+
+
+def test_every_key_has_one_spelling() -> None:
+    """No two constants stand for the same key, and a key is a lower-case word."""
+    keys = [value for name, value in vars(log_keys).items() if name.isupper()]
+    assert len(keys) == len(set(keys))
+    assert all(key.isidentifier() and key.islower() for key in keys)
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
+    """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""
+    stream = io.StringIO()
+    lines.configure(Logging(format=format_), stream)
+    hostile = "\x1b]0;owned\x07\x1b[2J\n\u202e" + "\x1b" * 64_000
+    structlog.get_logger().info(
+        "opened", container=hostile, names=[hostile], more={hostile: hostile}, reason=hostile
+    )
+    logging.getLogger("asyncio").error("odd: %s", hostile)
+    text = stream.getvalue()
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert text.count("\n") == 2
+    assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"]) -> None:
+    """Passwords and messages lie in local variables; nor does an error's text reach a terminal as it is."""
+
+    def sign_in(password: str) -> None:
+        raise LookupError("no \x1b[2J such user")
+
+    stream = io.StringIO()
+    lines.configure(Logging(format=format_), stream)
+    try:
+        sign_in("hunter" + "2")
+    except LookupError:
+        structlog.get_logger().exception("callback_failed")
+        logging.getLogger("asyncio").exception("callback failed")
+    text = stream.getvalue()
+    assert "hunter2" not in text
+    assert "\x1b[2J" not in text
+    assert text.count("LookupError") >= 2
+    assert "sign_in" in text
+
+
+def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
+    """A process whose stderr is not read for a while goes on, and says afterwards what is missing."""
+    program = (
+        "import sys, structlog\n"
+        "from gateway.logging import lines\n"
+        "from gateway.config import Logging\n"
+        "lines.configure(Logging())\n"
+        "for number in range(60_000):\n"
+        "    structlog.get_logger().info('line', number=number)\n"
+        "print('logged', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "logged\n"
+    _, written = process.communicate("end\n", timeout=60)
+    lines = [json.loads(line) for line in written.splitlines()]
+    dropped = sum(line["lines"] for line in lines if line["event"] == "log_lines_dropped")
+    assert dropped > 0
+    assert dropped + sum(line["event"] == "line" for line in lines) == 60_000
+
+
+# --- Nobody who logs waits for who reads; what is lost for it is counted and told -------------------------------------
+
+
+class Pipe:
+    """A pipe that is read when the test says so."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        self._found = b""
+
+    def read_until(self, wanted: bytes) -> bytes:
+        """All there is up to and with ``wanted``."""
+        return self.read_while(lambda found: wanted not in found)
+
+    def read_while(self, goes_on: Callable[[bytes], bool]) -> bytes:
+        """All there is once it is not to go on any more."""
+        while goes_on(self._found):
+            self._found += os.read(self.reading, 65_536)
+        return self._found
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    os.close(pipe.reading)
+
+
+def told(count: int) -> str:
+    return f"dropped {count}\n"
+
+
+def accounted_for(found: bytes) -> tuple[int, int]:
+    """The lines in what was read, and those that it says were dropped."""
+    whole = found.split(b"\n")[:-1]
+    said = [int(line.split()[1]) for line in whole if line.startswith(b"dropped")]
+    return sum(line.strip().isdigit() for line in whole), sum(said)
+
+
+def test_who_logs_does_not_wait_for_a_blocked_pipe(pipe: Pipe) -> None:
+    """
+    Far more than a pipe holds is logged at once: what fits is kept, the rest counted, and told when it goes on, though
+    nothing more is logged.
+    """
+    counts = LineCounts()
+    writer = LineWriter(pipe.writing, counts, most=300_000)
+    writer.start(told)
+    ended = threading.Event()
+
+    def log() -> None:
+        for number in range(10_000):
+            writer.write(f"{number:>99}\n")
+        ended.set()
+
+    threading.Thread(target=log, daemon=True).start()
+    assert ended.wait(30), "a logger waits for the pipe"
+    assert counts.dropped > 0
+    pipe.read_while(lambda found: sum(accounted_for(found)) < 10_000)
+    wait_until(lambda: not writer._size, "there is room again")
+    writer.write("on\n")
+    lines, said = accounted_for(pipe.read_while(lambda found: not found.endswith(b"on\n")))
+    assert lines + said == 10_000
+    assert said == counts.dropped
+    writer.close()
+
+
+def test_the_last_line_is_told_of_though_it_was_dropped(pipe: Pipe) -> None:
+    """Dropped while a pipe is blocked, and followed by no other: it is told of as soon as the pipe goes on."""
+    writer = LineWriter(pipe.writing, LineCounts(), most=300_000)
+    writer.start(told)
+    writer.write(f"{1:>299999}\n")
+    wait_until(lambda: not writer._waiting, "it is being written")
+    writer.write("2\n")
+    assert accounted_for(pipe.read_until(b"dropped 1\n")) == (1, 1)
+    writer.close()
+
+
+def test_a_line_that_there_is_never_room_for_is_told_of(pipe: Pipe) -> None:
+    """Longer than all that may wait, while nothing does."""
+    writer = LineWriter(pipe.writing, LineCounts(), most=10)
+    writer.start(told)
+    writer.write("x" * 11)
+    assert pipe.read_until(b"dropped 1\n") == b"dropped 1\n"
+    writer.close()
+
+
+def test_the_last_lines_are_written(pipe: Pipe) -> None:
+    """What was logged before the end is there after it."""
+    writer = LineWriter(pipe.writing)
+    writer.start(told)
+    for number in range(100):
+        writer.write(f"{number}\n")
+    writer.close()
+    assert pipe.read_until(b"99\n").count(b"\n") == 100
+
+
+def test_a_descriptor_that_cannot_be_written_costs_its_lines_only() -> None:
+    """A closed pipe: nobody who logs sees an error, every line is counted, and it is tried anew for a line alone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    counts, tries = LineCounts(), []
+    writer = LineWriter(writing, counts)
+    writer.start(lambda count: tries.append(count) or told(count))
+    for number in range(10):
+        writer.write("lost\n")
+        wait_until(lambda number=number: counts.dropped > number, "it is dropped")
+    writer.close()
+    assert counts.dropped == 10
+    assert len(tries) <= 10
+    os.close(writing)
+
+
+def test_a_pipe_that_does_not_wait_is_waited_for(pipe: Pipe) -> None:
+    """A descriptor that was set to non-blocking gets everything all the same."""
+    os.set_blocking(pipe.writing, False)
+    writer = LineWriter(pipe.writing)
+    writer.start(told)
+    for number in range(3_000):
+        writer.write(f"{number:>99}\n")
+    assert pipe.read_until(b" 2999\n").count(b"\n") == 3_000
+    writer.close()
+
+
+# --- One peer causes so many lines of a kind, and what is held back is counted ----------------------------------------
+
+
+def test_a_flood_of_one_kind_is_thinned_out() -> None:
+    """A burst is said whole; then one line a second, each with how many were left out; other kinds are not touched."""
+    now = 0.0
+    rate = LineRate(lambda: now)
+    said = []
+    for _ in range(1_000):
+        said.append(rate.admit("attach_refused"))
+        now += 0.01
+    assert said[:BURST] == [0] * BURST
+    later = [held_back for held_back in said[BURST:] if held_back is not None]
+    assert 9 <= len(later) <= 10
+    assert sum(later) + rate.held_back + len(later) + BURST == 1_000
+    assert rate.admit("protocol_error") == 0
+
+
+def test_after_a_while_a_burst_is_said_again() -> None:
+    """A peer that was quiet is heard again."""
+    now = 0.0
+    rate = LineRate(lambda: now)
+    for _ in range(BURST + 5):
+        rate.admit("attach_refused")
+    now += 1_000
+    assert rate.admit("attach_refused") == 5
+    assert [rate.admit("attach_refused") for _ in range(BURST)] == [0] * (BURST - 1) + [None]
+
+
+# --- The lines of an address are limited together, counted, and told of; and few addresses are remembered -------------
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_every_line_is_said_or_told_of(clock: Clock) -> None:
+    """A thousand a second for ten seconds are a burst and some; each that was left out is in a count, and but once."""
+    lines, before = PeerLines(clock), COUNTS.held_back
+    said = told = 0
+    for _ in range(10_000):
+        held_back = lines.admit("10.0.0.1", "connection_refused")
+        if held_back is not None:
+            said += 1
+            told += held_back
+        clock.now += 0.001
+    assert said == pytest.approx(ADDRESS_BURST + 10 * ADDRESS_PER_SECOND, abs=2)
+    assert COUNTS.held_back - before == 10_000 - said
+    assert lines.untold() == [], "more may come"
+    clock.now += 1_000
+    ((address, left),) = lines.untold()
+    assert (address, said + told + left) == ("10.0.0.1", 10_000)
+    assert lines.untold() == []
+
+
+def test_another_address_and_another_kind_are_not_touched(clock: Clock) -> None:
+    """One peer's flood hides nobody else's lines, nor others of its own."""
+    lines = PeerLines(clock)
+    for _ in range(ADDRESS_BURST + 1):
+        found = lines.admit("10.0.0.1", "connection_refused")
+    assert found is None
+    assert lines.admit("10.0.0.2", "connection_refused") == 0
+    assert lines.admit("10.0.0.1", "connection_opened") == 0
+
+
+def test_a_line_stands_for_those_left_out_before(clock: Clock) -> None:
+    """What one connection held back is carried by its next line, or counted with it."""
+    lines = PeerLines(clock, burst=1, per_second=1)
+    assert lines.admit("10.0.0.1", "attach_refused", 7) == 7
+    assert lines.admit("10.0.0.1", "attach_refused", 5) is None
+    clock.now += 2
+    assert lines.admit("10.0.0.1", "attach_refused") == 6
+
+
+def test_few_addresses_are_remembered(clock: Clock) -> None:
+    """However many there are; what was left out of a forgotten one is told without its name."""
+    lines = PeerLines(clock, burst=1, per_second=1)
+    for number in range(3 * MOST_ADDRESSES):
+        for _ in range(3):
+            lines.admit(str(number), "connection_refused")
+    assert len(lines._rates) == MOST_ADDRESSES
+    told = dict(lines.untold(all_of_them=True))
+    assert told.pop("") == 2 * 2 * MOST_ADDRESSES
+    assert set(told.values()) == {2}
+    assert len(told) == MOST_ADDRESSES
+
+
+def test_to_be_forgotten_takes_as_long_as_a_new_burst() -> None:
+    """Else who waits a little would have one the sooner."""
+    assert PeerLines(lambda: 0.0)._quiet_seconds >= lines.ADDRESS_BURST / lines.ADDRESS_PER_SECOND
