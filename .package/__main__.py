@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import chart
 import deb
 import roots
 import sbom
@@ -21,7 +22,7 @@ import trials
 import wheels
 from checkout import ROOT, Checkout, Failed, say
 
-KINDS = ("deb", "sbom")
+KINDS = ("deb", "chart", "sbom")
 
 
 def main() -> int:
@@ -68,6 +69,9 @@ def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path |
         if "deb" in kinds:
             say("the Debian package")
             deb.build(checkout, made, output, scratch)
+        if "chart" in kinds:
+            say("the Helm chart")
+            chart.build(output, scratch, checkout.version, checkout.epoch)
         if "sbom" in kinds:
             say("the bill of materials")
             file = output / f"rewind-gateway-{checkout.version}.cdx.json"
