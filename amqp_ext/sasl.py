@@ -386,11 +386,10 @@ class SaslServer:
 
     def identify(self, user: str) -> None:
         """The token is this user's; ignored where none is to be checked any more."""
-        if self.state is not SaslState.VERIFYING or self.token is None:
+        candidate = self._checked()
+        if candidate is None:
             return
-        assert self._candidate is not None
-        self.state, self.token = SaslState.NEGOTIATING, None
-        asked, mechanism = self._candidate.user, self._candidate.mechanism
+        asked, mechanism = candidate.user, candidate.mechanism
         if asked not in ("", user):
             self._fail(_Refused(f"{mechanism} as user {user!r:.80}, who may not act as {asked!r:.80}", _AUTH))
             return
@@ -399,11 +398,10 @@ class SaslServer:
 
     def refuse_token(self, reason: str) -> None:
         """The token is not good; ignored where none is to be checked any more."""
-        if self.state is not SaslState.VERIFYING or self.token is None:
+        candidate = self._checked()
+        if candidate is None:
             return
-        assert self._candidate is not None
-        self.state, self.token = SaslState.NEGOTIATING, None
-        if self._candidate.mechanism != "OAUTHBEARER":
+        if candidate.mechanism != "OAUTHBEARER":
             self._fail(_Refused(reason, _AUTH))
             return
 
@@ -414,6 +412,13 @@ class SaslServer:
         self._answer = fail
         self._send(_CHALLENGE, b'{"status":"invalid_token"}')
         self._advance()
+
+    def _checked(self) -> Identity | None:
+        """Who has shown the token of which it is known now whose it is; None where none is to be checked any more."""
+        if self.state is not SaslState.VERIFYING or self.token is None:
+            return None
+        self.state, self.token = SaslState.NEGOTIATING, None
+        return self._candidate
 
     def put_off(self, reason: str) -> None:
         """
