@@ -8,6 +8,8 @@ from contextlib import ExitStack
 import pytest
 import structlog
 
+from tests.support.identity import ScriptedProvider
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
@@ -21,3 +23,10 @@ def _ending() -> Iterator[ExitStack]:
     """Contexts that are left, the last first, when the test has ended."""
     with ExitStack() as stack:
         yield stack
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    """An identity provider on this machine, which answers what a test says."""
+    with ScriptedProvider() as provider:
+        yield provider

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,6 @@ from gateway.users import Users
 from tests.support.identity import AUDIENCE, ScriptedProvider, encoded, jwk, key, token
 
 ISSUER = "https://sso.example.com/main"
-
-
-@pytest.fixture
-def scripted() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as provider:
-        yield provider
 
 
 @pytest.fixture
@@ -326,21 +320,21 @@ def asked(provider: Provider, *texts: str) -> list[str]:
     return asyncio.run(run())
 
 
-def test_keys_rotate(scripted: ScriptedProvider, clock: Clock) -> None:
+def test_keys_rotate(provider: ScriptedProvider, clock: Clock) -> None:
     """A key that is new is found at once, and one that was withdrawn serves no longer after ten minutes."""
-    provider = Provider(scripted.settings(), clock)
-    assert asked(provider, scripted.token()) == ["ann"]
-    scripted.keys = [jwk("two")]
+    known = Provider(provider.settings(), clock)
+    assert asked(known, provider.token()) == ["ann"]
+    provider.keys = [jwk("two")]
     clock.s += PAUSE_S
-    assert asked(provider, scripted.token(by="two")) == ["ann"]
-    scripted.keys = [jwk("one")]
+    assert asked(known, provider.token(by="two")) == ["ann"]
+    provider.keys = [jwk("one")]
     clock.s += PAUSE_S
-    assert asked(provider, scripted.token(by="two")) == ["ann"]
+    assert asked(known, provider.token(by="two")) == ["ann"]
     clock.s += FRESH_S
-    assert "no key" in asked(provider, scripted.token(by="two"))[0]
-    scripted.keys = [jwk("two")]
-    provider.outdate()
-    assert asked(provider, scripted.token(by="two")) == ["ann"], "a reload has them read at once"
+    assert "no key" in asked(known, provider.token(by="two"))[0]
+    provider.keys = [jwk("two")]
+    known.outdate()
+    assert asked(known, provider.token(by="two")) == ["ann"], "a reload has them read at once"
 
 
 def test_keys_in_a_file_rotate(jwks: Path, clock: Clock) -> None:
@@ -358,36 +352,36 @@ def test_keys_in_a_file_rotate(jwks: Path, clock: Clock) -> None:
 
 
 def test_a_flood_of_unknown_keys_asks_a_provider_hardly_at_all(
-    scripted: ScriptedProvider, clock: Clock
+    provider: ScriptedProvider, clock: Clock
 ) -> None:
     """Two hundred tokens at once, and two hundred a little later: once each PAUSE_S, and good tokens go on."""
-    provider = Provider(scripted.settings(), clock)
-    assert asked(provider, scripted.token()) == ["ann"]
-    flood = [scripted.token(header={"kid": f"x{number}"}) for number in range(200)]
+    known = Provider(provider.settings(), clock)
+    assert asked(known, provider.token()) == ["ann"]
+    flood = [provider.token(header={"kid": f"x{number}"}) for number in range(200)]
     for count in (1, 1, 2):
-        found = asked(provider, *flood, scripted.token())
+        found = asked(known, *flood, provider.token())
         assert found[-1] == "ann"
         assert {"no key" in one for one in found[:-1]} == {True}
-        assert scripted.asked.count("/keys") == count
+        assert provider.asked.count("/keys") == count
         clock.s += PAUSE_S - 1
 
 
-def test_a_provider_that_is_away_is_asked_for_again(scripted: ScriptedProvider, clock: Clock) -> None:
+def test_a_provider_that_is_away_is_asked_for_again(provider: ScriptedProvider, clock: Clock) -> None:
     """Nobody is let in, and all may try again; it is found when it is there, and its keys serve a day without it."""
-    scripted.answers["/keys"] = lambda handler: handler.say({}, 503)
-    provider = Provider(scripted.settings(), clock)
-    good = scripted.token()
-    assert asked(provider, *[good] * 50) == ["later"] * 50
-    assert asked(provider, good) == ["later"]
-    assert scripted.asked.count("/keys") == 1
-    away = scripted.answers.pop("/keys")
+    provider.answers["/keys"] = lambda handler: handler.say({}, 503)
+    known = Provider(provider.settings(), clock)
+    good = provider.token()
+    assert asked(known, *[good] * 50) == ["later"] * 50
+    assert asked(known, good) == ["later"]
+    assert provider.asked.count("/keys") == 1
+    away = provider.answers.pop("/keys")
     clock.s += PAUSE_S
-    assert asked(provider, good) == ["ann"]
-    scripted.answers["/keys"] = away
+    assert asked(known, good) == ["ann"]
+    provider.answers["/keys"] = away
     clock.s += STALE_S
-    assert asked(provider, good) == ["ann"]
+    assert asked(known, good) == ["ann"]
     clock.s += 1
-    assert asked(provider, good) == ["later"]
+    assert asked(known, good) == ["later"]
 
 
 def flood(handler: Any) -> None:
@@ -430,7 +424,7 @@ METADATA = "/.well-known/openid-configuration"
     ],
 )
 def test_what_a_provider_answers_is_bounded(
-    scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, path: str, answer: Any, why: str
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, path: str, answer: Any, why: str
 ) -> None:
     """In bytes and in time, and to the address that is configured; the log says what was wrong, and no token."""
     lines: list[Any] = []
@@ -441,10 +435,10 @@ def test_what_a_provider_answers_is_bounded(
 
     structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
     monkeypatch.setattr(identity_providers, "ANSWER_S", 0.5 if "within" in why else 30)
-    scripted.answers[path] = answer
-    good = scripted.token()
+    provider.answers[path] = answer
+    good = provider.token()
     started = time.monotonic()
-    assert asked(Provider(scripted.settings()), good) == ["later"]
+    assert asked(Provider(provider.settings()), good) == ["later"]
     assert time.monotonic() - started < 15
     assert {line["event"] for line in lines} == {"provider_unavailable"}
     assert any(why in line["reason"] for line in lines), lines

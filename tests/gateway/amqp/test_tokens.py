@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -35,12 +34,6 @@ LISTENERS = (
 )
 USERS = {"ann": User(password=hash_password("secret", salt=b"0" * 16, iterations=4_096))}
 RIGHTS = "publish:queue://hers consume:queue://hers"
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -334,10 +334,12 @@ def test_times_are_found_exactly(new_vpn: NewVpn, effects: list[Effect], trimmed
     assert reader.positions_since([]) == []
 
 
+PATTERNS = st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)])
+"""What may be asked of topics: all, some, one, and none that there is."""
+
+
 @PROBED
-@given(
-    history=histories(), patterns=st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)]), data=st.data()
-)
+@given(history=histories(), patterns=PATTERNS, data=st.data())
 def test_topics_come_newest_first(
     new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
 ) -> None:
@@ -357,9 +359,7 @@ def test_topics_come_newest_first(
 
 
 @PROBED
-@given(
-    history=histories(), patterns=st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)]), data=st.data()
-)
+@given(history=histories(), patterns=PATTERNS, data=st.data())
 def test_lengths_come_page_by_page(
     new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
 ) -> None:

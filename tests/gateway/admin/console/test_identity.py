@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 
 ADMINISTER = "administer:queue://* administer:log://> consume:log://> publish:queue://q"
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as provider:
-        yield provider
 
 
 @pytest.fixture
