@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.io.PrintStream;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
@@ -75,8 +76,8 @@ public final class Client {
             String outcome;
             try {
                 outcome = sender.send(message(n)).awaitSettlement().remoteState().getType().name().toLowerCase();
-            } catch (ClientConnectionRemotelyClosedException error) {
-                if (!options.containsKey("reconnect")) {
+            } catch (ClientException error) {
+                if (!options.containsKey("reconnect") || !isLost(error)) {
                     throw error;
                 }
                 n--; // the connection is being made anew: what the gateway has not answered is sent again
@@ -86,6 +87,11 @@ public final class Client {
         }
         sender.close();
         say("end", "reason", "count", "count", count());
+    }
+
+    /** Whether the connection went: at the moment it does, the library may say no more than what the socket said. */
+    private static boolean isLost(ClientException error) {
+        return error instanceof ClientConnectionRemotelyClosedException || error.getCause() instanceof IOException;
     }
 
     private void receive(Session session) throws Exception {
