@@ -14,11 +14,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offset
+from amqp_ext.message.sections import bare_offsets
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.log import ArchivedRun
 from gateway.core.model import UNROUTED, Row
@@ -27,7 +28,7 @@ from store.archive import segments
 from store.archive.erasures import ErasedList, Erasure, Erasures
 from store.archive.errors import LogError
 from store.archive.maintenance import erase
-from store.archive.segments import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
+from store.archive.segments import CANNOT_BE_READ, RowGroup, RowGroups
 from store.archive.storage import ArchiveStorage, storage_at
 from store.archive.table import ArchiveTable, Segment, State
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
@@ -232,7 +233,7 @@ class ArchivedLog:
             table = groups.table(group)
             places = _places(table, position, end, matches)
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(_row, segments.messages_at(table, chosen))) if chosen else []
+            rows = _rows(table, chosen) if chosen else []
             if len(chosen) < len(places):
                 return LogPage(rows, rows[-1][0] + 1)
             return LogPage(rows, min(end, group.stop))
@@ -258,14 +259,16 @@ class ArchivedLog:
 
         return self._read(position, read)
 
-    def _search(self, search: Search, table: Any, group: RowGroup, places: list[int], end: int) -> SearchPage:
+    def _search(
+        self, search: Search, table: Any, group: RowGroup, places: Sequence[int], end: int
+    ) -> SearchPage:
         work = PageWork()
         looked_at = segments.fitting(table, places, PAGE_CANDIDATES, self._page_bytes)
-        for message in segments.messages_at(table, looked_at):
+        for row in _rows(table, looked_at):
             if work.is_over:
-                return SearchPage(None, message.message_id, work.unknown)
-            if search.takes(_row(message), work):
-                return SearchPage(message.message_id, message.message_id + 1, work.unknown)
+                return SearchPage(None, row[0], work.unknown)
+            if search.takes(row, work):
+                return SearchPage(row[0], row[0] + 1, work.unknown)
         if len(looked_at) < len(places):
             return SearchPage(None, segments.id_at(table, places[len(looked_at)]), work.unknown)
         return SearchPage(None, min(end, group.stop), work.unknown)
@@ -276,8 +279,8 @@ class ArchivedLog:
             if group is None:
                 return TallyPage([], min(end, segment.last + 1))
             table = groups.table(group, MEASURED)
-            first, stop = segments.places_between(table, position, end)
-            found = segments.tally_of(table.slice(first, stop - first)) if stop > first else []
+            places = segments.places_between(table, position, end)
+            found = segments.tally_of(table.slice(places.start, len(places))) if places else []
             return TallyPage(found, min(end, group.stop))
 
         return self._read(position, read)
@@ -305,7 +308,7 @@ class ArchivedLog:
             table = groups.table(group)
             places = segments.places_of(table, [i for i in ids if i < group.stop])
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(_row, segments.messages_at(table, chosen))) if chosen else []
+            rows = _rows(table, chosen) if chosen else []
             return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
 
         return read
@@ -419,16 +422,17 @@ def _matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return TopicFilter(parsed).matches if parsed else None
 
 
-def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] | None) -> list[int]:
+def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] | None) -> Sequence[int]:
     """Which rows have ids from ``position`` on, below ``end``, and topics that are wanted."""
-    first, stop = segments.places_between(table, position, end)
-    if matches is None or stop <= first:
-        return list(range(first, stop))
-    wanted = segments.matching(table.slice(first, stop - first), matches)
-    return [first + int(place) for place in wanted.nonzero()[0]]
+    places = segments.places_between(table, position, end)
+    if matches is None or not places:
+        return places
+    wanted = segments.matching(table.slice(places.start, len(places)), matches)
+    return [places[place] for place in wanted.nonzero()[0].tolist()]
 
 
-def _row(message: ArchivedMessage) -> Row:
-    """As the log had it; which endpoints it went to is no longer of interest."""
-    i, time_ms, topic, content = message
-    return i, time_ms, topic, bare_offset(content), UNROUTED, None, content
+def _rows(table: Any, places: Sequence[int]) -> list[Row]:
+    """As the log had them; which endpoints they went to is no longer of interest."""
+    ids, times_ms, topics, contents = segments.messages_at(table, places)
+    offsets = bare_offsets(contents)
+    return list(zip(ids, times_ms, topics, offsets, repeat(UNROUTED), repeat(None), contents))

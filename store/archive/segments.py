@@ -263,14 +263,14 @@ CANNOT_BE_READ: Final = (OSError, pa.ArrowException, ValueError, TypeError)
 """What is raised for a file that is unavailable or damaged, beside ``LogError``."""
 
 
-class ArchivedMessage(NamedTuple):
-    """A message as the archive has it."""
+class ArchivedMessages(NamedTuple):
+    """Messages as the archive has them, each by its place in all lists."""
 
-    message_id: int
-    time_ms: int
-    topic: str
-    content: bytes
-    """Bit for bit as it was archived."""
+    ids: list[int]
+    times_ms: list[int]
+    topics: list[str]
+    contents: list[bytes]
+    """Bit for bit as they were archived."""
 
 
 class RowGroup(NamedTuple):
@@ -450,10 +450,10 @@ class RowGroups:
 # --- what stands in a piece ---------------------------------------------------------------------------------------
 
 
-def places_between(table: Any, first: int, stop: int) -> tuple[int, int]:
-    """From where to where the rows with ids from ``first`` on, below ``stop``, are."""
-    found = np.searchsorted(table.column("offset").to_numpy(), [first, stop])
-    return int(found[0]), int(found[1])
+def places_between(table: Any, first: int, stop: int) -> range:
+    """Where the rows with ids from ``first`` on, below ``stop``, are."""
+    begin, end = np.searchsorted(table.column("offset").to_numpy(), [first, stop])
+    return range(int(begin), int(end))
 
 
 def places_of(table: Any, ids: Sequence[int]) -> list[int]:
@@ -513,30 +513,58 @@ def envelopes(table: Any) -> list[bytes]:
     return found
 
 
-def messages_at(table: Any, places: Sequence[int]) -> list[ArchivedMessage]:
-    """The messages of some rows, in their order."""
-    chosen = table.take(pa.array(places, pa.int64()))
-    columns = (chosen.column(name).to_pylist() for name in ("offset", "topic", "body", "envelope", "bodyAt"))
-    times = _times_ms(chosen).tolist()
-    return [
-        ArchivedMessage(
-            i, time_ms, topic or "", envelope if at is None else envelope[:at] + body + envelope[at:]
+def messages_at(table: Any, places: Sequence[int]) -> ArchivedMessages:
+    """The messages of some rows, one at least, in their order."""
+    chosen = _rows_at(table, places)
+    ids = chosen.column("offset").to_numpy().tolist()
+    marks = pc.fill_null(chosen.column("bodyAt"), -1).to_numpy().tolist()
+    contents = [
+        envelope + body
+        if at == len(envelope)
+        else envelope
+        if at < 0
+        else envelope[:at] + body + envelope[at:]
+        for at, envelope, body in zip(
+            marks, _contents(chosen, "envelope"), _contents(chosen, "body"), strict=True
         )
-        for time_ms, i, topic, body, envelope, at in zip(times, *columns, strict=True)
     ]
+    return ArchivedMessages(ids, _times_ms(chosen).tolist(), _topics(chosen), contents)
 
 
 def topics_at(table: Any, places: Sequence[int]) -> list[tuple[int, str]]:
     """(id, topic) of some rows, in their order."""
-    chosen = table.take(pa.array(places, pa.int64()))
-    topics = (topic or "" for topic in chosen.column("topic").to_pylist())
-    return list(zip(chosen.column("offset").to_pylist(), topics, strict=True))
+    chosen = _rows_at(table, places)
+    return list(zip(chosen.column("offset").to_numpy().tolist(), _topics(chosen), strict=True))
 
 
-def fitting(table: Any, places: Sequence[int], most: int, most_bytes: int) -> list[int]:
+def fitting(table: Any, places: Sequence[int], most: int, most_bytes: int) -> Sequence[int]:
     """As many of some rows, from the first on, as are within bounds of messages and bytes, one at least."""
-    chosen = list(places[:most])
+    chosen = places[:most]
     if not chosen:
         return chosen
-    total = np.cumsum(sizes(table)[chosen])
+    total = np.cumsum(sizes(_rows_at(table, chosen)))
     return chosen[: max(int(np.searchsorted(total, most_bytes, side="right")), 1)]
+
+
+def _rows_at(table: Any, places: Sequence[int]) -> Any:
+    """Some rows; one after the other, nothing is copied."""
+    if isinstance(places, range) and places.step == 1:
+        return table.slice(places.start, len(places))
+    return table.take(pa.array(places, pa.int64()))
+
+
+def _topics(table: Any) -> list[str]:
+    """The topics of the rows; a topic of many rows is one string."""
+    found = pc.fill_null(table.column("topic"), "").combine_chunks().dictionary_encode()
+    names: list[str] = found.dictionary.to_pylist()
+    return [names[i] for i in found.indices.to_numpy().tolist()]
+
+
+def _contents(table: Any, name: str) -> list[bytes]:
+    """A column of bytes, empty where there are none: by the buffers, a tenth of what an object of Arrow each takes."""
+    column = table.column(name).cast(pa.large_binary()).combine_chunks()
+    _, ends, data = column.buffers()
+    bounds = np.frombuffer(ends, np.int64)[column.offset : column.offset + len(column) + 1]
+    base = int(bounds[0])
+    content = bytes(memoryview(data)[base : int(bounds[-1])]) if data is not None else b""
+    return [content[start:end] for start, end in pairwise((bounds - base).tolist())]
