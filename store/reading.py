@@ -189,17 +189,19 @@ class PooledReader(ABC):
         return next(iter(self._delayed("cursor = ? and message = ?", [cursor, message_id])), None)
 
     def _delayed(self, which: str, values: Sequence[int]) -> list[DelayedMessage]:
-        found = self._ask(
-            (int, int, int, int, int, bytes, int, int),
-            f"select due, id, size_bytes, length(content), bare, substr(content, 1, {HEADER_BYTES}), "
-            f"coalesce(count, 0), retry from (select * from delayed where {which}) as waiting "
+        numbers = ("due", "id", "size_bytes", "length", "bare", "attempts", "retry")
+        found = self._fetch(
+            dict.fromkeys(numbers, int) | {"front": bytes},
+            "from (select due, id, size_bytes, length(content) as length, bare, coalesce(count, 0) as attempts, "
+            f"retry, coalesce(substr(content, 1, {HEADER_BYTES}), content) as front "  # SQLite has null for no bytes
+            f"from (select * from delayed where {which}) as waiting "
             f"{self.joined.format('id = waiting.message')} left join attempt "
-            "on attempt.cursor = waiting.cursor and attempt.message = waiting.message order by due, id",
+            "on attempt.cursor = waiting.cursor and attempt.message = waiting.message) as page order by due, id",
             values,
         )
         return [
             DelayedMessage(due, i, counted, size, header_priority(front, bare), attempts, bool(retry))
-            for due, i, counted, size, bare, front, attempts, retry in found
+            for due, i, counted, size, bare, attempts, retry, front in found
         ]
 
     @abstractmethod

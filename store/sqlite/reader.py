@@ -26,6 +26,7 @@ from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, nex
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
+    BLOB,
     CHECKED,
     INTEGER,
     LOGGED,
@@ -43,7 +44,7 @@ T = TypeVar("T")
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
 
-PACKED: Final[Mapping[type, Kind]] = {int: INTEGER, str: TEXT}
+PACKED: Final[Mapping[type, Kind]] = {int: INTEGER, str: TEXT, bytes: BLOB}
 
 NO_ROUTE: Final = -1
 """No message is on it: merges are filled up with it."""

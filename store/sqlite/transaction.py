@@ -27,6 +27,7 @@ from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, h
 from store.cursors import SHORTEST_RUN
 from store.last_values import keep_values
 from store.property_index import index_entries
+from store.schema import NO_RETRY
 from store.sqlite.cursors import CursorMoves, SqliteShortTables, let_go_of
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.statements import chunks
@@ -140,6 +141,18 @@ def _insert_delayed(count: int) -> str:
 
 
 @cache
+def _waiting(count: int) -> str:
+    """Messages that wait on one endpoint, by its cursor, and then their times and ids."""
+    return f"cursor = ? and (due, message) in (values {','.join(['(?,?)'] * count)})"
+
+
+INSERT_DELAYED_RUN: Final = (
+    "insert into delayed select ?, ?, id, length(content), ? from message where id between ? and ?"
+)
+"""Messages that are there already, and wait for one time: the store counts them by itself."""
+
+
+@cache
 def _insert_entries(count: int) -> str:
     return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
 
@@ -159,6 +172,8 @@ class Transaction(StoreTransaction):
         self._kind: tuple[int, str, int, int, int | None] | None = None
         self._alike: list[bytes] = []
         self._alike_from = 0
+        self._delayed_runs: list[tuple[int, int, int, int, int]] = []
+        """(cursor, when to be delivered, ``delayed.retry``, first and last message) of consecutive ones that wait."""
         self._moves: CursorMoves = CursorMoves(connection)
         self._uncounted, self._last_id, self._last_time, self._logged_bytes, _ = tail
         self._writes_log_row = False
@@ -191,6 +206,9 @@ class Transaction(StoreTransaction):
                 # One step for many rows: each gives up the interpreter, which the loop then has for a while.
                 self._connection.execute(_insert_delayed(len(waiting)), list(chain.from_iterable(waiting)))
             self._delayed = []
+        for run in self._delayed_runs:
+            self._connection.execute(INSERT_DELAYED_RUN, run)
+        self._delayed_runs = []
         if self._ids:
             self._connection.executemany("insert into dedup values (?, ?, ?, ?)", self._ids)
             self._ids = []
@@ -234,6 +252,15 @@ class Transaction(StoreTransaction):
             self.has_held = True
         self.largest_bytes = max(self.largest_bytes, *map(len, contents))
 
+    def _add_delayed(self, publication: Publication) -> None:
+        if publication.delays is None:
+            return
+        (cursors, due_ms), first, last = publication.delays, publication.rows[0][ID], publication.rows[-1][ID]
+        if len(due_ms) >= SHORTEST_RUN and due_ms.count(due_ms[0]) == last - first + 1:
+            self._delayed_runs += [(cursor, due_ms[0], NO_RETRY, first, last) for cursor in cursors]
+        else:
+            super()._add_delayed(publication)
+
     def _end_alike(self) -> None:
         """Write the run of alike messages, or put it among the mixed ones where it is short."""
         contents = self._alike
@@ -276,11 +303,12 @@ class Transaction(StoreTransaction):
                     values = ",".join(f"(?1,?{2 + k})" for k in range(len(piece)))
                     execute(f"insert or ignore into reference values {values}", (cursor, *piece))
             case ReleaseDelayed(cursor, entries):
-                self._connection.executemany(
-                    "insert or ignore into reference select cursor, message from delayed "
-                    "where cursor = ? and due = ? and message = ?",
-                    [(cursor, *entry) for entry in entries],
-                )
+                for some in chunks(entries):
+                    execute(
+                        "insert or ignore into reference select cursor, message from delayed "
+                        f"where {_waiting(len(some))}",
+                        (cursor, *chain.from_iterable(some)),
+                    )
                 self._drop_delayed(cursor, entries)
             case CancelDelayed(cursor, entries):
                 self._drop_delayed(cursor, entries)
@@ -314,10 +342,10 @@ class Transaction(StoreTransaction):
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
 
     def _drop_delayed(self, cursor: int, entries: Sequence[tuple[int, int]]) -> None:
-        self._connection.executemany(
-            "delete from delayed where cursor = ? and due = ? and message = ?",
-            [(cursor, *entry) for entry in entries],
-        )
+        for piece in chunks(entries):
+            self._connection.execute(
+                f"delete from delayed where {_waiting(len(piece))}", (cursor, *chain.from_iterable(piece))
+            )
 
     def _raise_to(self, name: str, value: int) -> None:
         self._writes_log_row = True

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, ULong
@@ -30,6 +30,10 @@ _steps = st.lists(
 )
 
 
+_AGAIN = [("publish", ["a", "b"]), ("commit", None), ("publish", ["a"]), ("commit", None), ("restart", None)]
+
+
+@example(_AGAIN, 1, 0)
 @given(_steps, st.integers(1, 6), st.sampled_from([0, 10]))
 def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: int, age_ms: int) -> None:
     """
@@ -157,6 +161,29 @@ def test_an_id_is_its_value(one: bytes, other: bytes, are_same: bool) -> None:
     """However it is encoded; the annotation goes before the message-id, and what is no id is none."""
     first, second = _ids(one, other)
     assert (first == second) is are_same
+
+
+@given(
+    st.sampled_from(["a", "b" * 32, "c" * 40, b"d", ULong(300), _UUID, None]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, "x", "a"]), st.integers(0, 60), st.binary(max_size=1), st.booleans()
+        ),
+        min_size=3,
+    ),
+)
+def test_ids_of_messages_that_come_together_are_those_of_each(
+    one: Any, others: list[tuple[Any, ...]]
+) -> None:
+    """However much alike they are, and wherever they differ, or end."""
+    usual = _message(one)
+    messages, bares = [usual], [bare_offset(usual)]
+    for annotation, at, changed, is_whole in others:
+        message = _message(one, annotation)
+        messages.append(message[:at] + changed + message[at + 1 :] if is_whole else message[:at] + changed)
+        bares.append(bare_offset(message))
+    each = [publisher_ids([message], [bare])[0] for message, bare in zip(messages, bares, strict=True)]
+    assert publisher_ids(messages, bares) == each
 
 
 @given(st.binary(max_size=40), st.integers(0, 40))
