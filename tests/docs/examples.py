@@ -23,9 +23,13 @@ import re
 import subprocess
 import sys
 import textwrap
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, chdir
 from dataclasses import dataclass
 from pathlib import Path
+
+from click.testing import CliRunner
+
+from gateway.cli import main as rewind
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -142,8 +146,7 @@ class Reader(AbstractContextManager["Reader"]):
                 assert block.text.startswith("./run serve")
                 self._start_gateway()
             case _, "toml":
-                self._save("check.toml", block)
-                self._type(block, "rewind check-config --config check.toml > check.out")
+                self._check(block)
             case _, "python":
                 self._save("example.py", block)
                 self._type(block, "python example.py")
@@ -160,6 +163,14 @@ class Reader(AbstractContextManager["Reader"]):
     def _save(self, name: str, block: Block) -> None:
         self._serve()
         self._folder.joinpath(name).write_text(self._here(block.text), encoding="utf-8")
+
+    def _check(self, block: Block) -> None:
+        file = self._folder / "check.toml"
+        file.write_text(block.text, encoding="utf-8")
+        # In this process: another one would start for a second, and a gateway beside it.
+        with chdir(self._folder):
+            checked = CliRunner().invoke(rewind, ["check-config", "--config", file.name])
+        assert checked.exit_code == 0, f"{block}: {checked.output}"
 
     def _compare(self, block: Block) -> None:
         form = ".*".join(re.escape(part) for part in self._here(block.text).rstrip().split("…"))

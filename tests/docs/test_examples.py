@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,48 +14,44 @@ from tests.docs.examples import PAGES, ROOT, RUN, SHOWN, Block, Reader, blocks
 
 MARKS = {"", "file", "gateway", "output", "fails", "spark", "not run", "generated"}
 
+SPARK = (
+    pytest.mark.spark,
+    pytest.mark.skipif(find_spec("pyspark") is None, reason="no pyspark here"),
+    pytest.mark.timeout(600),
+)
+
 
 def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def _read(page: Path, folder: Path, *, spark: bool) -> None:
+def _read(page: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     left_out = False
     with Reader(folder) as reader:
         for block in blocks(page):
             if block.mark == "output" and left_out:
                 continue
-            left_out = block.mark == "not run" or (block.mark == "spark" and not spark)
-            if (
-                not left_out
-                and (block.is_run or block.mark in {"output", "file"})
-                and block.mark != "generated"
-            ):
+            left_out = block.mark == "not run"
+            if (block.is_run or block.mark in {"output", "file"}) and block.mark != "generated":
                 reader.read(block)
 
 
-def _pages(*, spark: bool) -> list[Path]:
-    found = {page: blocks(page) for page in PAGES}
-    needs = [page for page in PAGES if any(block.mark == "spark" for block in found[page])]
-    return needs if spark else [page for page in PAGES if any(block.is_run for block in found[page])]
+def _pages() -> Iterator[Any]:
+    """Those with a block to run; those with one that needs Spark are Spark's."""
+    for page in PAGES:
+        found = blocks(page)
+        if any(block.is_run for block in found):
+            needs_spark = any(block.mark == "spark" for block in found)
+            yield pytest.param(page, id=_name(page), marks=SPARK if needs_spark else ())
 
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.parametrize("page", _pages(spark=False), ids=_name)
+@pytest.mark.parametrize("page", list(_pages()))
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     """Every block is run as it stands, but for the ports; what it shows as printed is printed."""
-    _read(page, tmp_path / "checkout", spark=False)
-
-
-@pytest.mark.spark
-@pytest.mark.skipif(find_spec("pyspark") is None, reason="no pyspark here")
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", _pages(spark=True), ids=_name)
-def test_a_page_with_spark_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    """The same with the blocks that need Spark."""
-    _read(page, tmp_path / "checkout", spark=True)
+    _read(page, tmp_path / "checkout")
 
 
 def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
