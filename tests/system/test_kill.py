@@ -35,8 +35,8 @@ from tests.system.load import Consumer, LogReader, Named, Publisher, drain_queue
 
 # --- Messages, ids, jobs, readers of events, replays ------------------------------------------------------------------
 
-ROUNDS = {"nightly": 300}
-USUAL_ROUNDS = 20
+IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
+ROUNDS = 300 if IS_NIGHTLY else 8
 CONFIG = """
 [vpn.default.queue.load]
 subscriptions = ["load/>"]
@@ -64,7 +64,7 @@ def number_texts(count: int) -> list[str]:
 @pytest.mark.timeout(3_600)  # it starts a process each time
 def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.Random) -> None:
     """
-    After kills at random moments, twenty of them and for a soak 300, every accepted message is in the log and, unless
+    After kills at random moments, eight of them and for a soak 300, every accepted message is in the log and, unless
     it was settled, on its queue, once and in order; every replay id that anybody ever saw names one message; the
     generation is one.
     """
@@ -77,7 +77,7 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
     reader = LogReader(named)
     clients = [*publishers, consumer, reader]
 
-    for _ in range(ROUNDS.get(settings.get_current_profile_name(), USUAL_ROUNDS)):
+    for _ in range(ROUNDS):
         gateway = start(CONFIG)
         for client in clients:
             client.start(gateway.address)
@@ -114,7 +114,7 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
     print(f"{len(logged)} logged, {len(queued)} left, {sum(len(p.accepted) for p in publishers)} accepted")
 
 
-JOBS_KILLS = 5
+JOBS_KILLS = 30 if IS_NIGHTLY else 3
 JOBS_MESSAGES = 6_000
 DEAD = JOBS_MESSAGES // 4
 JOBS_CONFIG = """
@@ -247,7 +247,7 @@ def test_copies_at_another_gateway_outlive_kills_of_both(
         assert is_sound_at_its_end(process)
 
 
-EVENTS_ROUNDS = 5
+EVENTS_ROUNDS = 30 if IS_NIGHTLY else 3
 
 
 class LinePublisher:
@@ -418,6 +418,7 @@ def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_
 # --- SIGKILL while messages are erased under load: an erasure has happened, or it has not -----------------------------
 
 
+ERASING_ROUNDS = 30 if IS_NIGHTLY else 3
 MARK = ERASED_REASON.encode()
 NEWEST = 50
 """Of what is erased: the same messages again and again."""
@@ -463,15 +464,10 @@ def erased(gateway: GatewayProcess) -> set[int]:
     return {one.id for one in found if MARK in one.raw}
 
 
-def kill_erasing(
-    start: Callable[[], GatewayProcess], rounds: int, look: Callable[[GatewayProcess, set[int]], None]
-) -> None:
+def kill_erasing(start: Callable[[], GatewayProcess]) -> None:
     """
     Under publishers, a consumer and erasures, kill a gateway some times: what was answered is erased, and of what was
     not, all or nothing.
-
-    Args:
-        look: Is called with the gateway that came after, and the ids that are erased.
     """
     chance = random.Random(7)
     named = Named()
@@ -482,7 +478,7 @@ def kill_erasing(
     ]
     markers: set[int] = set()
     gateway = start()
-    for number in range(rounds):
+    for number in range(ERASING_ROUNDS):
         for client in clients:
             client.start(gateway.address)
         for publisher in clients[:2]:
@@ -501,7 +497,6 @@ def kill_erasing(
         expected = markers.union(*eraser.answered)
         markers = erased(gateway)
         assert markers in (expected, expected | eraser.asked)
-        look(gateway, markers)
     assert len(markers) > 10
 
 
@@ -522,7 +517,7 @@ def test_kills_leave_no_erasure_half_done(start: Start) -> None:
         return gateway
 
     files: list[Path] = []
-    kill_erasing(begin, 4, lambda _gateway, _markers: None)
+    kill_erasing(begin)
 
 
 @pytest.mark.postgresql
@@ -530,5 +525,5 @@ def test_kills_leave_no_erasure_half_done_on_postgresql(start: Start, postgresql
     """On PostgreSQL; the tables are sound in the end."""
     url = postgresql.url(postgresql.new_database())
     config = CONFIG + ON_POSTGRESQL.format(url=url)
-    kill_erasing(lambda: start(config), 3, lambda _gateway, _markers: None)
+    kill_erasing(lambda: start(config))
     assert check_url(url, "default") == []

@@ -20,7 +20,7 @@ from tests.gateway.core.machines.naive_links import Consumer
 from tests.gateway.core.machines.naive_transactions import TransactingMachine
 from tests.gateway.core.machines.vpn_machine import TOPICS, few, mostly, picks, starts
 
-EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
+EXAMPLES = {"dev": 100, "ci": 800, "nightly": 50_000}
 
 NAMES = ("q1", "q1", "q2", "t1", "dead")
 SUBSCRIPTIONS = (("a/>",), (">",), ("a/x", "b/x"), ("c/>", "a/y"), ())

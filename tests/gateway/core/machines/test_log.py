@@ -24,7 +24,7 @@ from tests.gateway.core.machines.naive_links import LogConsumer, takes
 from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks, sizes
 from tests.gateway.core.machines.world import UNLOGGED, Sizes
 
-EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
+EXAMPLES = {"dev": 100, "ci": 800, "nightly": 50_000}
 
 PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
 POINTS = ("one", "two")

@@ -306,7 +306,7 @@ class RetryMachine(RuleBasedStateMachine):
 
 TestRetries = RetryMachine.TestCase
 TestRetries.settings = settings(
-    max_examples={"dev": 100, "ci": 1_000, "nightly": 20_000}.get(settings.get_current_profile_name(), 100),
+    max_examples={"dev": 100, "ci": 400, "nightly": 20_000}.get(settings.get_current_profile_name(), 100),
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )
