@@ -6,7 +6,6 @@ They are given both addresses, that of the gateway which waits first.
 
 from __future__ import annotations
 
-import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,15 +17,12 @@ from interop.__main__ import Scenario, attempt, install
 from interop.client import Client
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import failover, failover_of_publisher
-from tests.interop.trials import clients, trials
+from tests.interop.trials import IS_NIGHTLY, clients, trials
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
 from tests.support.waiting import wait_until
 
-TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms", "protonj2")
-
-IS_NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-"""Consumers of all clients are tried then, which wait for their heartbeats and timeouts."""
+TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms", *["protonj2"] * IS_NIGHTLY)
 
 READY_WITHIN = 30.0
 """Seconds."""
@@ -95,6 +91,7 @@ def pair(postgresql: Server) -> Iterator[Pair]:
     (client, scenario)
     for client in TRIED
     for scenario in (failover, failover_of_publisher)
+    # Consumers of the others wait for their heartbeats and timeouts.
     if IS_NIGHTLY or scenario is failover_of_publisher or client.name == "proton-container"
 )
 def test_a_client_goes_on_with_the_other(client: Client, scenario: Scenario, pair: Pair) -> None:

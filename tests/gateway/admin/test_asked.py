@@ -406,8 +406,8 @@ def lines(_context: Any, value: Any) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
-EXAMPLES = 18
-"""Requests of each operation: a thousand together."""
+EXAMPLES = 180 if settings.get_current_profile_name() == "nightly" else 8
+"""Requests of each operation: hundreds together, nightly ten thousand."""
 
 TEXTS = (
     "#3",
@@ -431,8 +431,8 @@ CHECKS: Any = [
 ]
 
 
-@pytest.mark.timeout(300)  # a thousand requests, of which some search the log
-def test_a_thousand_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> None:
+@pytest.mark.timeout(300)  # hundreds of requests, of which some search the log
+def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> None:
     """
     None is answered with 5xx, or with what the document does not say; the gateway is healthy after them and its store
     sound.
@@ -475,7 +475,7 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(api: Api, client: C
                 case.validate_response(answer, checks=CHECKS)
 
             ask()
-    assert sum(seen.values()) >= 800, seen
+    assert sum(seen.values()) >= 350, seen
     # 404 is what becomes of a name such as `.`, which no client sends as it is.
     assert set(seen) <= {200, 400, 404}, seen
     assert seen[200] > 100, seen
