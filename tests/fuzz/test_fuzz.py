@@ -25,28 +25,31 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 PATIENT = 60.0
 """Seconds that a bystander may wait beside other tests: how long is no matter of these."""
 
+SEED = 12
+"""The third address that it makes is the one at which the planted gateway fails: there is little to halve."""
+
 planted = partial(Target, "tests.fuzz.planted_gateway")
 
 
 def settings(folder: Path, *only: str, most_inputs: int) -> Settings:
-    Progress(folder / "state.json", seed=1).save()
+    Progress(folder / "state.json", seed=SEED).save()
     return Settings(folder, seconds=60, only=only, longest_wait_s=PATIENT, most_inputs=most_inputs, causes=1)
 
 
 def test_a_planted_mistake_is_found_and_made_small(tmp_path: Path) -> None:
     """The finding names one input that brings it back; a gateway without the mistake does not mind that input."""
-    campaign = Campaign(settings(tmp_path, "addresses", most_inputs=45), lambda line: None, planted)
+    campaign = Campaign(settings(tmp_path, "addresses", most_inputs=8), lambda line: None, planted)
     campaign.run()
     found = json.loads(campaign.files[0].read_text())
     name, [number] = found["cause"]
-    assert (name, found["seed"]) == ("addresses", 1)
+    assert (name, found["seed"]) == ("addresses", SEED)
     assert "connection_failed" in found["log"][0]
-    assert found["replay"] == f"./run soak fuzz --seed 1 --replay addresses:{number}-{number}"
+    assert found["replay"] == f"./run soak fuzz --seed {SEED} --replay addresses:{number}-{number}"
     sent = bytes.fromhex(found["sent"][str(number)])
     assert PLANTED.encode() in sent
     with Target() as sound:
-        assert sound.kinds[name].input(1, number) == sent
-        assert trouble(sound, sound.kinds[name], 1, [number]) is None
+        assert sound.kinds[name].input(SEED, number) == sent
+        assert trouble(sound, sound.kinds[name], SEED, [number]) is None
         assert sound.stop() is None
 
 
