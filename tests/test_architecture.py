@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -59,10 +60,16 @@ def modules_of(requirements: Iterable[str]) -> set[str]:
     return set().union(*(MODULES.get(name, {name}) for name in names))
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All that a module consists of, parsed once."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports_of(package: str) -> Iterator[tuple[str, str]]:
     """Where an absolute import stands, and the top-level module it names, for all of a package."""
     for path in sorted((ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Import):
                 yield from ((where, alias.name.split(".")[0]) for alias in node.names)
@@ -99,7 +106,7 @@ def project_modules() -> dict[str, Path]:
 def imported_modules(module: str, modules: dict[str, Path]) -> set[str]:
     """The project's modules that one imports, for types or not; a package is no circle with its own modules."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(modules[module].read_text())):
+    for node in nodes_of(modules[module]):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -142,7 +149,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
 def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All of the product, each with where it stands."""
     for path in project_modules().values():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 
