@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import TestCase
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.postgresql import Server, server
 
@@ -45,11 +45,18 @@ MEMORY_BYTES = 2 * 2**30
 """What must be free there, or the tests' folders lie on the disk: some tests write hundreds of megabytes."""
 
 
-# A machine shared with other work makes any one example slow now and then: no deadline anywhere.
-settings.register_profile("dev", max_examples=50, deadline=None)
+# A machine shared with other work makes any one example slow now and then: no deadline anywhere. Nor is it a mistake
+# to have a fixture once for all examples.
+settings.register_profile(
+    "all",
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.register_profile("dev", settings.get_profile("all"), max_examples=50)
 # The same examples every time: a change is not held up by what it did not cause. New ones are nightly's work.
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
+settings.register_profile("ci", settings.get_profile("all"), max_examples=100, derandomize=True)
+settings.register_profile("nightly", settings.get_profile("all"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 collect_ignore = [*([] if HAS_SPARK else SPARK_FOLDERS), *([] if HAS_PLAYWRIGHT else ["console"])]

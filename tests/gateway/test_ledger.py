@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.ledger import DELIVERY_BYTES, KINDS, Account, Kind, Ledger
+from tests.support.chance import times
 
 PROCESS, USER, CONNECTION = 10_000, 4_000, 3_000
 
@@ -78,7 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.is_full is (sum(sum(held) for _, held in self.accounts) >= PROCESS)
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=times(200, 10_000), stateful_step_count=30)
 TestLedger = LedgerMachine.TestCase
 
 

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.ha.__main__ import ready
 from tests.ha.cluster import CLUSTER
 from tests.ha.ledger import PUBLISHER_SHIFT, Ledger
 from tests.ha.processes import ROOT, runs, started_at
+from tests.support.chance import IS_NIGHTLY
 from tests.support.waiting import wait_until
 
 OTHER = 1 << PUBLISHER_SHIFT
@@ -135,7 +135,7 @@ def test_nothing_stays_behind(*, is_killed: bool) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(ready()), reason=f"./run ha installs it: {ready()}")
 @pytest.mark.skipif(
-    settings.get_current_profile_name() != "nightly",
+    not IS_NIGHTLY,
     reason="minutes of a cluster, whose parts wait for each other's time-outs: ./run ha, and nightly",
 )
 def test_every_step_passes() -> None:

@@ -16,7 +16,8 @@ from interop.client import Client
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import title
 from interop.transcript import FOLDER
-from tests.interop.trials import IS_NIGHTLY, clients, scenarios, trials
+from tests.interop.trials import clients, scenarios, trials
+from tests.support.chance import IS_NIGHTLY
 from tests.support.ports import free_port
 
 TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms")

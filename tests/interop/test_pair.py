@@ -17,7 +17,8 @@ from interop.__main__ import Scenario, attempt, install
 from interop.client import Client
 from interop.gateway_process import GatewayProcess
 from interop.scenarios import failover, failover_of_publisher
-from tests.interop.trials import IS_NIGHTLY, clients, trials
+from tests.interop.trials import clients, trials
+from tests.support.chance import IS_NIGHTLY
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
 from tests.support.waiting import wait_until

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -11,9 +10,6 @@ from interop.__main__ import Scenario
 from interop.client import Client
 from interop.clients import CLIENTS
 from interop.scenarios import SCENARIOS, title
-
-IS_NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-"""What waits longest, or is proved by quicker tests, too, is tried then."""
 
 _CLIENTS = {client.name: client for client in CLIENTS}
 _SCENARIOS = {title(scenario): scenario for scenario in SCENARIOS}

@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import settings
 from proton import Delivery
 
 from amqp_ext.message.annotations import ERASED_REASON
 from store.sqlite.check import check
 from tests.store.port.postgresql_vpn import check_url
+from tests.support.chance import times
 from tests.support.client import Client, Received, Receiver, texts
 from tests.support.event_source import EventSource
 from tests.support.messages import data
@@ -35,8 +35,7 @@ from tests.system.load import Consumer, LogReader, Named, Publisher, drain_queue
 
 # --- Messages, ids, jobs, readers of events, replays ------------------------------------------------------------------
 
-IS_NIGHTLY = settings.get_current_profile_name() == "nightly"
-ROUNDS = 300 if IS_NIGHTLY else 8
+ROUNDS = times(8, 300)
 CONFIG = """
 [vpn.default.queue.load]
 subscriptions = ["load/>"]
@@ -114,7 +113,7 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
     print(f"{len(logged)} logged, {len(queued)} left, {sum(len(p.accepted) for p in publishers)} accepted")
 
 
-JOBS_KILLS = 30 if IS_NIGHTLY else 3
+JOBS_KILLS = times(3, 30)
 JOBS_MESSAGES = 6_000
 DEAD = JOBS_MESSAGES // 4
 JOBS_CONFIG = """
@@ -247,7 +246,7 @@ def test_copies_at_another_gateway_outlive_kills_of_both(
         assert is_sound_at_its_end(process)
 
 
-EVENTS_ROUNDS = 30 if IS_NIGHTLY else 3
+EVENTS_ROUNDS = times(3, 30)
 
 
 class LinePublisher:
@@ -329,7 +328,7 @@ def test_events_and_lines_survive_kills(start: Start, chance: random.Random) -> 
     assert early.connections > 1
 
 
-KEEPS_KILLS = 2
+KEEPS_KILLS = times(2, 30)
 KEEPS_MESSAGES = 600
 FIRST = 301
 KEEPS_CONFIG = """
@@ -418,7 +417,7 @@ def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_
 # --- SIGKILL while messages are erased under load: an erasure has happened, or it has not -----------------------------
 
 
-ERASING_ROUNDS = 30 if IS_NIGHTLY else 3
+ERASING_ROUNDS = times(3, 30)
 MARK = ERASED_REASON.encode()
 NEWEST = 50
 """Of what is erased: the same messages again and again."""

@@ -35,6 +35,7 @@ from amqp_ext.message.json_rows import (
 )
 from amqp_ext.message.sections import bare_offset, properties
 from tests.amqp_ext.test_codec import SYMBOLS, TEXT, VALUES
+from tests.support.chance import times
 from tests.support.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -127,7 +128,7 @@ def printed(content: bytes, number: int = 1, end_id: int | None = None, mark: st
     return json.loads(json.dumps(as_object(front + content[found[3] :])))
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(100, 5_000))
 @given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10))
 def test_the_text_of_many_is_what_is_printed_of_each(found: list[bytes], first: int) -> None:
     """Whatever is in a message: the quick way and the one that makes objects say the same, and it is one line."""
@@ -139,7 +140,7 @@ def test_the_text_of_many_is_what_is_printed_of_each(found: list[bytes], first: 
         assert json.loads(text) == printed(one[6], one[0], rows[-1][0])
 
 
-@settings(max_examples=50)
+@settings(max_examples=times(50, 5_000))
 @given(st.lists(contents(), min_size=1, max_size=3), st.integers(0, 4), st.sampled_from(["look", '"', "ü"]))
 def test_history_has_the_mark_of_a_replay_with_a_name(found: list[bytes], history: int, name: str) -> None:
     """As an AMQP reader has it who named his replay; what is published after he asked has none."""
@@ -152,7 +153,7 @@ def test_history_has_the_mark_of_a_replay_with_a_name(found: list[bytes], histor
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(100, 5_000))
 @given(contents(), st.data())
 @example(section(PROPERTIES, ["id"]) + data(b"x"), None)
 def test_damaged_messages_are_shown_as_they_are_printed(content: bytes, draw: Any) -> None:
@@ -174,7 +175,7 @@ def test_damaged_messages_are_shown_as_they_are_printed(content: bytes, draw: An
     assert found == wanted
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(100, 5_000))
 @given(contents())
 def test_what_was_printed_can_be_published_and_prints_the_same(content: bytes) -> None:
     """Every type of AMQP: JSON has fewer, but what was printed once is printed for ever."""

@@ -27,6 +27,7 @@ from amqp_ext.selector.evaluation import compile_like
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from tests.amqp_ext.selector.examples import like, message
+from tests.support.chance import times
 from tests.support.messages import annotated, data, section, trade
 
 # --- What selectors mean: the tables and examples of the specification, and a naive interpreter -----------------------
@@ -443,7 +444,7 @@ conditions = st.recursive(
 held = st.none() | integers | integers.map(lambda value: -min(value, 2**63)) | floats | texts | st.booleans()
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(400, 20_000))
 @given(conditions, st.dictionaries(st.sampled_from("pqrs"), held))
 def test_evaluation_agrees_with_a_naive_interpreter(condition: Any, values: dict[str, Any]) -> None:
     """Compiled, folded and flattened, a selector says what walking its tree says: true, false and unknown."""
@@ -458,7 +459,7 @@ VALUES = ["a", "b", "[b]", '"m.x"', "JMSPriority", "header.priority", "'x'", "'%
 words = st.sampled_from(SIGNS + KEYWORDS + VALUES)
 
 
-@settings(max_examples=400)
+@settings(max_examples=times(400, 20_000))
 @given(
     st.lists(words, max_size=30).map(" ".join) | st.text(max_size=60),
     st.dictionaries(st.sampled_from("ab"), held | st.binary(max_size=2) | st.lists(st.none(), max_size=1)),

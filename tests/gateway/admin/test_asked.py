@@ -33,6 +33,7 @@ from gateway.admin.operations import LazyRouter, openapi_document
 from gateway.admin.semp.envelope import WRITTEN, ListAnswer, list_answer
 from gateway.admin.semp.paging import LONGEST_TURN_S, PAUSE, WINDOW_S, ListingPace
 from tests.gateway.admin.conftest import QUEUES, Api, connect, stop_and_check
+from tests.support.chance import times
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.publishing import Publishing
@@ -406,7 +407,7 @@ def lines(_context: Any, value: Any) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
-EXAMPLES = 180 if settings.get_current_profile_name() == "nightly" else 8
+EXAMPLES = times(8, 180)
 """Requests of each operation: hundreds together, nightly ten thousand."""
 
 TEXTS = (
@@ -454,7 +455,6 @@ def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> N
                 max_examples=EXAMPLES,
                 derandomize=True,
                 database=None,
-                deadline=None,
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             )

@@ -8,7 +8,7 @@ import time
 from contextlib import AbstractContextManager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UByte
@@ -161,7 +161,6 @@ def ids(source: EventSource) -> list[object]:
     return [row["msgId"] for row in rows(source)]
 
 
-@settings(max_examples=100)
 @given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10), st.text(min_size=1))
 def test_the_texts_are_what_a_list_has(found: list[bytes], first: int, topic: str) -> None:
     """Of any messages, an erased one among them."""

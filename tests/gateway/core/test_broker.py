@@ -32,6 +32,7 @@ from gateway.core.model import WHOLE, LogState, stored_bytes
 from gateway.core.router import UNCOUNTED_IDS, BacklogCounts, RouteTable
 from gateway.core.steady_time import SETTLE_SECONDS, STEP_MS, WAITING_PACE, SteadyTime
 from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
+from tests.support.chance import times
 from tests.support.core import new_broker, publish
 from tests.support.naive_store import NaiveStore
 
@@ -265,7 +266,7 @@ class CountingMachine(RuleBasedStateMachine):
             assert (endpoint.depth, endpoint.size_bytes) == (len(there), sum(there.values()))
 
 
-CountingMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+CountingMachine.TestCase.settings = settings(max_examples=times(100, 10_000), stateful_step_count=25)
 TestCounting = CountingMachine.TestCase
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from gateway.core.effects import Effect
 from store import copies
@@ -33,14 +33,11 @@ from tests.store.vpn_file import (
     writing_to,
     written,
 )
+from tests.support.chance import times
 
 # --- Copies of stores: all is as it was, whenever it was ended, and one at most goes on with the ids ------------------
 
-SLOW = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=10,
-    deadline=None,
-)
+SLOW = settings(max_examples=times(5, 500))
 
 
 @pytest.fixture(

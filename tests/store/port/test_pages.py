@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.message.fields import priorities_of
@@ -18,6 +18,7 @@ from tests.store.effects import publication, queue, route, trimming
 from tests.store.histories import KEYS, histories
 from tests.store.port.vpns import StoredVpn, model_of
 from tests.store.vpn_file import MADE_MS
+from tests.support.chance import times
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
 
@@ -29,9 +30,7 @@ QUEUE_ROUTE = route(1).number
 
 NewVpn = Callable[[], StoredVpn]
 
-EACH_HISTORY = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30
-)
+EACH_HISTORY = settings(max_examples=times(15, 2_000))
 
 
 def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:

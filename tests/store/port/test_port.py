@@ -11,7 +11,7 @@ from threading import Event
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from gateway.core.effects import (
     AddReferences,
@@ -48,6 +48,7 @@ from tests.store.histories import histories
 from tests.store.port.adapters import Adapter
 from tests.store.port.vpns import StoredVpn
 from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.chance import times
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore, State
 
@@ -102,7 +103,7 @@ def check_recovered(found: Recovered, model: NaiveStore) -> None:
     assert routes >= {model.routes[row[ROUTE]] for row in model.messages.values() if row[ROUTE]}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@settings(max_examples=times(10, 2_000))
 @given(history=histories())
 def test_what_was_committed_is_found_and_read(
     adapter: Adapter, folders: Callable[[], Path], history: list[list[Effect]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.codec import ULong
@@ -23,6 +23,7 @@ from tests.store.port.vpns import StoredVpn
 from tests.store.searches import result, search_of
 from tests.store.topics import topic_patterns, topics_near
 from tests.store.vpn_file import MADE_MS
+from tests.support.chance import times
 from tests.support.messages import HELD_ROUTE, row, trade
 from tests.support.naive_reader import NaivePages
 
@@ -193,7 +194,7 @@ runs = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
+@settings(max_examples=times(20, 2_000))
 @given(
     runs=runs,
     texts=st.lists(starts, min_size=1, max_size=4, unique=True),
@@ -241,7 +242,7 @@ NewVpn = Callable[[], StoredVpn]
 
 
 @given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@settings(max_examples=times(30, 2_000))
 def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject, patterns: list[str]) -> None:
     """A page has every message that a pattern matches (it may have more: the caller looks again)."""
     vpn = new_vpn()
@@ -303,9 +304,7 @@ def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
     return effects
 
 
-PROBED = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20
-)
+PROBED = settings(max_examples=times(10, 2_000))
 
 
 @PROBED

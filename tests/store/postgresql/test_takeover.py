@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import Effect
@@ -27,6 +27,7 @@ from tests.store.histories import histories
 from tests.store.postgresql.test_partitions import check_state
 from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of, wait_for_standby
 from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
 from tests.support.postgresql import Server, eventually, server
 from tests.support.tcp_proxy import Fate, Proxy, Way
@@ -271,12 +272,7 @@ def durable() -> Iterator[Server]:
 
 @pytest.mark.postgresql
 @pytest.mark.slow
-@settings(
-    suppress_health_check=list(HealthCheck),
-    max_examples=3,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-)
+@settings(max_examples=times(3, 60), phases=[Phase.explicit, Phase.generate])
 @given(history=histories(), data=st.data())
 def test_a_server_that_is_killed_loses_nothing_that_was_told(
     durable: Server, history: list[list[Effect]], data: st.DataObject
@@ -308,8 +304,7 @@ def test_a_server_that_is_killed_loses_nothing_that_was_told(
 
 # --- Mishaps of the network at random, and takeovers among them -------------------------------------------------------
 
-ROUNDS = {"nightly": 300}
-USUAL_ROUNDS = 3
+ROUNDS = times(3, 300)
 BATCHES = 40
 """Of a round, at the end of which another gateway takes over."""
 
@@ -461,7 +456,7 @@ def test_mishaps_and_takeovers_lose_nothing_that_was_told(
     gateway = _taken_over(vpn, proxies[0])
     assert gateway.commit(*applied(model, queue(1, "q"))) is None
     waiting: list[int] = []
-    for number in range(ROUNDS.get(settings.get_current_profile_name(), USUAL_ROUNDS)):
+    for number in range(ROUNDS):
         turn = Round(gateway, proxies[number % 2], chance, model, waiting)
         turn.go()
         goes_on = threading.Event()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import AddReferences, Effect, SettleInTransaction
@@ -52,6 +52,7 @@ from tests.store.vpn_file import (
     written,
 )
 from tests.store.writing import writing
+from tests.support.chance import times
 from tests.support.naive_store import State
 
 # --- What a start finds in a file -----------------------------------------------------------------------------------
@@ -96,9 +97,7 @@ def reopened(path: Path) -> State:
     return state
 
 
-SLOW = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25
-)
+SLOW = settings(max_examples=times(15, 2_000))
 
 
 @SLOW
@@ -377,7 +376,7 @@ def test_whichever_byte_of_a_row_changes(three: Path, tmp_path: Path, change: in
         damaged.unlink()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@settings(max_examples=times(15, 2_000))
 @given(history=histories())
 def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
     """Whatever was written, and however: the sum of a page's checksums is that of its messages."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import apsw
 import pytest
 import sqlite_utils
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import Effect
@@ -33,6 +33,7 @@ from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimmi
 from tests.store.histories import histories
 from tests.store.sqlite.test_transaction import QUEUE
 from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to, written
+from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
 
 # --- The port in SQLite, as a gateway uses it: opened, written, read, closed, opened again and removed ----------------
@@ -385,7 +386,7 @@ def test_an_unchanged_queue_is_left_as_it_is(path: Path) -> None:
     assert (state_of(path), recover(path)) == before
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@settings(max_examples=times(10, 2_000))
 @given(history=histories(), changes=st.lists(st.booleans(), min_size=1, max_size=3))
 def test_whatever_lies_there_stays_there(
     fresh: Callable[[], Path], history: list[list[Effect]], changes: list[bool]

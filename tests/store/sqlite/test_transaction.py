@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import (
@@ -46,6 +46,7 @@ from tests.store.vpn_file import (
     written,
 )
 from tests.store.writing import Writing, writing
+from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
 
 # --- Effects turned into rows ---------------------------------------------------------------------------------------
@@ -55,7 +56,6 @@ OTHER = queue(2, "r")
 
 
 # What the fixture copies does not change between examples.
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories())
 def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
     """After every transaction, all tables equal a recount: rows, routes, held counts, cursors, the log."""
@@ -224,7 +224,7 @@ SMALL_BATCHES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(30, 2_000))
 @given(SMALL_BATCHES)
 def test_any_order_of_small_commits_leaves_what_they_say(
     fresh: Callable[[], Path], batches: list[Any]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 import uuid
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong
 from tests.amqp_ext.test_codec import ENCODINGS, VALUES
 from tests.gateway.amqp.conftest import Connect
+from tests.support.chance import times
 from tests.support.client import Client, Received
 from tests.support.messages import (
     APPLICATION_PROPERTIES,
@@ -178,7 +179,7 @@ MESSAGES = st.tuples(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=20))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(max_examples=times(25, 2_000))
 def test_any_message(client: Client, messages: list[tuple[bytes, bytes, bytes]]) -> None:
     """Any message comes out bit for bit, with its own annotations beside the gateway's."""
     receiver = client.receiver("topic://any", credit=len(messages))

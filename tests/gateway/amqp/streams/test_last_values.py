@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Delivery
 
@@ -24,6 +24,7 @@ from gateway.vpn.committer import Committer
 from gateway.vpn.upkeep import last_values
 from store.errors import WriteFailed
 from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.support.chance import times
 from tests.support.client import BEGINNING, SELECTOR, Client, Receiver, browsing, refusal, texts
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, data, section
 from tests.support.running import RunningGateway, no_log, settings_for, trim_before
@@ -195,7 +196,7 @@ def test_readers_come_to_what_a_dictionary_has(start: Start, connect: Connect) -
     sender = client.sender("topic://p/a")
     count = 0
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(25, 2_000))
     @given(
         steps=st.lists(
             st.tuples(st.integers(0, 5), st.sampled_from(["set", "set", "set", "del", "read"])), max_size=40

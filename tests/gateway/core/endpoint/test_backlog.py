@@ -15,6 +15,7 @@ from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCurs
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.cursor import Cursor, CursorChange
 from gateway.core.model import WHOLE
+from tests.support.chance import times
 
 # --- The backlog of an endpoint -------------------------------------------------------------------------------------
 
@@ -521,5 +522,5 @@ class CursorMachine(RuleBasedStateMachine):
             assert any(end < i < begin for i in self.needed), "a hole that nobody needs"
 
 
-CursorMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+CursorMachine.TestCase.settings = settings(max_examples=times(200, 10_000), stateful_step_count=30)
 TestCursor = CursorMachine.TestCase

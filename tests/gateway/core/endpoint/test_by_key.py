@@ -20,6 +20,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import LogState, Row
 from gateway.core.settlements import PendingSettlement, Settlements
+from tests.support.chance import times
 from tests.support.core import new_endpoint
 from tests.support.messages import PROPERTIES, data, section
 
@@ -349,7 +350,7 @@ class PartitionMachine(ByKeyMachine):
 
 
 many = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=times(40, 5_000), stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 for machine in (ByKeyMachine, PriorityMachine, PartitionMachine):
     machine.TestCase.settings = many

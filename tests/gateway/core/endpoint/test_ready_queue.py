@@ -14,6 +14,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ASLEEP_WINDOW, SHORT_RANGE, Candidates, ReadyQueue
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
+from tests.support.chance import times
 from tests.support.core import new_endpoint
 
 # --- The ready queue ------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ class ReadyQueueMachine(RuleBasedStateMachine):
         assert not any(queue.cursor.is_done(i) for i in self.there - self.references)
 
 
-ReadyQueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30)
+ReadyQueueMachine.TestCase.settings = settings(max_examples=times(300, 10_000), stateful_step_count=30)
 TestReadyQueue = ReadyQueueMachine.TestCase
 
 
@@ -478,7 +479,7 @@ class Priorities(RuleBasedStateMachine):
 
 
 TestPriorities = Priorities.TestCase
-TestPriorities.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPriorities.settings = settings(max_examples=times(150, 10_000), stateful_step_count=40)
 
 
 def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:

@@ -19,8 +19,7 @@ from gateway.vpn.replay_preview import unlogged_on
 from tests.gateway.core.machines.naive_links import Consumer
 from tests.gateway.core.machines.naive_transactions import TransactingMachine
 from tests.gateway.core.machines.vpn_machine import TOPICS, few, mostly, picks, starts
-
-EXAMPLES = {"dev": 100, "ci": 800, "nightly": 50_000}
+from tests.support.chance import times
 
 NAMES = ("q1", "q1", "q2", "t1", "dead")
 SUBSCRIPTIONS = (("a/>",), (">",), ("a/x", "b/x"), ("c/>", "a/y"), ())
@@ -396,7 +395,7 @@ class EndpointMachine(TransactingMachine):
 
 TestEndpoints = EndpointMachine.TestCase
 TestEndpoints.settings = settings(
-    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 100),
+    max_examples=times(800, 50_000, dev=100),
     stateful_step_count=50,
     suppress_health_check=list(HealthCheck),
 )

@@ -23,8 +23,7 @@ from gateway.vpn.upkeep.trimming import HOUR_MS
 from tests.gateway.core.machines.naive_links import LogConsumer, takes
 from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks, sizes
 from tests.gateway.core.machines.world import UNLOGGED, Sizes
-
-EXAMPLES = {"dev": 100, "ci": 800, "nightly": 50_000}
+from tests.support.chance import times
 
 PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
 POINTS = ("one", "two")
@@ -240,7 +239,7 @@ class LogMachine(VpnMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 100),
+    max_examples=times(800, 50_000, dev=100),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )

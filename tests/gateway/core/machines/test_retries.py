@@ -20,6 +20,7 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Retry
 from gateway.core.log import LogPolicy
 from gateway.core.model import CONTENT, ID
 from store.ports import UNDONE_BY_FAILURE
+from tests.support.chance import times
 from tests.support.core import new_broker
 from tests.support.naive_reader import NaivePages
 from tests.support.naive_store import NaiveStore
@@ -306,7 +307,7 @@ class RetryMachine(RuleBasedStateMachine):
 
 TestRetries = RetryMachine.TestCase
 TestRetries.settings = settings(
-    max_examples={"dev": 100, "ci": 400, "nightly": 20_000}.get(settings.get_current_profile_name(), 100),
+    max_examples=times(400, 20_000, dev=100),
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

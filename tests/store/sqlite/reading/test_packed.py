@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from store.sqlite.packed import BLOB, IN_RUNS, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch
@@ -47,7 +47,6 @@ def connection() -> Iterator[apsw.Connection]:
         yield connection
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=_rows, limit=st.integers(1, 25), descending=st.booleans())
 @example(rows=[], limit=1, descending=False)
 @example(rows=[(i, 5, "t", None, None, b"") for i in range(3)], limit=9, descending=False)
@@ -71,7 +70,6 @@ _runs = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(runs=_runs, is_rising=st.booleans())
 @example(runs=[(10 + n, 1) for n in range(20)], is_rising=True)
 @example(runs=[(1000, 30), (1001, 1), (1000, 30)], is_rising=False)
