@@ -47,6 +47,7 @@ NOT_RECORDED = {
     "consumer timeout": "it takes its time",
     "delayed delivery": "it takes its time",
     "redelivery delay": "it takes its time",
+    "token renewed": "its tokens are others each time",
     "delayed retry": "it takes its time",
     "retry at a time": "it takes its time",
     "failover": "the gateway is restarted",

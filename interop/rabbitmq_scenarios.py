@@ -6,11 +6,17 @@ Their programs have the verbs ``declare``, ``describe``, ``purge``, ``delete``, 
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from interop.client import Run
+from interop.gateway_process import GatewayProcess
 from interop.scenarios import RETRY_MS, SILENCE, Trial, check, equal, overtaking
 
 NOT_THERE = "(?i)404|not exist|no queue"
@@ -265,6 +271,59 @@ def consumer_timeout(trial: Trial) -> None:
     equal("received by the first", stuck.finish().bodies, sent)
 
 
+ISSUER = "https://sso.example.com"
+TOKEN_S = 6
+"""Seconds in which a program signs in and renews its token, and after which the first has expired."""
+
+
+def token_renewed(trial: Trial) -> None:
+    """Signed in by a token, a client shows a newer one in time, and goes on when the first has expired."""
+    import jwt  # noqa: PLC0415 - it comes with an extra, as the gateway that takes tokens does
+    from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415
+
+    key = rsa.generate_private_key(65_537, 2_048)
+    keys = Path(trial.programs.enter_context(tempfile.TemporaryDirectory())) / "keys.json"
+    keys.write_text(
+        json.dumps({"keys": [jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)]})
+    )
+
+    def token(seconds: int) -> str:
+        # A gateway takes one for half a minute longer than it says.
+        claims = {"iss": ISSUER, "aud": "rewind", "sub": "ann", "exp": int(time.time()) + seconds - 30}
+        return jwt.encode({**claims, "scope": "publish:queue://*"}, key, "RS256")
+
+    tokens = iter([TOKEN_S, 120, 120, 120])
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seconds = next(tokens)
+            answer = {"access_token": token(seconds), "token_type": "Bearer", "expires_in": seconds}
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = trial.programs.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Endpoint))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    trial.programs.callback(server.shutdown)
+    provider = f"issuer = '{ISSUER}'\naudience = 'rewind'\njwks_file = '{keys}'\nrights_claim = 'scope'\n"
+    trial.gateway = trial.programs.enter_context(
+        GatewayProcess(["rabbitmq_mode"], f"[[identity_provider]]\n{provider}")
+    )
+    run = trial.start(
+        "renew",
+        trial.address(),
+        timeout=TOKEN_S,
+        token=token(TOKEN_S),
+        next=token(120),
+        endpoint=f"http://127.0.0.1:{server.server_port}/token",
+    ).ok()
+    equal("outcomes", [line["outcome"] for line in run.of("sent")], ["accepted"] * 2)
+
+
 def declared_otherwise(trial: Trial) -> None:
     """A stream that is declared as a queue."""
     error = trial.start("declare", declared(trial), kind="queue").error()
@@ -327,4 +386,5 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     single_active_consumer,
     consumer_priority,
     consumer_timeout,
+    token_renewed,
 )

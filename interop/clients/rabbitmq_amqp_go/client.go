@@ -154,6 +154,18 @@ func send(ctx context.Context, o options, connection *rmq.AmqpConnection) error 
 	return nil
 }
 
+// renew sends a message by the first token, shows the next one, and sends another when the first has expired.
+func renew(ctx context.Context, o options, connection *rmq.AmqpConnection) error {
+	if err := send(ctx, o, connection); err != nil {
+		return err
+	}
+	if err := connection.RefreshToken(ctx, o.next); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(o.timeout) * time.Second)
+	return send(ctx, o, connection)
+}
+
 // ---- receiving
 
 func settle(ctx context.Context, o options, delivery rmq.IDeliveryContext) error {
@@ -350,15 +362,18 @@ func run(ctx context.Context, o options) error {
 	recovery := &rmq.RecoveryConfiguration{
 		ActiveRecovery: o.reconnect, BackOffReconnectInterval: 1100 * time.Millisecond, MaxReconnectAttempts: 9,
 	}
-	environment := rmq.NewEnvironment(o.url, &rmq.AmqpConnOptions{
-		SASLType: amqp.SASLTypeAnonymous(), RecoveryConfiguration: recovery,
-	})
+	terms := &rmq.AmqpConnOptions{SASLType: amqp.SASLTypeAnonymous(), RecoveryConfiguration: recovery}
+	if o.token != "" {
+		terms.OAuth2Options = &rmq.OAuth2Options{Token: o.token}
+	}
+	environment := rmq.NewEnvironment(o.url, terms)
 	connection, err := environment.NewConnection(ctx)
 	if err != nil {
 		return err
 	}
 	verbs := map[string]func(context.Context, options, *rmq.AmqpConnection) error{
 		"send": send, "receive": receive, "stream": receive, "own": own, "request": request, "reply": reply,
+		"renew": renew,
 	}
 	verb, isThere := verbs[o.verb]
 	if !isThere {

@@ -11,7 +11,7 @@ import (
 
 type options struct {
 	verb, url, address, body, outcome, acknowledge, start, kind, argument, queue string
-	value, values, subject, property, sql                                        string
+	value, values, subject, property, sql, token, next, endpoint                 string
 	count, size, delay, groups                                                                  int
 	timeout                                                                      float64
 	reconnect, unfiltered, settled                                               bool
@@ -24,7 +24,7 @@ func parse(arguments []string) options {
 		"url": &o.url, "address": &o.address, "body": &o.body, "outcome": &o.outcome,
 		"acknowledge": &o.acknowledge, "start": &o.start, "kind": &o.kind, "argument": &o.argument,
 		"queue": &o.queue, "value": &o.value, "values": &o.values, "subject": &o.subject,
-		"property": &o.property, "sql": &o.sql,
+		"property": &o.property, "sql": &o.sql, "token": &o.token, "next": &o.next, "endpoint": &o.endpoint,
 	} {
 		f.StringVar(field, name, *field, "")
 	}

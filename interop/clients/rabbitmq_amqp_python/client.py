@@ -15,6 +15,9 @@ library's ``/queues/NAME``, and ``exchange://NAME/KEY`` its ``/exchanges/NAME/KE
                 ``--subject``, ``--property NAME=VALUE`` or ``--sql``
 ==============  ====================================================================================================
 
+``renew`` sends a message, signed in by ``--token``, shows the token ``--next``, and sends another after ``--timeout``
+seconds; a library that asks for its tokens by itself gets both at ``--endpoint``.
+
 ``receive --settled`` takes what is settled before it is sent; ``request --kind queue`` has its answers on an exclusive
 queue that it declares.
 """
@@ -49,6 +52,7 @@ from rabbitmq_amqp_python_client import (
     Management,
     Message,
     MessageProperties,
+    OAuth2Options,
     OffsetSpecification,
     QuorumQueueSpecification,
     RecoveryConfiguration,
@@ -92,6 +96,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--subject")
     parser.add_argument("--property")
     parser.add_argument("--sql")
+    parser.add_argument("--token", help="shown in place of a name and a password")
+    parser.add_argument("--next", help="the token that is shown when the first message is sent")
+    parser.add_argument("--endpoint", help="where clients get tokens that ask for them by themselves")
     return parser.parse_args()
 
 
@@ -156,7 +163,8 @@ def name_of(address: str) -> str:
 
 def connect(options: argparse.Namespace) -> Connection:
     """A connection that is open."""
-    connection = Environment(options.url, recovery_configuration=QUIET).connection()
+    token = OAuth2Options(token=options.token) if options.token else None
+    connection = Environment(options.url, oauth2_options=token, recovery_configuration=QUIET).connection()
     connection.dial()
     return connection
 
@@ -212,6 +220,22 @@ def send(options: argparse.Namespace) -> int:
     say("end", reason="count", count=number)
     if connection:
         connection.close()
+    return 0
+
+
+def renew(options: argparse.Namespace) -> int:
+    """A message by the first token, and one when that has expired."""
+    connection = connect(options)
+    publisher = connection.publisher(address_of(options.address))
+    for _ in range(2):
+        delivery = publisher.publish(message(options, 0))
+        say("sent", n=0, outcome="accepted" if delivery.remote_state == Delivery.ACCEPTED else "other")
+        if options.next:
+            connection.refresh_token(options.next)
+            time.sleep(options.timeout)
+            options.next = None
+    connection.close()
+    say("end", reason="count", count=2)
     return 0
 
 
@@ -491,6 +515,7 @@ def main(options: argparse.Namespace) -> int:
         "stream": receive,
         "request": request,
         "reply": reply,
+        "renew": renew,
     }
     try:
         return verbs.get(options.verb, manage)(options)

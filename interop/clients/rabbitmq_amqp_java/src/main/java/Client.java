@@ -54,8 +54,14 @@ public final class Client {
     }
 
     private int run() {
-        Environment environment = new AmqpEnvironmentBuilder().connectionSettings().uri(options.get("url"))
-            .saslMechanism(ConnectionSettings.SASL_MECHANISM_ANONYMOUS).environmentBuilder().build();
+        var settings = new AmqpEnvironmentBuilder().connectionSettings().uri(options.get("url"));
+        if (verb.equals("renew")) {
+            settings.oauth2().tokenEndpointUri(options.get("endpoint")).clientId("java").clientSecret("secret")
+                .grantType("client_credentials");
+        } else {
+            settings.saslMechanism(ConnectionSettings.SASL_MECHANISM_ANONYMOUS);
+        }
+        Environment environment = settings.environmentBuilder().build();
         try (environment) {
             Connection connection = environment.connectionBuilder().recovery()
                 .activated(options.containsKey("reconnect"))
@@ -67,6 +73,11 @@ public final class Client {
                 case "own" -> receive(connection, topology(connection).own());
                 case "request" -> request(connection);
                 case "reply" -> reply(connection);
+                case "renew" -> {
+                    send(connection);
+                    Thread.sleep(Long.parseLong(options.get("timeout")) * 1_000);
+                    send(connection);
+                }
                 default -> topology(connection).run(verb);
             }
             return 0;
