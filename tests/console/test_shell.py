@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -18,6 +19,7 @@ from gateway.config import User, token_hash
 from tests.console.conftest import NARROW, WIDE, Console, Show, Start
 from tests.console.npm import FOLDER
 from tests.support.client import Client
+from tests.support.identity import ScriptedProvider
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
@@ -96,6 +98,39 @@ def test_a_user_signs_in_and_out(start: Start, show: Show) -> None:
     # With a token, too, as `rewind new-token` wrote it.
     sign_in_by_token(console, "ann-s-token")
     expect(page.get_by_title("Signed in as ann")).to_be_visible()
+
+
+def test_a_person_signs_in_at_an_identity_provider(start: Start, show: Show) -> None:
+    """There by a button, and back with the rights that the token has; where the provider says no, a page says so."""
+    with ScriptedProvider() as provider:
+        refused = {"error": "access_denied"}
+
+        def authorize(handler: Any) -> None:
+            url = urlsplit(handler.path)
+            query = dict(parse_qsl(url.query))
+            code = {"code": provider.sign_in(url.geturl(), scope="administer:queue://*")}
+            back = {**(refused or code), "state": query["state"]}
+            handler.say(b"", 303, Location=f"{query['redirect_uri']}?{urlencode(back)}")
+
+        provider.answers["/authorize"] = authorize
+        settings = provider.settings(client_id="console", rights_claim="scope")
+        console = show(start(identity_providers=(settings,)))
+        page = console.load()
+        there = page.get_by_role("link", name=f"Sign in at {urlsplit(provider.issuer).netloc}")
+        there.click()
+        expect(page.get_by_text("access_denied")).to_be_visible()
+        refused = {}
+        console.load()
+        there.click()
+        expect(page.get_by_title("Signed in as ann")).to_be_visible()
+        console.open("endpoints")
+        expect(page.get_by_role("heading", name="Endpoints")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        # The window was at the provider's twice, and the page asked for nothing there.
+        there_at = f"a request to {provider.issuer}/authorize?"
+        assert [fault.startswith(there_at) for fault in console.faults] == [True, True]
+        console.faults.clear()
 
 
 def test_a_session_that_ends_asks_to_sign_in_again(start: Start, show: Show) -> None:
