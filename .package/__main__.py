@@ -16,13 +16,14 @@ from pathlib import Path
 
 import chart
 import deb
+import image
 import roots
 import sbom
 import trials
 import wheels
 from checkout import ROOT, Checkout, Failed, say
 
-KINDS = ("deb", "chart", "sbom")
+KINDS = ("deb", "image", "chart", "sbom")
 
 
 def main() -> int:
@@ -69,6 +70,9 @@ def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path |
         if "deb" in kinds:
             say("the Debian package")
             deb.build(checkout, made, output, scratch)
+        if "image" in kinds:
+            say("the images")
+            image.build(checkout, made, output, scratch)
         if "chart" in kinds:
             say("the Helm chart")
             chart.build(output, scratch, checkout.version, checkout.epoch)
