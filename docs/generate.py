@@ -424,6 +424,12 @@ def map_of_the_house() -> str:
     return table(("Folder", "What is in it"), rows)
 
 
+def unit() -> str:
+    """The Debian package's unit for systemd."""
+    text = (ROOT / ".package/debian/rewind.service").read_text(encoding="utf-8")
+    return f"<!-- not run: a unit file of systemd -->\n```ini\n{text}```"
+
+
 def _sources(package: str, name: str) -> list[Path]:
     """Files of ours: clients that are tried have environments of their own beside them."""
     return sorted(path for path in (ROOT / package).rglob(name) if "site-packages" not in path.parts)
@@ -473,6 +479,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
         spark_options,
         start_kinds,
         store,
+        unit,
     )
 }
 

@@ -39,7 +39,7 @@ SHOWN = {"text", "json", "mermaid"}
 """Languages whose blocks are nothing to run."""
 
 _BLOCK = re.compile(
-    r"(?:^ *<!-- (?P<mark>[a-z ]+)(?:: (?P<value>.*?))? -->\n)?"
+    r"(?:^ *<!-- (?P<mark>[a-z ]+)(?:: (?P<value>[^\n]*?))? -->\n)?"
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
