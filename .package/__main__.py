@@ -79,7 +79,9 @@ def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path |
         if "sbom" in kinds:
             say("the bill of materials")
             file = output / f"rewind-gateway-{checkout.version}.cdx.json"
-            sbom.write(checkout, file, ["base", "postgresql", "archive", "telemetry"], wheels.OLDEST_PYTHON)
+            sbom.write(
+                checkout, file, ["archive", "base", "oauth", "postgresql", "telemetry"], wheels.OLDEST_PYTHON
+            )
     write_sums(output)
     for path in sorted(output.iterdir()):
         print(path)

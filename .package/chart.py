@@ -99,9 +99,9 @@ def fetch_tools(folder: Path = TOOLS) -> None:
                 SCHEMAS,
             ]
             subprocess.run(pip, check=True)
-            (Path(scratch) / "kubernetes_validate/kubernetes-json-schema").rename(
-                folder / "kubernetes-json-schema"
-            )
+            taken = Path(scratch) / "taken"
+            _take_schemas(Path(scratch) / "kubernetes_validate/kubernetes-json-schema", taken)
+            taken.rename(folder / "kubernetes-json-schema")
         if not (folder / "promtool").exists():
             subprocess.run(["apt-get", "download", PROMTOOL], cwd=scratch, check=True)
             (archive,) = Path(scratch).glob("*.deb")

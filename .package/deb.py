@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 PYTHONS = ("3.11", "3.13")
 """Those of Debian 12 and 13. ``debian/control`` says the same."""
 
-LOCKS = ("base", "postgresql", "telemetry")
+LOCKS = ("base", "oauth", "postgresql", "telemetry")
 """What it brings: all that a gateway can use, but the archive's libraries, which weigh more than all else."""
 
 COMMAND = """\

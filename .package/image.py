@@ -12,10 +12,11 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import deb
 import sbom
@@ -30,14 +31,20 @@ PACKAGES = (
     "ca-certificates",
     f"libpython{PYTHON}-stdlib",
     "libssl3t64",
+    "libstdc++6",  # for Arrow
     f"python{PYTHON}-minimal",
     "tzdata",
 )
 
-VARIANTS = {"": ("base", "telemetry"), "-full": ("base", "telemetry", "postgresql", "archive")}
+VARIANTS = {
+    "": ("base", "oauth", "telemetry"),
+    "-full": ("base", "oauth", "postgresql", "telemetry", "archive"),
+}
 """What an image is called behind its name, and the locks of what is in it."""
 
 USER = 10001
+WRONG_SETTINGS = 2
+"""With what a gateway ends that cannot use its settings."""
 
 NEEDLESS = (
     "boot home media mnt opt srv",  # folders
@@ -57,24 +64,24 @@ def build(checkout: Checkout, made: Iterable[Path], output: Path, scratch: Path)
     """Makes the images, with a bill of materials for each."""
     system = scratch / "image-debian"
     packages = debian(system, checkout)
-    layer = packed(system, checkout.epoch)
+    below = pack(system, checkout.epoch, scratch / "image-debian.tar.gz")
     for suffix, locks in VARIANTS.items():
+        name = f"rewind-gateway{suffix}"
         tree = scratch / f"image{suffix}"
         deb.fill(tree, checkout, made, scratch / f"image{suffix}-wheels", [PYTHON], locks)
+        libraries = tree / "opt/rewind/lib" / f"python{PYTHON}" / "site-packages"
+        for folder in [*libraries.rglob("tests"), *libraries.glob("pyarrow/include")]:
+            shutil.rmtree(folder)
         deb.place(HERE / "image" / "rewind.toml", tree / "etc/rewind/rewind.toml")
         deb.place(checkout.root / "LICENSE", tree / "usr/share/doc/rewind-gateway/copyright")
-        name = f"rewind-gateway{suffix}-{checkout.version}"
-        bill = sbom.write(checkout, output / f"{name}.oci.cdx.json", locks, PYTHON, packages)
+        bill = sbom.write(
+            checkout, output / f"{name}-{checkout.version}.oci.cdx.json", locks, PYTHON, packages
+        )
         deb.place(bill, tree / "usr/share/doc/rewind-gateway/sbom.cdx.json")
         compile_all(system, tree)
         (tree / "data").mkdir()
-        image = output / f"{name}.oci.tar"
-        write(
-            image,
-            f"rewind-gateway{suffix}:{checkout.version}",
-            [layer, packed(tree, checkout.epoch)],
-            checkout,
-        )
+        above = pack(tree, checkout.epoch, scratch / f"image{suffix}.tar.gz")
+        write(output / f"{name}-{checkout.version}.oci.tar", name, [below, above], checkout)
 
 
 def debian(system: Path, checkout: Checkout) -> list[tuple[str, str]]:
@@ -128,45 +135,81 @@ def compile_all(system: Path, tree: Path) -> None:
     target.rmdir()
 
 
-def packed(tree: Path, epoch: int) -> bytes:
-    """A layer: the files of a tree, root's, of one date, but for the data folder, which is the gateway's."""
+@dataclass(frozen=True)
+class Layer:
+    """A layer of an image, packed in a file."""
+
+    file: Path
+    digest: str
+    """Of the file, in hexadecimal digits."""
+    unpacked: str
+    """Digest of the tar in it."""
+
+
+class Digested(io.RawIOBase):
+    """What is written to a file, and its digest."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def digest(self) -> str:
+        """SHA-256 of what was written so far, in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+def pack(tree: Path, epoch: int, file: Path) -> Layer:
+    """Packs the files of a tree: root's, of one date, but for the data folder, which is the gateway's."""
     date_all(tree, epoch)
-    packed_tree = io.BytesIO()
-    with tarfile.open(fileobj=packed_tree, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(tree.rglob("*")):
-            member = archive.gettarinfo(path, str(path.relative_to(tree)))
-            member.uid = member.gid = 0
-            member.uname = member.gname = ""
-            member.mtime = epoch
-            if member.name == "data":
-                member.uid = member.gid = USER
-                member.mode = 0o700
-            if member.name == "tmp":
-                member.mode = 0o1777
-            if member.isreg():
-                with path.open("rb") as file:
-                    archive.addfile(member, file)
-            else:
-                archive.addfile(member)
-    return packed_tree.getvalue()
+    with file.open("wb") as opened:
+        packed = Digested(opened)
+        with gzip.GzipFile("", "wb", 6, packed, mtime=0) as compressed:
+            unpacked = Digested(compressed)
+            with tarfile.open(fileobj=unpacked, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+                for path in sorted(tree.rglob("*")):
+                    archive.add(path, str(path.relative_to(tree)), recursive=False, filter=_owned)
+    return Layer(file, packed.digest(), unpacked.digest())
 
 
-def write(file: Path, name: str, layers: list[bytes], checkout: Checkout) -> None:
+def _owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    is_data = member.name == "data"
+    member.uid = member.gid = USER if is_data else 0
+    member.uname = member.gname = ""
+    member.mode = 0o700 if is_data else 0o1777 if member.name == "tmp" else member.mode
+    return member
+
+
+def read(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An unpacked image's entry in the index, and its configuration."""
+    [entry] = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads((layout / _path(entry)).read_text())
+    return entry, json.loads((layout / _path(manifest["config"])).read_text())
+
+
+def _path(described: dict[str, Any]) -> str:
+    return f"blobs/{described['digest'].replace(':', '/')}"
+
+
+def write(file: Path, name: str, layers: Sequence[Layer], checkout: Checkout) -> None:
     """Writes an OCI archive of these layers (OCI Image Format 1.1: layout, index, manifest, configuration)."""
     created = datetime.fromtimestamp(checkout.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    blobs: dict[str, bytes] = {}
+    files: dict[str, bytes | Path] = {}
 
-    def blob(content: bytes, kind: str) -> dict[str, Any]:
-        digest = hashlib.sha256(content).hexdigest()
-        blobs[digest] = content
-        return {
-            "mediaType": f"application/vnd.oci.image.{kind}",
-            "digest": f"sha256:{digest}",
-            "size": len(content),
-        }
+    def blob(kind: str, content: bytes | Path, digest: str) -> dict[str, Any]:
+        files[f"blobs/sha256/{digest}"] = content
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": size}
 
-    def document(content: Any) -> bytes:
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    def document(kind: str, content: Any) -> dict[str, Any]:
+        encoded = _encoded(content)
+        return blob(kind, encoded, hashlib.sha256(encoded).hexdigest())
 
     configuration = {
         "architecture": "amd64",
@@ -198,28 +241,45 @@ def write(file: Path, name: str, layers: list[bytes], checkout: Checkout) -> Non
         },
         "rootfs": {
             "type": "layers",
-            "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers],
+            "diff_ids": [f"sha256:{layer.unpacked}" for layer in layers],
         },
         "history": [{"created": created, "created_by": text} for text in ("Debian and Python", "Rewind")],
     }
-    manifest = {
+    manifest: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob(document(configuration), "config.v1+json"),
-        "layers": [blob(gzip.compress(layer, 6, mtime=0), "layer.v1.tar+gzip") for layer in layers],
+        "config": document("config.v1+json", configuration),
+        "layers": [blob("layer.v1.tar+gzip", layer.file, layer.digest) for layer in layers],
     }
-    entry = blob(document(manifest), "manifest.v1+json") | {
+    entry = document("manifest.v1+json", manifest) | {
         "annotations": {
-            "org.opencontainers.image.ref.name": name.partition(":")[2],
-            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": checkout.version,
+            "io.containerd.image.name": f"{name}:{checkout.version}",
         },
         "platform": {"architecture": "amd64", "os": "linux"},
     }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
-    files = {"oci-layout": document({"imageLayoutVersion": "1.0.0"}), "index.json": document(index)}
-    files |= {f"blobs/sha256/{digest}": content for digest, content in sorted(blobs.items())}
+    # What `docker load` and `podman load` read of an archive, beside which they know the layout.
+    loaded = {
+        "Config": _path(manifest["config"]),
+        "RepoTags": [f"{name}:{checkout.version}"],
+        "Layers": [_path(layer) for layer in manifest["layers"]],
+    }
+    files = {
+        "oci-layout": _encoded({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _encoded(index),
+        "manifest.json": _encoded([loaded]),
+        **dict(sorted(files.items())),
+    }
     with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
         for path, content in files.items():
             member = tarfile.TarInfo(path)
-            member.size, member.mtime, member.mode = len(content), checkout.epoch, 0o644
-            archive.addfile(member, io.BytesIO(content))
+            member.mtime, member.mode = checkout.epoch, 0o644
+            with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as opened:
+                member.size = opened.seek(0, io.SEEK_END)
+                opened.seek(0)
+                archive.addfile(member, opened)
+
+
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

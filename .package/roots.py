@@ -41,7 +41,7 @@ class Root:
         Makes one, of Debian's own mirror or of ``$REWIND_DEBIAN_MIRROR``.
 
         Args:
-            release: A key of ``DEBIAN``.
+            release: A key of ``DEBIAN``, or Debian's name for a suite.
             packages: What it has beside what is essential.
             variant: One of mmdebstrap's.
             keep_packages: Leave them in ``/var/cache/apt/archives``.
@@ -58,8 +58,10 @@ class Root:
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
             "--dpkgopt=path-include=/usr/share/doc/rewind-gateway/*",
+            # A suite that moves has a date to be valid until, which copies of it outlive; its signature counts.
+            *(() if release in DEBIAN else ('--aptopt=Acquire::Check-Valid-Until "false"',)),
             *(["--skip=cleanup/apt", "--skip=download/empty"] if keep_packages else ()),
-            DEBIAN[release],
+            DEBIAN.get(release, release),
             path,
             *([mirror] if mirror else ()),
         )

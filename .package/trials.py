@@ -6,18 +6,25 @@ Each fact is a line with what was measured; the first that does not hold ends th
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from checkout import Checkout, Failed, run, say
+import chart
+import image
+import wheels
+from checkout import ROOT, Checkout, Failed, run, say
 from roots import DEBIAN, Root
 from roots import scratch as scratch_folder
 
@@ -27,12 +34,14 @@ FIRST_MESSAGE_SECONDS = 30.0
 STOP_SECONDS = 5.0
 BOOT_SECONDS = 20.0
 MOST_EXPOSED = 2.0
+MOST_IMAGE_BYTES = 200 * 1000**2
+IMAGE_START_SECONDS = 2.0
 
 
-def holds(is_so: bool, what: str) -> None:
-    """Says that something holds; raises ``Failed`` where it does not."""
+def holds(is_so: bool, what: str, seen: str = "") -> None:
+    """Says that something holds; raises ``Failed`` where it does not, with the end of what was seen instead."""
     if not is_so:
-        raise Failed(f"does not hold: {what}")
+        raise Failed(f"does not hold: {what}\n{seen[-3000:]}")
     say(f"holds: {what}")
 
 
@@ -45,15 +54,88 @@ def all_of(checkout: Checkout, output: Path, kinds: Sequence[str], *, here: bool
     """
     with scratch_folder(output.with_name(f"{output.name}.trying")) as scratch:
         [engine] = output.glob("python_qpid_proton-*.whl")
+        environments(checkout, output, scratch)
         if "deb" in kinds:
             [package] = output.glob("*.deb")
             debian(package, package_before(checkout, engine, scratch), scratch)
             unit(package, scratch)
+        if "image" in kinds:
+            for archive in sorted(output.glob("*.oci.tar")):
+                container(archive, scratch)
+        if "chart" in kinds:
+            chart_and_rules(checkout)
         say("again, from the beginning")
         build_command = [sys.executable, HERE, "--only", *kinds, *(["--here"] if here else [])]
         run(*build_command, "--output", scratch / "again")
         sums = [(folder / "SHA256SUMS").read_text() for folder in (output, scratch / "again")]
         holds(sums[0] == sums[1], "the same commit gives the same bytes")
+
+
+GUIDE = ROOT / "docs/guides/install.md"
+
+
+def told(heading: str, language: str = "sh") -> list[str]:
+    """What the guide has its reader type under a heading: the lines of its blocks in a language."""
+    section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", section)
+    return "".join(blocks).replace("\\\n", "").splitlines()
+
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""For which the wheels are."""
+
+
+def environments(checkout: Checkout, output: Path, scratch: Path) -> None:
+    """
+    The wheels, as pip installs them into an empty environment of each Python, with what they need of an index of
+    packages; a Python that this machine has not is that of the next Debian, if it has it.
+    """
+    for version in PYTHONS:
+        folder = scratch / f"environment-{version}"
+        if python := python_here(version):
+            folder.mkdir()
+            for wheel in output.glob("*.whl"):
+                (folder / wheel.name).symlink_to(wheel)
+            make, install, serve = told("pip")
+            run("sh", "-c", f"{make.replace('python3', python)} && {install} --quiet", cwd=folder)
+            words = [str(folder / serve.split()[0]), *serve.split()[1:]]
+            serves(f"Python {version}, by pip", words, folder / "data", words[:1])
+            continue
+        try:
+            root = Root.make(folder, "testing", f"python{version}")
+        except Failed:
+            say(f"NOT TRIED: Python {version}: there is none on this machine, and none in the next Debian")
+            continue
+        made = list(output.glob("*.whl"))
+        wheels.site_packages(root.path / "opt/lib", checkout, made, ["base"], version, scratch)
+        rewind = root.command("env", "PYTHONPATH=/opt/lib", f"python{version}", "-m", "gateway")
+        serves(f"Python {version}, of the next Debian", [*rewind, "serve"], Path("/opt/data"), rewind)
+
+
+def python_here(version: str) -> str | None:
+    """This machine's Python of that version: on the path, or of those that pyenv has built."""
+    places = [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
+    for place in places:
+        try:
+            run(place, "-c", "import ensurepip, ssl, venv")
+        except (Failed, OSError):
+            continue
+        return place
+    return None
+
+
+def serves(where: str, serve: Sequence[str], data: Path, rewind: Sequence[str]) -> None:
+    """A gateway starts, and takes and gives a message; its loops are the compiled ones."""
+    free = ("--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    with started([*serve, *free]) as ready:
+        url, admin = ready.said["amqp"][0], ready.said["admin"]
+        run("sh", "-c", 'echo first | "$@"', "sh", *rewind, "send", "orders", "--url", url)
+        brought = run(*rewind, "tail", "orders", "--count", "1", "--url", url)
+        loops = run(*rewind, "status", "--all", "--json", "--admin", admin)
+        holds(
+            "first" in brought and '"wireLoops": "native"' in loops,
+            f"{where}: a gateway serves, with its compiled loops; ready after {ready.seconds:.1f} s",
+        )
 
 
 def package_before(checkout: Checkout, engine: Path, scratch: Path) -> Path:
@@ -81,15 +163,17 @@ def debian(package: Path, before: Path, scratch: Path) -> None:
     for release in DEBIAN:
         where = f"on Debian {release}"
         root = Root.make(scratch / f"debian-{release}", release)
-        for file in (before, package):
-            shutil.copy(file, root.path / "root")
+        for file, folder in ((before, "before"), (package, "this")):
+            (root.path / "root" / folder).mkdir()
+            shutil.copy(file, root.path / "root" / folder)
         root.run("apt-get", "update")
 
-        def install(file: Path, root: Root = root) -> None:
-            root.run("apt-get", "install", "--yes", f"/root/{file.name}", DEBIAN_FRONTEND="noninteractive")
+        def install(folder: str, root: Root = root) -> None:
+            line = told("Debian")[0]
+            root.run("sh", "-c", f"cd /root/{folder} && {line} --yes", DEBIAN_FRONTEND="noninteractive")
 
         began = time.monotonic()
-        install(before)
+        install("before")
         with gateway(root) as beside:
             beside("sh", "-c", "echo first | rewind send orders")
             taken = time.monotonic() - began
@@ -105,7 +189,7 @@ def debian(package: Path, before: Path, scratch: Path) -> None:
             holds("Rewind" in console, f"{where}, the console answers")
         settings = root.path / "etc/rewind/rewind.toml"
         settings.write_text(settings.read_text() + "# an administrator's line\n")
-        install(package)
+        install("this")
         holds(
             installed(root) == package.name.split("_")[1],
             f"{where}, the package of the commit before is upgraded",
@@ -118,7 +202,7 @@ def debian(package: Path, before: Path, scratch: Path) -> None:
             brought = beside("rewind", "tail", "orders", "--consume", "--count", "2")
             holds("first" in brought and "second" in brought, f"{where}, what was stored before is delivered")
         try:
-            root.run("dpkg", "--install", f"/root/{before.name}")
+            root.run("dpkg", "--install", f"/root/before/{before.name}")
         except Failed as refused:
             holds("is older than" in str(refused), f"{where}, back to the package before is refused, and why")
         else:
@@ -232,25 +316,140 @@ def gateway(root: Root) -> Iterator[Callable[..., str]]:
     """
     command = ["setpriv", "--reuid=rewind", "--regid=rewind", "--clear-groups", "--no-new-privs"]
     serve = ["rewind", "serve", "--config", "/etc/rewind/rewind.toml"]
-    with started(root.command(*command, *serve, alone=True)) as (pid, _):
-        yield lambda *words: run("nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--root", *words)
+    with started(root.command(*command, *serve, alone=True)) as ready:
+        yield lambda *words: run(
+            "nsenter", f"--target={ready.pid}", "--mount", "--net", "--pid", "--root", *words
+        )
+
+
+def container(archive: Path, scratch: Path) -> None:
+    """
+    An image, as crun runs it: as its user, with a read-only root; its volume and the guide's settings are mounted.
+
+    crun refuses control groups of both versions side by side: of those it is shown none.
+    """
+    name = archive.name.removesuffix(".oci.tar")
+    size = archive.stat().st_size
+    holds(size <= MOST_IMAGE_BYTES, f"{name}: {size / 1e6:.0f} MB, at most {MOST_IMAGE_BYTES / 1e6:.0f}")
+    layout, bundle = scratch / f"{name}.layout", scratch / f"{name}.bundle"
+    with tarfile.open(archive) as opened:
+        opened.extractall(layout, filter="data")
+    manifest, configuration = image.read(layout)
+    tag = manifest["annotations"]["org.opencontainers.image.ref.name"]
+    run("umoci", "unpack", "--image", f"{layout}:{tag}", bundle)
+    tools = [tool for tool in ("sh", "bash", "apt", "dpkg") if (bundle / "rootfs/usr/bin" / tool).exists()]
+    holds(tools == [], f"{name}: there is no shell in it, and no package manager{tools or ''}")
+    volume, settings = bundle / "volume", bundle / "settings"
+    volume.mkdir()
+    os.chown(volume, image.USER, image.USER)
+    settings.mkdir()
+    runtime = json.loads((bundle / "config.json").read_text())
+    runtime["root"]["readonly"] = True
+    runtime["process"]["terminal"] = False
+    runtime["process"]["capabilities"] = {}
+    runtime["process"].pop("rlimits")  # umoci says 1,024 open files; podman and Docker let them be
+    mounts = runtime["mounts"]
+    entry_point, usual = configuration["config"]["Entrypoint"], configuration["config"]["Cmd"]
+
+    def crun(*words: str, mounted: dict[str, Path]) -> list[str]:
+        """How these words are run in the image."""
+        runtime["process"]["args"] = words
+        runtime["mounts"] = mounts + [
+            {"destination": place, "type": "bind", "source": str(folder), "options": ["rbind", access]}
+            for place, folder in mounted.items()
+            for access in ("rw" if place == "/data" else "ro",)
+        ]
+        (bundle / "config.json").write_text(json.dumps(runtime))
+        groups = "umount --recursive /sys/fs/cgroup && mount -t tmpfs none /sys/fs/cgroup"
+        command = f'{groups} && exec crun --cgroup-manager=disabled run --bundle "$0" "$1"'
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(bundle), name]
+
+    def ended(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """What came of words that end by themselves."""
+        command = crun(*words, mounted={"/data": volume})
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+    refused = ended(*entry_point, *usual)
+    holds(
+        refused.returncode == image.WRONG_SETTINGS and "configure users" in refused.stderr,
+        f"{name}: by itself it is open to nobody, and says what to do",
+        refused.stderr,
+    )
+    if "-full" in name:
+        extras = ended("/opt/rewind/bin/python", "-I", "-c", "import deltalake, pyarrow, psycopg")
+        holds(extras.returncode == 0, f"{name}: it has the archive, and PostgreSQL's driver", extras.stderr)
+    hashed = ended(*entry_point, "hash-password", "--stdin", given="secret\n")
+    (settings / "ann.hash").write_text(hashed.stdout)
+    (settings / "rewind.toml").write_text("\n".join(told("Container", "toml")))
+
+    serve = crun(*entry_point, *usual, mounted={"/data": volume, "/etc/rewind": settings})
+    taken = []
+    for messages in (("first", "second"), ()):
+        with started(serve) as ready:
+            taken.append(ready.seconds)
+            status = Path(f"/proc/{ready.pid}/status").read_text()
+            found = dict(re.findall(r"(?m)^(Uid|NoNewPrivs|CapEff):\s+(\w+)", status))
+            expected = {"Uid": str(image.USER), "NoNewPrivs": "1", "CapEff": "0" * 16}
+            holds(found == expected, f"{name}: it serves as user {image.USER} with no privilege", f"{found}")
+
+            def beside(*words: str, pid: int = ready.pid) -> str:
+                inside = ("nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--root")
+                user = (f"--setuid={image.USER}", f"--setgid={image.USER}")
+                return run(*inside, *user, *words, REWIND_USER="ann", REWIND_PASSWORD="secret")
+
+            beside(*configuration["config"]["Healthcheck"]["Test"][1:])
+            for message in messages:
+                beside("/opt/rewind/bin/python", "-c", f"open('/data/message', 'w').write('{message}')")
+                beside(*entry_point, "send", "orders", "/data/message")
+            brought = beside(*entry_point, "tail", "orders", "--count", "2")
+            holds("first" in brought and "second" in brought, f"{name}: it is healthy, and has what was sent")
+    holds(True, f"{name}: SIGTERM stops it within {STOP_SECONDS:.0f} s, and nothing is lost")
+    holds(
+        min(taken) <= IMAGE_START_SECONDS,
+        f"{name}: ready after {min(taken):.1f} s, the quicker of two starts",
+    )
+
+
+def chart_and_rules(checkout: Checkout) -> None:
+    """The chart by Helm and kubeconform, and the rules for Prometheus by promtool: the suite's tests, all of them."""
+    chart.fetch_tools()
+    told = run(
+        *(sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"),
+        *("tests/chart", "tests/gateway/admin/test_monitoring.py"),
+        cwd=checkout.root,
+    )
+    result = told.splitlines()[-1]
+    holds("skipped" not in result, f"the chart and the rules, with their tools: {result}")
+
+
+# ------------------------------------------------------------------------------------------------ a gateway that runs
+
+
+@dataclass(frozen=True)
+class Started:
+    """A gateway that runs."""
+
+    pid: int
+    seconds: float
+    """From its start until it was ready."""
+    said: dict[str, Any]
+    """The line that says so."""
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator[tuple[int, float]]:
-    """
-    A gateway that ``unshare`` starts; its process, and after how many seconds it was ready. It must stop in time, and
-    well.
-    """
+def started(command: list[str]) -> Iterator[Started]:
+    """A gateway, by itself or in a root that another program made for it. It must stop in time, and well."""
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None and running.stderr is not None
-        if not running.stdout.readline():
+        line = running.stdout.readline()
+        if not line:
             raise Failed(f"the gateway did not start:\n{running.stderr.read()[-3000:]}")
         taken = time.monotonic() - began
-        pid = int(Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text())
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        pid = int(children[0]) if children else running.pid
         try:
-            yield pid, taken
+            yield Started(pid, taken, json.loads(line))
         finally:
             began = time.monotonic()
             os.kill(pid, signal.SIGTERM)

@@ -105,7 +105,7 @@ def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Con
         and not is_loopback(listener.host)
         and not settings.allow_anonymous_beyond_loopback
     ):
-        remedy = "take ANONYMOUS out of `sasl`" if settings.has_users else "configure users"
+        remedy = "take ANONYMOUS out of `sasl`" if settings.has_users else "configure users (`[user.NAME]`)"
         yield ConfigProblem(
             f"{path}.host",
             f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
@@ -157,7 +157,7 @@ def _admin(settings: Settings) -> Iterator[ConfigProblem]:
     if not (is_loopback(host) or settings.has_users or settings.allow_anonymous_beyond_loopback):
         yield ConfigProblem(
             "admin.host",
-            f"{host} would let anyone on other machines administer; configure users, use loopback, "
+            f"{host} would let anyone on other machines administer; configure users (`[user.NAME]`), use loopback, "
             "or set `allow_anonymous_beyond_loopback = true`",
             given=("user", "allow_anonymous_beyond_loopback"),
         )
