@@ -36,8 +36,13 @@ def fill(folder: Path) -> Path:
 
 
 def build(output: Path, scratch: Path, version: str, epoch: int) -> Path:
-    """Packs the chart as ``helm package`` does, every file of one date; returns the archive."""
+    """
+    Packs the chart as ``helm package`` does, every file of one date, and lays its dashboard and its rules beside it, for
+    those who have no Kubernetes; returns the archive.
+    """
     folder = fill(scratch / NAME)
+    for name in ("dashboard.json", "rules.yaml"):
+        shutil.copyfile(folder / "files" / name, output / f"{NAME}-{name}")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in sorted(folder.rglob("*")):

@@ -170,6 +170,9 @@ def test_the_archive_is_the_same_every_time(tmp_path: Path) -> None:
         )
         assert json.load(archive.extractfile("rewind/files/dashboard.json")) == dashboard()  # type: ignore[arg-type]
         assert archive.extractfile("rewind/files/rules.yaml").read().decode() == rules()  # type: ignore[union-attr]
+    beside = archives[0].parent
+    assert json.loads((beside / "rewind-dashboard.json").read_text()) == dashboard()
+    assert (beside / "rewind-rules.yaml").read_text() == rules()
 
 
 class Cluster(ThreadingHTTPServer):
