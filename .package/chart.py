@@ -37,8 +37,8 @@ def fill(folder: Path) -> Path:
 
 def build(output: Path, scratch: Path, version: str, epoch: int) -> Path:
     """
-    Packs the chart as ``helm package`` does, every file of one date, and lays its dashboard and its rules beside it, for
-    those who have no Kubernetes; returns the archive.
+    Packs the chart as ``helm package`` does, every file of one date, and lays its dashboard and its rules beside it,
+    for those who have no Kubernetes; returns the archive.
     """
     folder = fill(scratch / NAME)
     for name in ("dashboard.json", "rules.yaml"):
