@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.postgresql import Server, server
 
-LONG = {Path(__file__).parent / name for name in ("docs", "gateway/core", "system")}
-"""Folders whose files take the longest: state machines, and gateways that are started and killed."""
+LONG = {Path(__file__).parent / name for name in ("docs", "fuzz", "gateway/core", "package", "system")}
+"""Folders whose files take longest: state machines, gateways that are started and killed, packages that are built."""
 
 STATE_MACHINE_SECONDS = 1_200
 """How long one may take: it is thousands of examples in one test, and the machine may have other work."""
