@@ -1,7 +1,9 @@
 """
 ``./run release VERSION``: cuts the changelog, commits, tags, builds the packages, and signs their sums.
 
-Nothing leaves the machine: pushing the commit and the tag, and publishing the packages, is for a person.
+Nothing leaves the machine: pushing the commit and the tag, and publishing the packages, is for a person. The build
+reads what the locks name, and Debian's packages, as ``./run package`` always does; packages that were built before do
+for no release, because each says which version, commit and date it is of.
 """
 
 from __future__ import annotations
