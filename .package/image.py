@@ -224,7 +224,7 @@ def write(file: Path, name: str, layers: Sequence[Layer], checkout: Checkout) ->
             "Volumes": {"/data": {}},
             "WorkingDir": "/data",
             "StopSignal": "SIGTERM",
-            # Docker's word, which its engine and podman read in this format, too.
+            # Docker's word, which its engine reads in this format, too; podman leaves it out.
             "Healthcheck": {
                 "Test": ["CMD", "/opt/rewind/bin/python", "-I", "-c", HEALTHY],
                 "Interval": 30_000_000_000,
