@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from amqp_ext.codec import CodecError, Symbol, UInt, decode
+from amqp_ext.codec import CodecError, Described, Symbol, UInt, decode
 from amqp_ext.frames.performatives import (
     ATTACH,
     BEGIN,
+    CLOSE,
     DETACH,
     DISPOSITION,
     END,
@@ -71,6 +72,9 @@ class FrameCutter:
 FIELDS: Final = {OPEN: 10, BEGIN: 8, ATTACH: 14, FLOW: 11, TRANSFER: 11, DISPOSITION: 6, DETACH: 3}
 """Fields that a performative has when none is left out (AMQP 1.0 section 2.7)."""
 
+ERROR_FIELDS: Final = 3
+"""Those of an error (AMQP 1.0 section 2.8.14): of a close's, the client reads all."""
+
 PADDING_BYTES: Final = 32
 """More than padding adds to any frame: a null for each field, and three bytes for each of the list's sizes."""
 
@@ -89,7 +93,7 @@ class Padder:
 
 def padded(frame: bytes) -> bytes:
     """
-    A frame whose performative has all its fields.
+    A frame whose performative has all its fields; of a close, its error has.
 
     Args:
         frame: One whole frame as an engine writes it: its performative's descriptor a smallulong. Any other, such as a
@@ -98,6 +102,8 @@ def padded(frame: bytes) -> bytes:
     start = frame[4] * 4 if len(frame) > HEADER_BYTES else 0
     if start < HEADER_BYTES or frame[5] != 0 or frame[start : start + 2] != b"\x00\x53":
         return frame
+    if frame[start + 2] == CLOSE:
+        return _explained(frame, start)
     fields = FIELDS.get(frame[start + 2], 0)
     form = frame[start + 3]
     if form == 0xC0:
@@ -119,6 +125,15 @@ def padded(frame: bytes) -> bytes:
         head = b"\xd0" + (len(items) + 4).to_bytes(4, "big") + fields.to_bytes(4, "big")
     body = frame[4 : start + 3] + head + items + frame[behind:]
     return (4 + len(body)).to_bytes(4, "big") + body
+
+
+def _explained(frame: bytes, start: int) -> bytes:
+    performative, behind = decode(frame, start)
+    if not performative.value:
+        return frame
+    error = performative.value[0]
+    fields = [*error.value, *[None] * (ERROR_FIELDS - len(error.value))]
+    return framed(frame, start, CLOSE, [Described(error.descriptor, fields)], behind)
 
 
 BATCH_FORMAT: Final = 0x80013700

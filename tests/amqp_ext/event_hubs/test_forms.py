@@ -380,6 +380,13 @@ def test_pieces_of_any_size_give_the_same_frames(
     assert written == AMQP_HEADER + HEARTBEAT + b"".join(padded(raw) for raw, *_ in made)
 
 
+def test_the_error_of_a_close_has_all_its_fields() -> None:
+    """The Python client takes the third of one that has two, and shows its own mistake in place of the error."""
+    error = Described(ULong(0x1D), [Symbol("amqp:unauthorized-access"), "the token has expired"])
+    (found,) = decode(padded(frame(0x18, [error])), 8)[0].value
+    assert found == Described(error.descriptor, [*error.value, None])
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -391,7 +398,7 @@ def test_pieces_of_any_size_give_the_same_frames(
     ],
 )
 def test_what_needs_no_padding_stays(raw: bytes) -> None:
-    """Heartbeats, headers, end, close and frames of SASL are written as they are."""
+    """Heartbeats, headers, end, a close without an error and frames of SASL are written as they are."""
     assert padded(raw) == raw
 
 
