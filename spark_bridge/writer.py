@@ -27,14 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from amqp_ext.codec import CodecError, Described, Symbol, encode
-from amqp_ext.message.sections import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    APPLICATION_PROPERTIES,
-    DATA,
-    PROPERTIES,
-    split,
-)
+from amqp_ext.message import sections
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Broker, Wire
 from spark_bridge.columns.single_message import PROPERTY_AT
@@ -47,7 +40,7 @@ TRIES = 6  # connections in a row that brought no row further, before the task f
 PAUSE = 0.2  # seconds before the second of them; doubled each time
 _WITH_URL = ("url", "messageVpn", "user", "passwordFile", "tlsCa")
 TO = 2  # the place of a message's address in its properties (AMQP 1.0, 3.2.4)
-_ENCODED = {"value": AMQP_VALUE, "sequence": AMQP_SEQUENCE}
+_ENCODED = {"value": sections.AMQP_VALUE, "sequence": sections.AMQP_SEQUENCE}
 """Kinds of bodies that stand in their column as they are encoded."""
 _OF_A_MESSAGE = ("body", "bodyType", "topic", "properties", *PROPERTY_AT, "replayId")
 """The columns that are sent; what else a log has, only a log can give."""
@@ -190,14 +183,14 @@ def _message(row: Mapping[str, Any]) -> bytes:
         fields[TO] = _address(topic)
     if content_type is not None:
         fields[PROPERTY_AT["contentType"]] = _symbol(content_type)
-    front = encode(Described(PROPERTIES, fields))
+    front = encode(Described(sections.PROPERTIES, fields))
     if row.get("properties"):
-        front += encode(Described(APPLICATION_PROPERTIES, dict(row["properties"])))
+        front += encode(Described(sections.APPLICATION_PROPERTIES, dict(row["properties"])))
     content = body.encode() if isinstance(body, str) else bytes(body or b"")
     if body_type in _ENCODED:
         _check_encoded(content, body_type)
         return front + content
-    return front + encode(Described(DATA, content))
+    return front + encode(Described(sections.DATA, content))
 
 
 def _symbol(content_type: str) -> Symbol:
@@ -209,11 +202,11 @@ def _symbol(content_type: str) -> Symbol:
 def _check_encoded(content: bytes, body_type: str) -> None:
     """A body that was not read from a log would make a message that nobody can read."""
     try:
-        codes = [code for code, _, _ in split(content)]
+        codes = [code for code, _, _ in sections.split(content)]
     except CodecError:
         codes = []
     wanted = _ENCODED[body_type]
-    if set(codes) != {wanted} or (len(codes) > 1 and wanted == AMQP_VALUE):
+    if set(codes) != {wanted} or (len(codes) > 1 and wanted == sections.AMQP_VALUE):
         raise SchemaError(
             f"A row with bodyType {body_type} has a body that is no encoded AMQP {body_type}, as the log gives it; "
             "leave the column bodyType out to send bytes."

@@ -11,16 +11,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from amqp_ext.message.fields import priorities_of, split_ids
-from gateway.core.effects import (
-    SaveEndpoint,
-    StoredCursor,
-    StoredDelays,
-    StoredEndpoint,
-    StoredIds,
-    StoredReference,
-    StoredRoute,
-    StoredValues,
-)
+from gateway.core import effects
 from gateway.core.log import RetentionMark
 from gateway.core.model import WHOLE, LogState, Point, ReplayRecord, RouteDefinition
 from store.copies import LogRow
@@ -46,7 +37,7 @@ class RecoveredStore(Recovered):
 class _Part(NamedTuple):
     """One part of a cursor as it was saved."""
 
-    cursor: StoredCursor
+    cursor: effects.StoredCursor
     counted_id: int
 
 
@@ -63,12 +54,12 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
     """
     ask = tables.ask
     routes = [
-        StoredRoute(RouteDefinition(number, tables.numbers(endpoints), priority), newest_id or 0)
+        effects.StoredRoute(RouteDefinition(number, tables.numbers(endpoints), priority), newest_id or 0)
         for number, priority, endpoints, newest_id in ask(tables.newest_of_routes.format(first=log.first_id))
     ]
     cursors = _cursors(tables)
     endpoints = {
-        row[0]: StoredEndpoint(SaveEndpoint(*row), {})
+        row[0]: effects.StoredEndpoint(effects.SaveEndpoint(*row), {})
         for row in ask("select number, cursor, name, kind, settings, replay from endpoint order by number")
     }
     by_cursor = {found.definition.cursor: found for found in endpoints.values()}
@@ -87,7 +78,7 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
         "from delayed group by cursor"
     ):
         if cursor in by_cursor:
-            by_cursor[cursor].delays = StoredDelays(
+            by_cursor[cursor].delays = effects.StoredDelays(
                 int(count), int(size), due, retries, tuple(in_order.get(cursor, ()))
             )
     for cursor, *values in ask(
@@ -95,13 +86,13 @@ def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
     ):
         if cursor in by_cursor:
             messages, size_bytes, next_expiry_ms = values
-            by_cursor[cursor].values = StoredValues(messages, int(size_bytes), next_expiry_ms)
+            by_cursor[cursor].values = effects.StoredValues(messages, int(size_bytes), next_expiry_ms)
     for endpoint, pattern in ask("select endpoint, pattern from subscription order by endpoint, pattern"):
         endpoints[endpoint].subscriptions.append(pattern)
     for number, first, time_ms, joined in ask(
         "select endpoint, first, time, ids from dedup order by endpoint, first"
     ):
-        endpoints[number].dedup.append(StoredIds((first, time_ms), split_ids(bytes(joined))))
+        endpoints[number].dedup.append(effects.StoredIds((first, time_ms), split_ids(bytes(joined))))
     ((has_held,),) = ask(f"select exists ({tables.held_ids})")
     return RecoveredStore(
         LogState(
@@ -137,15 +128,15 @@ def _cursors(tables: ShortTables) -> _Cursors:
     for number, part, floor, counted_id, messages, size_bytes in tables.ask(
         "select number, part, floor, counted_id, messages, size_bytes from cursor"
     ):
-        cursor = StoredCursor(floor, ranges.get((number, part), []), messages, size_bytes)
+        cursor = effects.StoredCursor(floor, ranges.get((number, part), []), messages, size_bytes)
         found.setdefault(number, {})[part] = _Part(cursor, counted_id)
     return found
 
 
 def _count_what_came_after(
     newcomers: Iterable[tuple[int, int, int]],
-    routes: Iterable[StoredRoute],
-    endpoints: Mapping[int, StoredEndpoint],
+    routes: Iterable[effects.StoredRoute],
+    endpoints: Mapping[int, effects.StoredEndpoint],
     cursors: _Cursors,
 ) -> None:
     """Bring what cursors count up to the newest message."""
@@ -174,8 +165,10 @@ def _count_what_came_after(
             parts[key] = _Part(counted, its_counted_id)
 
 
-def _add_references(rows: list[Any], by_cursor: Mapping[int, StoredEndpoint]) -> None:
+def _add_references(rows: list[Any], by_cursor: Mapping[int, effects.StoredEndpoint]) -> None:
     priorities = priorities_of([row[4] for row in rows], [row[3] for row in rows])
     for (cursor, message_id, size_bytes, _, _, attempts), priority in zip(rows, priorities, strict=True):
         if cursor in by_cursor:
-            by_cursor[cursor].references.append(StoredReference(message_id, size_bytes, priority, attempts))
+            by_cursor[cursor].references.append(
+                effects.StoredReference(message_id, size_bytes, priority, attempts)
+            )

@@ -29,24 +29,9 @@ from typing import Any, Final, NamedTuple
 
 from amqp_ext.codec import Described
 from amqp_ext.message.sections import QUICK_BYTES
+from amqp_ext.selector import parser
 from amqp_ext.selector.fields import SelectorMessage, reader
 from amqp_ext.selector.lexer import MAX_EXACT, MIN_EXACT, SelectorError, Syntax
-from amqp_ext.selector.parser import (
-    And,
-    Arithmetic,
-    Between,
-    Comparison,
-    Identifier,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Sign,
-    identifiers,
-)
 
 Matcher = Callable[[str], bool]
 
@@ -289,7 +274,7 @@ FREE_SIZE = 64
 """Characters of a value that LIKE looks through without asking: a thousand tokens of a selector are 250 such terms."""
 
 
-def compile_condition(node: Node, syntax: Syntax) -> Evaluator:
+def compile_condition(node: parser.Node, syntax: Syntax) -> Evaluator:
     """
     The function of a condition: True, False, or anything else for unknown.
 
@@ -336,48 +321,48 @@ class _Compiler:
         self._arithmetic = SQL_ARITHMETIC if syntax is Syntax.SQL else JMS_ARITHMETIC
         self._ordered = _ORDERED[syntax]
 
-    def compile(self, node: Node, place: _Place) -> Evaluator:
+    def compile(self, node: parser.Node, place: _Place) -> Evaluator:
         """The function of a node that stands in such a place."""
         kind = _static_kind(node)
         if kind is not None and kind not in place.kinds:
             found = "number" if kind in NUMBERS else kind
             raise SelectorError(f"expected {place.what}, found a {found}", node.start)
         evaluate = self._build(node)
-        if not isinstance(evaluate, _Constant) and next(identifiers(node), None) is None:
+        if not isinstance(evaluate, _Constant) and next(parser.identifiers(node), None) is None:
             return _Constant(evaluate(_NO_MESSAGE))
         return evaluate
 
-    def _build(self, node: Node) -> Evaluator:
+    def _build(self, node: parser.Node) -> Evaluator:
         match node:
-            case Literal(value=value):
+            case parser.Literal(value=value):
                 return _Constant(value)
-            case Identifier(reference=reference):
+            case parser.Identifier(reference=reference):
                 return reader(reference)
-            case Sign(operator=sign, operand=operand):
+            case parser.Sign(operator=sign, operand=operand):
                 return _signed(sign, self.compile(operand, _NUMBER))
-            case Arithmetic(first=first, rest=rest):
+            case parser.Arithmetic(first=first, rest=rest):
                 steps = [(self._arithmetic[sign], self.compile(operand, _NUMBER)) for sign, operand in rest]
                 return _arithmetic(self.compile(first, _NUMBER), steps)
-            case Comparison():
+            case parser.Comparison():
                 return self._comparison(node)
-            case Between(operand=operand, low=low, high=high, negated=negated):
+            case parser.Between(operand=operand, low=low, high=high, negated=negated):
                 operands = [self.compile(each, self._ordered) for each in (operand, low, high)]
                 return self._between(*operands, negated=negated)
-            case In(operand=operand, choices=choices):
+            case parser.In(operand=operand, choices=choices):
                 values = [self.compile(choice, _ANYTHING) for choice in choices]
                 return self._membership(self.compile(operand, _ANYTHING), values)
-            case Like():
+            case parser.Like():
                 return self._likeness(node)
-            case IsNull(operand=operand):
+            case parser.IsNull(operand=operand):
                 return _null_test(reader(operand.reference))
-            case Not(operand=operand):
+            case parser.Not(operand=operand):
                 return _negation(self.compile(operand, _CONDITION))
-            case And(terms=terms):
+            case parser.And(terms=terms):
                 return _junction([self.compile(term, _CONDITION) for term in terms], False)
-            case Or(terms=terms):
+            case parser.Or(terms=terms):
                 return _junction([self.compile(term, _CONDITION) for term in terms], True)
 
-    def _comparison(self, node: Comparison) -> Evaluator:
+    def _comparison(self, node: parser.Comparison) -> Evaluator:
         place = _ANYTHING if node.operator in ("=", "<>") else self._ordered
         left, right = self.compile(node.left, place), self.compile(node.right, place)
         if node.operator == "=":
@@ -411,7 +396,7 @@ class _Compiler:
 
         return evaluate
 
-    def _likeness(self, node: Like) -> Evaluator:
+    def _likeness(self, node: parser.Like) -> Evaluator:
         operand = self.compile(node.operand, _LIKABLE)
         try:
             pattern = compile_like(node.pattern, node.escape)
@@ -474,15 +459,15 @@ _NO_MESSAGE: Any = None
 """What constant expressions are evaluated against: they never look."""
 
 
-def _static_kind(node: Node) -> str | None:
+def _static_kind(node: parser.Node) -> str | None:
     """The kind a node's value has whatever the message, None where that depends on the message."""
     match node:
-        case Literal(value=value):
+        case parser.Literal(value=value):
             kind: str = kind_of[type(value)]
             return kind
-        case Identifier():
+        case parser.Identifier():
             return None
-        case Sign() | Arithmetic():
+        case parser.Sign() | parser.Arithmetic():
             return EXACT  # or APPROXIMATE: a number in any case
         case _:
             return BOOLEAN

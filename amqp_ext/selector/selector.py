@@ -17,21 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from amqp_ext.selector import parser
 from amqp_ext.selector.evaluation import NUMBERS, Evaluator, compile_condition, kind_of
 from amqp_ext.selector.fields import Reference, SelectorMessage, resolve
 from amqp_ext.selector.lexer import SelectorError, Syntax
-from amqp_ext.selector.parser import (
-    And,
-    Comparison,
-    Identifier,
-    Literal,
-    Node,
-    Or,
-    Sign,
-    Value,
-    identifiers,
-    parse,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +51,7 @@ def compile_selector(text: str) -> Selector:
     """
     if not text.strip():
         return Selector(text, lambda message: True)
-    return Selector(text, compile_condition(parse(text), Syntax.JMS))
+    return Selector(text, compile_condition(parser.parse(text), Syntax.JMS))
 
 
 def compile_sql_filter(text: str) -> Selector:
@@ -74,7 +63,7 @@ def compile_sql_filter(text: str) -> Selector:
     Raises:
         SelectorError: It is none.
     """
-    return Selector(text, compile_condition(parse(text, Syntax.SQL), Syntax.SQL))
+    return Selector(text, compile_condition(parser.parse(text, Syntax.SQL), Syntax.SQL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +72,7 @@ class Equation:
 
     reference: Reference
     operator: str
-    value: Value
+    value: parser.Value
     position: int
 
 
@@ -92,34 +81,34 @@ class Term:
     """One of the conditions a selector joins with AND at its top level. Its types are not checked yet."""
 
     text: str
-    node: Node = field(repr=False)
+    node: parser.Node = field(repr=False)
 
     @property
     def comparison(self) -> Equation | None:
         """The term as a comparison of one identifier with one literal, or None if it is anything else."""
-        if not isinstance(self.node, Comparison):
+        if not isinstance(self.node, parser.Comparison):
             return None
         for operator, one, other in (
             (self.node.operator, self.node.left, self.node.right),
             (_MIRRORED[self.node.operator], self.node.right, self.node.left),
         ):
             value = _literal(other)
-            if isinstance(one, Identifier) and value is not None:
+            if isinstance(one, parser.Identifier) and value is not None:
                 return Equation(one.reference, operator, value, self.node.start)
         return None
 
     def reads(self, reference: Reference) -> bool:
         """Whether the term reads this part of the message anywhere."""
-        return any(identifier.reference == reference for identifier in identifiers(self.node))
+        return any(identifier.reference == reference for identifier in parser.identifiers(self.node))
 
 
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _literal(node: Node) -> Value | None:
-    if isinstance(node, Literal):
+def _literal(node: parser.Node) -> parser.Value | None:
+    if isinstance(node, parser.Literal):
         return node.value
-    if isinstance(node, Sign) and isinstance(node.operand, Literal):
+    if isinstance(node, parser.Sign) and isinstance(node.operand, parser.Literal):
         value = node.operand.value
         if kind_of[type(value)] in NUMBERS:
             return -value if node.operator == "-" else value  # type: ignore[operator]  # a number
@@ -136,14 +125,14 @@ def split_conjunction(text: str) -> list[Term]:
         SelectorError: It is no selector.
     """
     terms: list[Term] = []
-    waiting = [parse(text)]
+    waiting = [parser.parse(text)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, And):
+        if isinstance(node, parser.And):
             waiting.extend(reversed(node.terms))
             continue
         part = text[node.start : node.end]
-        terms.append(Term(f"({part})" if isinstance(node, Or) else part, node))
+        terms.append(Term(f"({part})" if isinstance(node, parser.Or) else part, node))
     return terms
 
 
@@ -186,6 +175,10 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     if not rest:
         return equation.value, None
     first, last = rest[0].node, rest[-1].node
-    node = first if first is last else And(tuple(term.node for term in rest), start=first.start, end=last.end)
+    node = (
+        first
+        if first is last
+        else parser.And(tuple(term.node for term in rest), start=first.start, end=last.end)
+    )
     left = " AND ".join(term.text for term in rest)
     return equation.value, Selector(left, compile_condition(node, Syntax.JMS))

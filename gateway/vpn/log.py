@@ -26,18 +26,9 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import HELD, ID, ListedPoint, Point, Row
+from gateway.core.replay import starts
 from gateway.core.replay.reading import topic_matcher
 from gateway.core.replay.search import PageWork, Search, search_for
-from gateway.core.replay.starts import (
-    LogFacts,
-    LogProbe,
-    Resolved,
-    check_is_whole,
-    check_start,
-    is_before_log,
-    last_of,
-    resolve,
-)
 from gateway.logging import log_keys
 from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import ADMINISTRATION
@@ -81,7 +72,7 @@ class MessageLog(VpnPart):
         user: str = ADMINISTRATION,
         *,
         with_archive: bool = True,
-    ) -> Resolved:
+    ) -> starts.Resolved:
         """
         Where a replay of these topics starts, as it was asked for.
 
@@ -97,7 +88,7 @@ class MessageLog(VpnPart):
 
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
-    ) -> Resolved:
+    ) -> starts.Resolved:
         """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
         topics = endpoint.topics
         return await StartSearch(self._state, start, topics.patterns, topics.matches, user, endpoint).run()
@@ -175,7 +166,7 @@ class StartSearch:
     def __post_init__(self) -> None:
         self._now_ms = self.state.runtime.clock.now_ms()
 
-    async def run(self, *, with_archive: bool = True) -> Resolved:
+    async def run(self, *, with_archive: bool = True) -> starts.Resolved:
         """
         Args:
             with_archive: Whether what lies before the log is looked for in its archive.
@@ -185,9 +176,9 @@ class StartSearch:
         """
         # What can be refused at once is refused before a search that may take minutes.
         facts = self._facts()
-        check_start(self.start, facts)
+        starts.check_start(self.start, facts)
         with_archive = with_archive and self.state.history.archive is not None
-        if with_archive and is_before_log(self.start, facts, self._now_ms):
+        if with_archive and starts.is_before_log(self.start, facts, self._now_ms):
             resolved = await self._before_log()
         else:
             found = await self._look_for(facts)
@@ -200,16 +191,16 @@ class StartSearch:
             await self.state.told_anew()
         # By what rules of retention have taken out of the log while it was looked at.
         taken_out = self._facts().taken_out
-        check_is_whole(self.start, resolved.first, taken_out, self._now_ms)
+        starts.check_is_whole(self.start, resolved.first, taken_out, self._now_ms)
         return replace(resolved, without_below=taken_out.below)
 
-    def _facts(self) -> LogFacts:
+    def _facts(self) -> starts.LogFacts:
         return self.state.broker.log_facts(self._endpoint, self.patterns)
 
-    def _resolve(self, facts: LogFacts, found: int | None, probe: LogProbe) -> Resolved:
-        return resolve(self.start, facts, probe, self._now_ms, self.matches, found)
+    def _resolve(self, facts: starts.LogFacts, found: int | None, probe: starts.LogProbe) -> starts.Resolved:
+        return starts.resolve(self.start, facts, probe, self._now_ms, self.matches, found)
 
-    async def _before_log(self) -> Resolved:
+    async def _before_log(self) -> starts.Resolved:
         """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
         history, is_last = self.state.history, self.start.kind is StartKind.LAST
         try:
@@ -225,7 +216,7 @@ class StartSearch:
                 "now; the gateway's log says why; try again later",
             ) from None
 
-    async def _look_for(self, facts: LogFacts) -> int | None:
+    async def _look_for(self, facts: starts.LogFacts) -> int | None:
         """The message of a start that has to be looked for; None where there is none, and for any other start."""
         search = search_for(self.start, self.matches)
         if search is not None:
@@ -237,14 +228,14 @@ class StartSearch:
             facts = replace(facts, next_id=min(facts.next_id, last + 1))
         return await CountBack(self, facts, int(self.start.value)).run()  # type: ignore[arg-type]
 
-    async def _last_of(self, facts: LogFacts) -> int | None:
+    async def _last_of(self, facts: starts.LogFacts) -> int | None:
         """The end up to which the newest messages are counted."""
         start, now_ms, history = self.start, self.state.runtime.clock.now_ms(), self.state.history
         if start.until is None:
             return None
 
-        def ask(probe: LogProbe) -> int | None:
-            return last_of(start, facts, probe, now_ms)
+        def ask(probe: starts.LogProbe) -> int | None:
+            return starts.last_of(start, facts, probe, now_ms)
 
         if history.archive is not None and facts.first_id < facts.log_first_id:
             return await history.ask(ask, None, self.user, last=False)
@@ -259,7 +250,7 @@ class PagedSearch(ABC):
         facts: The log, or the part of it that is looked at.
     """
 
-    def __init__(self, asked: StartSearch, facts: LogFacts) -> None:
+    def __init__(self, asked: StartSearch, facts: starts.LogFacts) -> None:
         self._state = asked.state
         self._user = asked.user
         self._patterns = asked.patterns
@@ -313,7 +304,7 @@ class PagedSearch(ABC):
 class LogSearch(PagedSearch):
     """Looks for the first message that a search takes, from the beginning on."""
 
-    def __init__(self, asked: StartSearch, facts: LogFacts, search: Search) -> None:
+    def __init__(self, asked: StartSearch, facts: starts.LogFacts, search: Search) -> None:
         super().__init__(asked, facts)
         self._search = search
 
@@ -338,7 +329,7 @@ class CountBack(PagedSearch):
         count: So many.
     """
 
-    def __init__(self, asked: StartSearch, facts: LogFacts, count: int) -> None:
+    def __init__(self, asked: StartSearch, facts: starts.LogFacts, count: int) -> None:
         super().__init__(asked, facts)
         self._count = count
         self._matches = asked.matches

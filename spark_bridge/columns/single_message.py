@@ -22,17 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from amqp_ext.codec import CodecError, Described, Timestamp, decode, skip
-from amqp_ext.message.sections import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    APPLICATION_PROPERTIES,
-    DATA,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    message_annotations,
-    section_at,
-)
+from amqp_ext.message import sections
 from spark_bridge.errors import UnreadableMessage
 
 _INT64 = Struct(">q").unpack_from
@@ -109,7 +99,7 @@ _ANNOTATION_KEYS = {key.encode() for key in _ANNOTATIONS}
 _GATEWAYS_FRONT = b"\x00\x53\x72\xd1"
 # The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
 _LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
-_BODY_TYPES = {AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
+_BODY_TYPES = {sections.AMQP_SEQUENCE: "sequence", sections.AMQP_VALUE: "value"}
 _HEADER_NAMES = ("durable", "priority", "ttl")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -170,7 +160,7 @@ def _told(message: bytes) -> dict[Any, Any]:
         BAD_CONTENT: One of these: they cannot be decoded.
     """
     try:
-        return message_annotations(message)
+        return sections.message_annotations(message)
     except BAD_CONTENT:
         start = 0
         while message[start : start + 4] != _GATEWAYS_FRONT:
@@ -226,26 +216,26 @@ class MessageDecoder:
         end = 0
         while end < len(message):
             start = end
-            code, value, end = section_at(message, start)
-            if code == MESSAGE_ANNOTATIONS:
+            code, value, end = sections.section_at(message, start)
+            if code == sections.MESSAGE_ANNOTATIONS:
                 flat = items(message, value)
                 self._annotate(row, dict(zip(flat[::2], flat[1::2], strict=True)))
-            elif code == DATA:
+            elif code == sections.DATA:
                 if self.body:
                     row["bodyType"] = "data"
                     data = message[value + (2 if message[value] == 0xA0 else 5) : end]
                     row["body"] = row["body"] + data if "body" in row else data
-            elif code == PROPERTIES:
+            elif code == sections.PROPERTIES:
                 if self.properties:
                     fields = items(message, value)
                     for name, place in self.properties:
                         if place < len(fields):
                             row[name] = text(fields[place])
-            elif code == APPLICATION_PROPERTIES:
+            elif code == sections.APPLICATION_PROPERTIES:
                 if self.application:
                     flat = [text(item) for item in items(message, value)]
                     row["properties"] = dict(zip(flat[::2], flat[1::2], strict=True))
-            elif code == HEADER:
+            elif code == sections.HEADER:
                 if self.system:
                     named = zip(_HEADER_NAMES, items(message, value), strict=False)
                     row[SYSTEM] |= {name: text(item) for name, item in named if item is not None}

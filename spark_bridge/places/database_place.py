@@ -43,16 +43,8 @@ from psycopg.conninfo import conninfo_to_dict
 from spark_bridge.columns.message_block import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Schema, Selection
+from spark_bridge.places import stored_log
 from spark_bridge.places.log_place import check_end
-from spark_bridge.places.stored_log import (
-    RuleMark,
-    StoredLog,
-    StoredPlace,
-    below,
-    check_is_whole,
-    check_range,
-    marks_for,
-)
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed
 from store.archive.source import IdRange
@@ -161,7 +153,7 @@ STANDING: Final = """
 """
 
 
-class LogTables(StoredLog):
+class LogTables(stored_log.StoredLog):
     """A connection to one Message VPN's schema."""
 
     TEXT, KIND = "$1::text", "tables"
@@ -240,22 +232,23 @@ class LogTables(StoredLog):
             if found.last < end and is_standby == b"\1" and found.generation == ids.generation:
                 self._wait_for_replay(deadline, end, found.last)
                 continue
-            check_range(IdRange(position, ids.last, ids.generation), found)
+            stored_log.check_range(IdRange(position, ids.last, ids.generation), found)
             check_end(IdRange(ids.first, end, ids.generation), found.last)
             rows = _number(count)
             page = batch(names, values) if rows else None
             if page is not None and (rows == PAGE_ROWS or is_whole != b"\1"):
                 end = page.column(0)[-1].as_py()
             if patterns is not None and marks is not None:
-                check_is_whole(
-                    replace(ids, first=position, last=end), below(marks_for(_marks(marks), patterns))
+                stored_log.check_is_whole(
+                    replace(ids, first=position, last=end),
+                    stored_log.below(stored_log.marks_for(_marks(marks), patterns)),
                 )
             position = end + 1
             if page is not None:
                 yield page
             deadline = time.monotonic() + PATIENCE_SECONDS
 
-    def taken_out(self) -> list[RuleMark]:
+    def taken_out(self) -> list[stored_log.RuleMark]:
         """See ``StoredLog``."""
         ((marks,),) = self._ask(f"select {MARKS}")
         return _marks(marks)
@@ -355,9 +348,9 @@ def check_dsn(dsn: str) -> None:
         raise OptionError("Option dsn has a password in it; passwords go into the option passwordFile.")
 
 
-def _marks(text: bytes | None) -> list[RuleMark]:
+def _marks(text: bytes | None) -> list[stored_log.RuleMark]:
     """What ``packed_page.MARKS`` gives."""
-    return [] if text is None else [RuleMark(*mark) for mark in json.loads(text)]
+    return [] if text is None else [stored_log.RuleMark(*mark) for mark in json.loads(text)]
 
 
 def _number(value: bytes | None) -> int:
@@ -368,7 +361,7 @@ def _number(value: bytes | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabasePlace(StoredPlace):
+class DatabasePlace(stored_log.StoredPlace):
     """The replay log in a Message VPN's schema."""
 
     schema: Schema
@@ -393,4 +386,4 @@ class DatabasePlace(StoredPlace):
 
     def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """See ``LogPlace.read``."""
-        return StoredPlace.read(replace(self, planned=ids.last), selection, columns, ids)
+        return stored_log.StoredPlace.read(replace(self, planned=ids.last), selection, columns, ids)

@@ -10,17 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.core.effects import (
-    AddReferences,
-    CancelDelayed,
-    CountAttempts,
-    EraseMessages,
-    KeepValues,
-    Publication,
-    ReleaseDelayed,
-    TrimLog,
-    TrimTopics,
-)
+from gateway.core import effects
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, Row
 from store.cursors import DroppedCursor
 from store.last_values import keep_values
@@ -151,7 +141,7 @@ class Transaction(StoreTransaction):
 
     # --- messages -------------------------------------------------------------------------------------------------
 
-    def _publish(self, publication: Publication) -> None:
+    def _publish(self, publication: effects.Publication) -> None:
         self._add_routes(publication.routes)
         self._add_delayed(publication)
         self._add_ids(publication)
@@ -199,38 +189,38 @@ class Transaction(StoreTransaction):
 
     def _change_messages(self, effect: LooksAtMessages) -> None:
         match effect:
-            case AddReferences(cursor, ids):
+            case effects.AddReferences(cursor, ids):
                 sql = (
                     "insert into reference (cursor, message) "
                     "select %s, message from unnest(%s::bigint[]) as message on conflict do nothing"
                 )
                 self._steps.append(Statement(sql, (cursor, list(ids))))
-            case ReleaseDelayed(cursor, entries):
+            case effects.ReleaseDelayed(cursor, entries):
                 self._steps.append(Statement(RELEASE_DELAYED, (*_entries(entries), cursor)))
-            case CancelDelayed(cursor, entries):
+            case effects.CancelDelayed(cursor, entries):
                 self._steps.append(Statement(CANCEL_DELAYED, (*_entries(entries), cursor)))
                 ids = [message for _, message in entries]
                 self._steps.append(Statement(FORGET_ATTEMPTS, (cursor, ids)))
                 if self.has_held:
                     self._steps.append(Statement(LET_GO_OF, (ids,)))
                     self._steps.append(Statement(DROP_RELEASED, (ids,)))
-            case CountAttempts(cursor, attempts):
+            case effects.CountAttempts(cursor, attempts):
                 counts = dict(attempts)
                 if counts:
                     span = (min(counts), max(counts))
                     values = (cursor, list(counts), list(counts.values()), cursor, *span)
                     self._steps.append(Statement(COUNT_ATTEMPTS, values, is_repeated=False))
-            case TrimLog():
+            case effects.TrimLog():
                 has_held = self.has_held
                 for found in self._garbage:
                     self._steps.append(_span_left(found, effect, has_held=has_held))
                 self._steps.append(trimmed(effect))
-                if not isinstance(effect, TrimTopics):
+                if not isinstance(effect, effects.TrimTopics):
                     self.trimmed_to = max(self.trimmed_to, effect.stop)
                 self.has_held = has_held or leaves_held(effect)
-            case KeepValues():
+            case effects.KeepValues():
                 self._steps.append(_kept(effect, has_held=self.has_held))
-            case EraseMessages():
+            case effects.EraseMessages():
                 self._steps.append(erased(effect))
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
                 self.erased_ids.update(row[ID] for row in effect.rows)
@@ -265,7 +255,7 @@ def _columns(rows: Sequence[Row], largest_bytes: int) -> list[list[Any]]:
     return [ids, times, checksums(rows, largest_bytes), routes, bares, *held, texts, contents]
 
 
-def _kept(effect: KeepValues, *, has_held: bool) -> Step:
+def _kept(effect: effects.KeepValues, *, has_held: bool) -> Step:
     def keep(connection: Connection) -> None:
         tables = PostgresShortTables(connection)
         removed = keep_values(tables, effect)
@@ -275,7 +265,7 @@ def _kept(effect: KeepValues, *, has_held: bool) -> Step:
     return keep
 
 
-def _span_left(found: DroppedCursor, effect: TrimLog, *, has_held: bool) -> Step:
+def _span_left(found: DroppedCursor, effect: effects.TrimLog, *, has_held: bool) -> Step:
     def leave(connection: Connection) -> None:
         found.leave_span(PostgresShortTables(connection), effect.first, effect.stop, has_held=has_held)
 

@@ -31,24 +31,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import apsw
 
-from store.copies import (
-    COMPANIONS,
-    MESSAGE,
-    CopyMark,
-    LogRow,
-    MarkState,
-    OpenFile,
-    Step,
-    StoredMessage,
-    StoreTables,
-    made_beside,
-    now_ms,
-    put_in_place,
-    read_mark,
-    refuse,
-    sync_folder,
-    write_mark,
-)
+from store import copies
 from store.errors import DamagedMessage, StoreError
 from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
@@ -76,11 +59,11 @@ def told_to_nobody(*_: object) -> None:
 def copy_pages(
     path: Path,
     part: Path,
-    held: OpenFile,
+    held: copies.OpenFile,
     *,
     bytes_per_second: float = UNLIMITED,
     progress: Progress = told_to_nobody,
-    step: Step = told_to_nobody,
+    step: copies.Step = told_to_nobody,
 ) -> None:
     """
     Copy a file, which may be in use, over an empty one: one whole file in the end, with no write-ahead log beside.
@@ -116,10 +99,10 @@ def _to_be_filled(part: Path) -> apsw.Connection:
 def _copy(
     source: apsw.Connection,
     target: apsw.Connection,
-    held: OpenFile,
+    held: copies.OpenFile,
     bytes_per_second: float,
     progress: Progress,
-    step: Step,
+    step: copies.Step,
 ) -> None:
     began = time.monotonic()
     steps = 0
@@ -162,7 +145,7 @@ def back_up(
     replace: bool = False,
     bytes_per_second: float = UNLIMITED,
     progress: Progress = told_to_nobody,
-    step: Step = told_to_nobody,
+    step: copies.Step = told_to_nobody,
 ) -> BackedUp:
     """
     Copy a Message VPN's file, which may be in use, to one that is whole and sound. Blocks.
@@ -183,7 +166,7 @@ def back_up(
         raise StoreError(
             "cannot back up to", to, "it is there already", "Say --replace, or give another name"
         )
-    with made_beside(to) as (part, held):
+    with copies.made_beside(to) as (part, held):
         copy_pages(path, part, held, bytes_per_second=bytes_per_second, progress=progress, step=step)
         found = _mark(path, part)
         step("marked")
@@ -191,11 +174,11 @@ def back_up(
         step("checked")
         if problems:
             unsound = to.with_name(f"{to.name}.unsound")
-            put_in_place(part, held, unsound)
+            copies.put_in_place(part, held, unsound)
             raise StoreError(
                 "cannot back up", path, "; ".join(problems), f"What could be copied is in {unsound}"
             )
-        put_in_place(part, held, to)
+        copies.put_in_place(part, held, to)
     return found
 
 
@@ -205,22 +188,22 @@ def _mark(path: Path, part: Path) -> BackedUp:
         closing(connect(part, apsw.SQLITE_OPEN_READWRITE)) as connection,
     ):
         tables = SqliteShortTables(connection)
-        found = read_mark(tables)
-        for state in (MarkState.UNFINISHED, MarkState.MOVED):
-            refuse(found, state, "cannot back up", path, "Back that one up")
+        found = copies.read_mark(tables)
+        for state in (copies.MarkState.UNFINISHED, copies.MarkState.MOVED):
+            copies.refuse(found, state, "cannot back up", path, "Back that one up")
         ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
         if found is None:
             with connection:
-                write_mark(tables, CopyMark(MarkState.BACKUP, str(path.absolute())))
+                copies.write_mark(tables, copies.CopyMark(copies.MarkState.BACKUP, str(path.absolute())))
     return BackedUp(generation, last_id, part.stat().st_size)
 
 
 class Restored(NamedTuple):
     """A file that was put in place."""
 
-    before: LogRow
+    before: copies.LogRow
     """The log it is a copy of, at its end."""
-    log: LogRow
+    log: copies.LogRow
     kept: Path | None
     """Where the file that was there is now."""
 
@@ -232,7 +215,7 @@ def restore(
     replace: bool = False,
     skip_ids: int | None = None,
     progress: Progress = told_to_nobody,
-    step: Step = told_to_nobody,
+    step: copies.Step = told_to_nobody,
 ) -> Restored:
     """
     Have a copy be a Message VPN's file, in a data folder that the caller holds (``store.data_folder``). Blocks.
@@ -253,7 +236,7 @@ def restore(
         raise StoreError(
             "cannot restore to", path, "there is a store already", "Say --replace: it is kept beside then"
         )
-    with made_beside(path) as (part, held):
+    with copies.made_beside(path) as (part, held):
         copy_pages(file, part, held, progress=progress, step=step)
         before, log = _renewed(file, part, _last_id_of(path) if is_there else 0, skip_ids)
         step("renewed")
@@ -262,25 +245,25 @@ def restore(
             raise StoreError("cannot restore", file, "; ".join(problems), "Nothing was changed")
         os.fsync(held)
         kept = _set_aside(path, step)
-        put_in_place(part, held, path)
+        copies.put_in_place(part, held, path)
         step("in place")
     return Restored(before, log, kept)
 
 
-def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[LogRow, LogRow]:
+def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[copies.LogRow, copies.LogRow]:
     with (
         errors_told("cannot restore", file),
         closing(connect_migrated(part, synchronous="OFF")) as connection,
     ):
         tables = SqliteShortTables(connection)
-        found, before = read_mark(tables), read_log(connection)
-        refuse(found, MarkState.UNFINISHED, "cannot restore", file, "Restore another")
+        found, before = copies.read_mark(tables), read_log(connection)
+        copies.refuse(found, copies.MarkState.UNFINISHED, "cannot restore", file, "Restore another")
         if before is None:
             raise StoreError("cannot restore", file, "it is no store of a gateway", "Restore another")
         with connection:
-            log = before.renewed(now_ms(), above=above, skip_ids=skip_ids)
+            log = before.renewed(copies.now_ms(), above=above, skip_ids=skip_ids)
             write_log(connection, log)
-            write_mark(tables, None)
+            copies.write_mark(tables, None)
         connection.execute("pragma journal_mode = delete").fetchall()
     return before, log
 
@@ -295,9 +278,9 @@ def _last_id_of(path: Path) -> int:
     return 0
 
 
-def _set_aside(path: Path, step: Step) -> Path | None:
+def _set_aside(path: Path, step: copies.Step) -> Path | None:
     """Keep the file that is there, and what lies beside it, under another name; where to."""
-    found = [suffix for suffix in ("", *COMPANIONS) if Path(f"{path}{suffix}").exists()]
+    found = [suffix for suffix in ("", *copies.COMPANIONS) if Path(f"{path}{suffix}").exists()]
     if not found:
         return None
     try:
@@ -306,12 +289,12 @@ def _set_aside(path: Path, step: Step) -> Path | None:
         for suffix in found:
             Path(f"{kept}{suffix}").hardlink_to(f"{path}{suffix}")
             step(f"kept {suffix}")
-        sync_folder(path.parent)
+        copies.sync_folder(path.parent)
         # A file alone is exchanged at once. Else it goes before its write-ahead log does: without that it would be an
         # older file, which gives ids out again.
         for suffix in found if found != [""] else []:
             Path(f"{path}{suffix}").unlink()
-            sync_folder(path.parent)
+            copies.sync_folder(path.parent)
             step(f"removed {suffix}")
     except OSError as error:
         raise StoreError(
@@ -341,7 +324,7 @@ CHECKPOINT_PAGES: Final = 4_096
 """Pages in the write-ahead log after which it is carried over."""
 
 
-class SqliteTables(StoreTables):
+class SqliteTables(copies.StoreTables):
     """An opened file."""
 
     failures = (apsw.Error, OSError)
@@ -365,10 +348,10 @@ class SqliteTables(StoreTables):
             raise StoreError("cannot open", path, error, "Look at the disk") from error
         super().__init__(str(path.resolve()), SqliteShortTables(self._connection))
 
-    def log(self) -> LogRow | None:
+    def log(self) -> copies.LogRow | None:
         return read_log(self._connection)
 
-    def _write_log(self, log: LogRow) -> None:
+    def _write_log(self, log: copies.LogRow) -> None:
         write_log(self._connection, log)
 
     @contextmanager
@@ -377,7 +360,7 @@ class SqliteTables(StoreTables):
         with self._connection:
             yield
 
-    def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:
+    def messages(self, first: int, stop: int) -> Iterator[copies.StoredMessage]:
         for checked in self._connection.execute(
             f"select {CHECKED} from message where id >= ? and id < ? order by id", (first, stop)
         ):
@@ -386,9 +369,9 @@ class SqliteTables(StoreTables):
                 raise DamagedMessage(checked[0])
             yield (*row, checked[-1])
 
-    def add_messages(self, rows: Sequence[StoredMessage]) -> None:
+    def add_messages(self, rows: Sequence[copies.StoredMessage]) -> None:
         with self._writing(is_durable=False):
-            self._short.add("message", ", ".join(MESSAGE), rows)
+            self._short.add("message", ", ".join(copies.MESSAGE), rows)
 
     def check(self) -> list[str]:
         return check(self._path)

@@ -23,20 +23,9 @@ from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.property_index import IndexedSpan
 from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
+from store.sqlite import packed
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, is_damage
-from store.sqlite.packed import (
-    BLOB,
-    CHECKED,
-    INTEGER,
-    LOGGED,
-    MESSAGE,
-    TEXT,
-    Kind,
-    fetch,
-    fetch_sound,
-    sound_row,
-)
 from store.sqlite.statements import marks
 
 T = TypeVar("T")
@@ -44,7 +33,7 @@ T = TypeVar("T")
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
 
-PACKED: Final[Mapping[type, Kind]] = {int: INTEGER, str: TEXT, bytes: BLOB}
+PACKED: Final[Mapping[type, packed.Kind]] = {int: packed.INTEGER, str: packed.TEXT, bytes: packed.BLOB}
 
 NO_ROUTE: Final = -1
 """No message is on it: merges are filled up with it."""
@@ -107,7 +96,7 @@ class SqliteReader(PooledReader):
         # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
         where = f"id >= ? and id < ? and ? >= (select first_id from log) and {wanted}"
         rows, is_whole, columns = self._bounded(
-            MESSAGE if held else LOGGED,
+            packed.MESSAGE if held else packed.LOGGED,
             f"from message where {where} order by id",
             [position, stop, position, *values],
             self._page_rows,
@@ -134,7 +123,7 @@ class SqliteReader(PooledReader):
             size = 1 << (len(routes) - 1).bit_length()
             query = _merge(size)
             values = [after, end, most, *routes, *repeat(NO_ROUTE, size - len(routes))]
-        rows, is_whole, columns = self._bounded(MESSAGE, query, values, most)
+        rows, is_whole, columns = self._bounded(packed.MESSAGE, query, values, most)
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
     @reads
@@ -149,7 +138,7 @@ class SqliteReader(PooledReader):
         # Filled up with the last one to a power of two, so that a handful of prepared statements serves every length.
         size = 1 << (len(wanted) - 1).bit_length()
         rows, _, _ = self._bounded(
-            MESSAGE,
+            packed.MESSAGE,
             f"from message where id in ({marks(size)}){condition} order by id",
             [*wanted, *repeat(wanted[-1], size - len(wanted))],
             self._page_rows,
@@ -157,7 +146,7 @@ class SqliteReader(PooledReader):
         return rows
 
     def _bounded(
-        self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
+        self, columns: Mapping[str, packed.Kind], query: str, values: list[int | str], limit: int
     ) -> tuple[list[Row], bool, Columns | None]:
         """Rows of a query within the page's bounds, whether that is all of them, and their columns if there are any."""
         if self.largest_bytes * limit <= self._page_bytes:
@@ -171,9 +160,9 @@ class SqliteReader(PooledReader):
             asked = self._fitting
             while True:
                 asked = min(asked * 2, limit)
-                lengths = fetch(
+                lengths = packed.fetch(
                     connection,
-                    {"length": INTEGER},
+                    {"length": packed.INTEGER},
                     f"from (select length(content) as length {query} limit ?)",
                     [*values, asked],
                 )
@@ -190,7 +179,7 @@ class SqliteReader(PooledReader):
         return rows, fitting == len(lengths) < limit and not is_cut, found
 
     def _rows(
-        self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
+        self, columns: Mapping[str, packed.Kind], query: str, values: list[int | str], limit: int
     ) -> tuple[list[Row], bool, Columns | None]:
         """
         Rows of a query, and whether they were cut short before one that is not what was written: what comes before it
@@ -198,14 +187,16 @@ class SqliteReader(PooledReader):
         """
         query, values = f"{query} limit ?", [*values, limit]
         if limit >= FEW_ROWS:
-            found = fetch_sound(self._connection, columns, query, values, self.largest_bytes)
+            found = packed.fetch_sound(self._connection, columns, query, values, self.largest_bytes)
             if found is not None:
                 sound, unpacked = found
                 return sound, False, unpacked
         rows: list[Row] = []
-        one_by_one: list[Any] = self._connection.execute(f"select {CHECKED} {query}", values).fetchall()
+        one_by_one: list[Any] = self._connection.execute(
+            f"select {packed.CHECKED} {query}", values
+        ).fetchall()
         for checked in one_by_one:
-            row = sound_row(checked)
+            row = packed.sound_row(checked)
             if row is None:
                 error = DamagedMessage(checked[ID])
                 self.damage = str(error)
@@ -241,7 +232,9 @@ class SqliteReader(PooledReader):
         return self._connection.execute(sql, values).fetchall()
 
     def _fetch(self, columns: Mapping[str, type], query: str, values: Sequence[Any]) -> list[Any]:
-        return fetch(self._connection, {name: PACKED[kind] for name, kind in columns.items()}, query, values)
+        return packed.fetch(
+            self._connection, {name: PACKED[kind] for name, kind in columns.items()}, query, values
+        )
 
     def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
         """

@@ -54,21 +54,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gateway.core import model
-from store.schema import (
-    CURSORS,
-    DEDUP,
-    DELAYED,
-    ENDPOINTS,
-    LAST_VALUE_INDEXES,
-    LAST_VALUES,
-    POINTS,
-    PROPERTY_VALUES,
-    REPLAY_RECORDS,
-    RETENTION,
-    RETRIES,
-    size_on_disk,
-    tables_in_sqlite,
-)
+from store import schema as shared
 
 if TYPE_CHECKING:
     import sqlite3
@@ -87,7 +73,7 @@ APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rew
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
 
 
-SIZE_ON_DISK: Final = size_on_disk(f"(length(content) + octet_length(topic) + {model.ROW_BYTES})")
+SIZE_ON_DISK: Final = shared.size_on_disk(f"(length(content) + octet_length(topic) + {model.ROW_BYTES})")
 """SQL that sums what messages take of the disk; contents are not read for it."""
 
 LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)) as last_id from log"
@@ -114,7 +100,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
         "create index message_route on message (route) where route <> 0",
         "create index message_held on message (id) where held is not null",
         "create table route (number integer primary key, priority integer, endpoints text not null)",
-        *tables_in_sqlite(*ENDPOINTS, *CURSORS),
+        *shared.tables_in_sqlite(*shared.ENDPOINTS, *shared.CURSORS),
         """
         create table log (
             only integer primary key check (only = 1),
@@ -130,7 +116,7 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
             counted_id integer not null default 0
         )
         """,
-        *tables_in_sqlite(POINTS),
+        *shared.tables_in_sqlite(shared.POINTS),
         """
         create table indexed (
             number integer primary key,
@@ -139,17 +125,17 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
             end_id integer
         )
         """,
-        *tables_in_sqlite(PROPERTY_VALUES),
+        *shared.tables_in_sqlite(shared.PROPERTY_VALUES),
     ),
-    "m002_replay_records": tables_in_sqlite(REPLAY_RECORDS),
-    "m003_retention": tables_in_sqlite(RETENTION),
+    "m002_replay_records": shared.tables_in_sqlite(shared.REPLAY_RECORDS),
+    "m003_retention": shared.tables_in_sqlite(shared.RETENTION),
     "m004_delayed": (
-        *tables_in_sqlite(DELAYED),
+        *shared.tables_in_sqlite(shared.DELAYED),
         "create index delayed_message on delayed (message)",
     ),
-    "m005_retries": RETRIES,
-    "m006_last_values": (*tables_in_sqlite(*LAST_VALUES), *LAST_VALUE_INDEXES),
-    "m007_dedup": tables_in_sqlite(DEDUP),
+    "m005_retries": shared.RETRIES,
+    "m006_last_values": (*shared.tables_in_sqlite(*shared.LAST_VALUES), *shared.LAST_VALUE_INDEXES),
+    "m007_dedup": shared.tables_in_sqlite(shared.DEDUP),
 }
 """
 Statements by the migration's name, in their order.

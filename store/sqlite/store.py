@@ -17,17 +17,8 @@ from store import upgrade
 from store.errors import StoreError
 from store.ports import Durability, OnCommit, StoreOptions
 from store.recovery import RecoveredStore, recovered
-from store.sqlite import schema
+from store.sqlite import database, schema
 from store.sqlite.cursors import SqliteShortTables
-from store.sqlite.database import (
-    BUSY_MS,
-    applied_migrations,
-    check_version,
-    connect_bystander,
-    connect_reader,
-    engine,
-    open_file,
-)
 from store.sqlite.log_row import read_log
 from store.sqlite.reader import SqliteReader
 from store.sqlite.writer import SqliteWriter
@@ -69,9 +60,9 @@ class SqliteStore:
             StoreError: It cannot be opened or read, or is no database.
         """
         self._path = path
-        self.place, self.engine = str(path), engine()
+        self.place, self.engine = str(path), database.engine()
         self._options = options
-        self._opened: apsw.Connection | None = open_file(
+        self._opened: apsw.Connection | None = database.open_file(
             path,
             now_ms,
             synchronous=options.synchronous,
@@ -128,12 +119,12 @@ def look_ahead(path: Path) -> Ahead:
     if not path.exists():
         return Ahead(str(path))
     try:
-        with closing(connect_bystander(path)) as connection:
-            connection.set_busy_timeout(BUSY_MS)
+        with closing(database.connect_bystander(path)) as connection:
+            connection.set_busy_timeout(database.BUSY_MS)
             connection.execute("begin")
-            applied = applied_migrations(connection)
+            applied = database.applied_migrations(connection)
             tables = SqliteShortTables(connection)
-            refuse = partial(check_version, path, applied)
+            refuse = partial(database.check_version, path, applied)
             return upgrade.look_ahead(tables, str(path), applied, schema.MIGRATIONS, refuse)
     except apsw.Error as error:
         return Ahead(str(path), refusal=f"it cannot be read: {error}")
@@ -146,7 +137,7 @@ def recover(path: Path) -> RecoveredStore:
     Raises:
         apsw.Error: The file cannot be read.
     """
-    with closing(connect_reader(path)) as connection:
+    with closing(database.connect_reader(path)) as connection:
         connection.execute("begin")
         log = read_log(connection)
         assert log is not None, "it was opened before"

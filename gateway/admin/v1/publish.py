@@ -24,16 +24,7 @@ from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
 from gateway.admin.operations import LazyRouter
 from gateway.admin.rights import PublishedTo, VpnQuery
-from gateway.admin.semp.envelope import (
-    CLIENTS_ROOT,
-    REFUSALS,
-    FailureMeta,
-    Meta,
-    Problem,
-    SempError,
-    problem_of,
-    told,
-)
+from gateway.admin.semp import envelope
 from gateway.admin.semp.resources import LEFT, resources_of, serving_vpn
 from gateway.config import Limits
 from gateway.config.setting_types import ANONYMOUS_USER
@@ -112,7 +103,7 @@ class Submission:
         self.refused_count += 1
         self.has_store_failed |= refused.code is ErrorCode.INTERNAL
         if len(self.errors) < MOST_ERRORS:
-            self.errors.append({"line": line, **problem_of(refused)})
+            self.errors.append({"line": line, **envelope.problem_of(refused)})
 
     # --- they come --------------------------------------------------------------------------------------------------
 
@@ -242,7 +233,7 @@ SILENCE_S: Final = 30.0
 """Seconds that the rest of a body may be silent."""
 
 
-class LineProblem(Problem):
+class LineProblem(envelope.Problem):
     """Why a line was not taken."""
 
     line: int = Field(description="Its number, from 1.")
@@ -262,20 +253,20 @@ class PublishAnswer(BaseModel):
 
     data: Published
     links: dict[str, str]
-    meta: Meta
+    meta: envelope.Meta
 
 
 class PublishFailure(BaseModel):
     """Not all were taken; without `data`, none was read."""
 
-    meta: FailureMeta
+    meta: envelope.FailureMeta
     data: Published | None = None
 
 
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     **{
         code: {**answer, "model": PublishFailure} if "model" in answer else answer
-        for code, answer in REFUSALS.items()
+        for code, answer in envelope.REFUSALS.items()
     },
     200: {"model": PublishAnswer, "description": "All are durable"},
 }
@@ -359,7 +350,7 @@ def _answer(request: Request, submission: Submission) -> JSONResponse:
         )
         status = 503 if submission.has_store_failed else 400
         more = {key: first[key] for key in ("replayError", "subcode") if key in first}
-        return told(request, SempError(first["status"], text, status), data, **more)
+        return envelope.told(request, envelope.SempError(first["status"], text, status), data, **more)
     meta = {"responseCode": 200, "request": {"method": request.method, "uri": str(request.url)}}
     return JSONResponse({"data": data, "links": {"uri": str(request.url)}, "meta": meta})
 
@@ -378,7 +369,7 @@ def _tell(client: HttpClient, vpn: MessageVpn, topic: str, submission: Submissio
     )
 
 
-_ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
+_ROUTER = LazyRouter(envelope.CLIENTS_ROOT, tags=["messages"])
 
 
 @_ROUTER.operation("POST", "/publish", rights.PUBLISHED, responses=_RESPONSES, openapi_extra=_BODY)
@@ -397,7 +388,7 @@ async def publish(
         try:
             await submission.take(_pieces(request))
         except Refused as refused:
-            raise SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
+            raise envelope.SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
         finally:
             _tell(client, found, topic, submission)
         return _answer(request, submission)

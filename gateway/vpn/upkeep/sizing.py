@@ -13,21 +13,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from gateway.core.sizing import (
-    DAY_MS,
-    HOUR_MS,
-    MINUTE_MS,
-    PERIODS_MS,
-    LogGrowth,
-    LogPlan,
-    LogSize,
-    Rate,
-    Taken,
-    TopicsPlan,
-    TopicsSize,
-    plan,
-    plan_of_topics,
-)
+from gateway.core import sizing
 from gateway.vpn.state import VpnService, VpnState
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.trimming import TRIM_AT, TRIM_TO
@@ -40,7 +26,7 @@ COUNT_SECONDS: Final = 1.0
 SWEEP_COUNTS: Final = 10
 """Counts from one sweep for routes that nobody needs to the next."""
 
-LEAST_MS: Final = 10 * MINUTE_MS
+LEAST_MS: Final = 10 * sizing.MINUTE_MS
 """A rate that was measured over less is no reason for an alarm."""
 
 
@@ -77,7 +63,7 @@ class Sizing(VpnService):
     def __init__(self, state: VpnState, alarms: AlarmWatch) -> None:
         super().__init__(state)
         self._alarms = alarms
-        self.growth = LogGrowth()
+        self.growth = sizing.LogGrowth()
         self.disk: DiskUse | None = None
         """As it was looked at last; None before that, and when it cannot be looked at."""
         self._is_begun = False
@@ -90,22 +76,22 @@ class Sizing(VpnService):
         """Look now; whoever asks while that is done waits for the same look."""
         await asyncio.shield(self._begin(self._look))
 
-    def plan(self, keep_ms: int = 0) -> tuple[Rate | None, LogPlan]:
+    def plan(self, keep_ms: int = 0) -> tuple[sizing.Rate | None, sizing.LogPlan]:
         """What follows from the rate of the last week, or of as much of it as is known, by the last look."""
-        rate = self.growth.rate(7 * DAY_MS)
-        return rate, plan(self._size(), rate, keep_ms, self._retention())
+        rate = self.growth.rate(7 * sizing.DAY_MS)
+        return rate, sizing.plan(self._size(), rate, keep_ms, self._retention())
 
-    def retention(self) -> list[tuple[TopicsSize, TopicsPlan]]:
+    def retention(self) -> list[tuple[sizing.TopicsSize, sizing.TopicsPlan]]:
         """What each rule of retention holds and will hold, in their order; nothing while that is counted."""
         _, log = self.plan()
-        return [(topics, plan_of_topics(topics, log.lasts_ms)) for topics in self._retention()]
+        return [(topics, sizing.plan_of_topics(topics, log.lasts_ms)) for topics in self._retention()]
 
-    def _retention(self) -> list[TopicsSize]:
+    def _retention(self) -> list[sizing.TopicsSize]:
         log, retention, now_ms = self._broker.log, self._broker.retention, self._runtime.clock.now_ms()
         if not retention.is_counted:
             return []
         return [
-            TopicsSize(
+            sizing.TopicsSize(
                 kept.size_bytes,
                 now_ms - max(log.floor_ms, retention.whole_ms(kept)),
                 kept.rule.quota_bytes,
@@ -114,10 +100,10 @@ class Sizing(VpnService):
             for kept in retention.rules
         ]
 
-    def _size(self) -> LogSize:
+    def _size(self) -> sizing.LogSize:
         log, policy, disk = self._broker.log, self._broker.policy, self.disk
         room = None if disk is None or disk.free_bytes is None else disk.free_bytes + disk.reusable_bytes
-        return LogSize(
+        return sizing.LogSize(
             log.size_bytes, policy.quota_bytes, TRIM_AT, TRIM_TO, policy.max_age_hours, room_bytes=room
         )
 
@@ -133,13 +119,13 @@ class Sizing(VpnService):
                 return
         counters = self._counters
         now_ms = self._runtime.clock.now_ms()
-        self.growth.note(Taken(now_ms, counters.logged_messages, counters.logged_bytes))
-        self._alarms.sized(self._for_alarms(HOUR_MS), self._for_alarms(DAY_MS))
+        self.growth.note(sizing.Taken(now_ms, counters.logged_messages, counters.logged_bytes))
+        self._alarms.sized(self._for_alarms(sizing.HOUR_MS), self._for_alarms(sizing.DAY_MS))
 
-    def _for_alarms(self, period_ms: int) -> LogPlan:
+    def _for_alarms(self, period_ms: int) -> sizing.LogPlan:
         rate = self.growth.rate(period_ms)
         rate = rate if rate is not None and rate.period_ms >= LEAST_MS else None
-        return plan(self._size(), rate, retention=self._retention())
+        return sizing.plan(self._size(), rate, retention=self._retention())
 
     async def _look_back(self) -> None:
         """Note what the log took before now, as far back as it has messages."""
@@ -149,7 +135,7 @@ class Sizing(VpnService):
             a_message = log.size_bytes / (log.next_id - log.first_id)
             messages, size_bytes = counters.logged_messages, counters.logged_bytes
             for time_ms, ids in await reading:
-                self.growth.note(Taken(time_ms, messages - ids, size_bytes - ids * a_message))
+                self.growth.note(sizing.Taken(time_ms, messages - ids, size_bytes - ids * a_message))
         self._is_begun = True
 
 
@@ -159,6 +145,6 @@ def _ids_since(reader: Reader, next_id: int, now_ms: int) -> list[tuple[int, int
     oldest_ms = None if oldest_id is None else reader.time_of(oldest_id)
     if oldest_ms is None:
         return []
-    times = {now_ms - period_ms for period_ms in PERIODS_MS if now_ms - period_ms > oldest_ms}
+    times = {now_ms - period_ms for period_ms in sizing.PERIODS_MS if now_ms - period_ms > oldest_ms}
     found = [(time_ms, reader.first_since(time_ms)) for time_ms in sorted({oldest_ms, *times})]
     return [(time_ms, 0 if since is None else max(next_id - since, 0)) for time_ms, since in found]
