@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.config.settings import GlobalAccess
@@ -21,42 +21,8 @@ from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 # --- clients ----------------------------------------------------------------------------------------------------
 
 
-class _Client(InVpn):
-    clientName: str
-    clientId: str
-    clientUsername: str
-    clientAddress: str
-    linkCount: int
-    heldBytes: int
-    heldUnfinishedBytes: int
-    heldTransactionBytes: int
-    heldUnsettledBytes: int
-    heldLinkBytes: int
-    heldWebSocketBytes: int
-    heldPageBytes: int
-
-
-class _Link(TypedDict):
-    clientId: str
-    linkName: str
-    role: Literal["receiver", "sender"]
-    address: str
-    kind: str
-    credit: int
-    unackedMsgCount: int
-    sentMsgCount: int
-
-
 class Nothing(Body):
     """An action without a choice."""
-
-
-CLIENT: Final = resource("Client", _Client)
-LINK: Final = resource("ClientLink", _Link)
-DISCONNECTED: Final = resource("Disconnected", disconnectedCount=int)
-
-_MONITOR = Tree("monitor")
-_ACTION = Tree("action")
 
 
 def client_id(client: ClientIdentity) -> str:
@@ -64,29 +30,60 @@ def client_id(client: ClientIdentity) -> str:
     return f"#{client.number}"
 
 
+_CLIENT: Final = Shown[ClientConnection](
+    {
+        "clientName": (str, lambda client: client.peer_container),
+        "clientId": (str, client_id),
+        "clientUsername": (str, lambda client: client.user),
+        "clientAddress": (str, lambda client: client.peer),
+        "linkCount": (int, lambda client: len(client.link_states())),
+        "heldBytes": (int, lambda client: client.account.held_bytes),
+        "heldUnfinishedBytes": (int, lambda client: client.account.held[Kind.UNFINISHED]),
+        "heldTransactionBytes": (int, lambda client: client.account.held[Kind.TRANSACTIONS]),
+        "heldUnsettledBytes": (int, lambda client: client.account.held[Kind.UNSETTLED]),
+        "heldLinkBytes": (int, lambda client: client.account.held[Kind.LINKS]),
+        "heldWebSocketBytes": (int, lambda client: client.account.held[Kind.WEBSOCKET]),
+        "heldPageBytes": (int, lambda client: client.account.held[Kind.PAGES]),
+    }
+)
+_LINK: Final = Shown[LinkState](
+    {
+        "linkName": (str, lambda link: link.name),
+        "role": (Literal["receiver", "sender"], lambda link: "sender" if link.is_sender else "receiver"),
+        "address": (str, lambda link: link.address),
+        "kind": (str, lambda link: link.kind),
+        "credit": (int, lambda link: link.credit),
+        "unackedMsgCount": (int, lambda link: link.unsettled),
+        "sentMsgCount": (int, lambda link: link.sent),
+    }
+)
+CLIENT: Final = resource("Client", InVpn, _CLIENT)
+LINK: Final = resource("ClientLink", _LINK, clientId=str)
+DISCONNECTED: Final = resource("Disconnected", disconnectedCount=int)
+
+_MONITOR = Tree("monitor")
+_ACTION = Tree("action")
+
+
 @_MONITOR.list("/clients", rights.WHOLE_VPN, CLIENT)
 async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Clients, by connection."""
     found = {f"{client.number:012}": client for client in _connected(request, vpn)}
     async with resources_of(request).listing.page():
-        return await paging.answer(request, found, lambda key: _client(found[key], vpn))
+        return await paging.answer(request, found, lambda key: {"msgVpnName": vpn, **_CLIENT.of(found[key])})
 
 
 @_MONITOR.list("/clients/{client}/links", rights.WHOLE_VPN, LINK)
 async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
     """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
     found = {
-        f"{one.number:012}-{index:06}": (one, link)
+        f"{one.number:012}-{index:06}": {"clientId": client_id(one), **_LINK.of(link)}
         for one in _named(request, vpn, client)
         for index, link in enumerate(one.link_states())
     }
 
-    def show(key: str) -> _Link:
-        one, link = found[key]
-        return _link(client_id(one), link)
-
     async with resources_of(request).listing.page():
-        return await paging.answer(request, found, show)
+        return await paging.answer(request, found, found.get)
 
 
 @_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, DISCONNECTED)
@@ -120,38 +117,6 @@ def _named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
     if not found:
         raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
     return found
-
-
-def _client(client: ClientConnection, vpn: str) -> _Client:
-    held = client.account.held
-    return {
-        "msgVpnName": vpn,
-        "clientName": client.peer_container,
-        "clientId": client_id(client),
-        "clientUsername": client.user,
-        "clientAddress": client.peer,
-        "linkCount": len(client.link_states()),
-        "heldBytes": client.account.held_bytes,
-        "heldUnfinishedBytes": held[Kind.UNFINISHED],
-        "heldTransactionBytes": held[Kind.TRANSACTIONS],
-        "heldUnsettledBytes": held[Kind.UNSETTLED],
-        "heldLinkBytes": held[Kind.LINKS],
-        "heldWebSocketBytes": held[Kind.WEBSOCKET],
-        "heldPageBytes": held[Kind.PAGES],
-    }
-
-
-def _link(client: str, link: LinkState) -> _Link:
-    return {
-        "clientId": client,
-        "linkName": link.name,
-        "role": "sender" if link.is_sender else "receiver",
-        "address": link.address,
-        "kind": link.kind,
-        "credit": link.credit,
-        "unackedMsgCount": link.unsettled,
-        "sentMsgCount": link.sent,
-    }
 
 
 # --- users ------------------------------------------------------------------------------------------------------

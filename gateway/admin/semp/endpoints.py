@@ -17,7 +17,7 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.clients import Nothing, client_id
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, answer, resource
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, Shown, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -28,7 +28,7 @@ from gateway.admin.semp.resources import (
     vpn_of,
     while_waiting,
 )
-from gateway.admin.semp.vpns import Sampled
+from gateway.admin.semp.vpns import Sampled, sampled
 from gateway.core.broker import Broker
 from gateway.core.endpoint.by_key import Groups
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -44,8 +44,9 @@ from gateway.core.endpoint.settings import (
     SettingType,
     Unit,
 )
+from gateway.core.replay.states import Progress, ReplayTotals
 from gateway.vpn.administration import Administration
-from gateway.vpn.clients import ClientIdentity, ConsumerLink
+from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpn import MessageVpn
 from store.errors import ReadFailed
 
@@ -226,121 +227,88 @@ def configured(endpoint: Endpoint, vpn: str) -> dict[str, Any]:
     }
 
 
-class EndpointState(TypedDict):
-    """What an endpoint is like now. Times are seconds since the epoch, 0 for never, as at Solace."""
+class _Seen:
+    """An endpoint with its replay, its consumers and what the Message VPN knows of it, as administrators see it."""
 
-    durable: bool
-    owner: str
-    declared: bool
-    bindCount: int
-    spooledMsgCount: int
-    msgSpoolUsage: int
-    delayedMsgCount: int
-    delayedMsgUsage: int
-    dedupIdCount: int
-    duplicateMsgCount: int
-    txUnackedMsgCount: int
-    oldestUnackedMsgId: int | None
-    oldestUnackedTimeMs: int | None
-    oldestUnackedClientId: str | None
-    oldestUnackedClientName: str | None
-    oldestUnackedClientUsername: str | None
-    oldestUnackedClientAddress: str | None
-    settledMsgCount: int
-    lagMsgCount: int
-    lagMs: int | None
-    topicSubscriptionCount: int
-    replayState: str
-    replayStartCount: int
-    replaySuccessCount: int
-    replayFailureCount: int
-    replayedTxMsgCount: int
-    replayedAckedMsgCount: int
-    lastReplayStartTime: int
-    lastReplayCompleteTime: int
-    lastReplayFailureTime: int
-    lastReplayFailureReason: str
-    lastReplayedMsgTxTime: int
-    replayPosition: int
-    replayRemaining: int
-    replayOutstandingMsgCount: int
-    replayEtaMs: int | None
-    replayBlockedBySelector: bool
+    def __init__(self, endpoint: Endpoint, vpn: MessageVpn) -> None:
+        self.endpoint = endpoint
+        self.lag_ms = vpn.lag.lag_ms(endpoint)
+        window = vpn.broker.dedup.windows.get(endpoint.number)
+        self.dedup_ids, self.duplicates = (0, 0) if window is None else (len(window), window.duplicates)
+        oldest = endpoint.oldest_delivery
+        self.client: ClientIdentity | None = None if oldest is None else oldest[0].link.client
+        self.held_id: int | None = None if oldest is None else oldest[1]
+        self.held_since_ms: int | None = None if oldest is None else oldest[2]
+        replay = endpoint.replay
+        self.replay_state, self.totals, self.progress = "n/a", ReplayTotals(), Progress(0, 0, 0, None)
+        if replay is not None:
+            self.replay_state, self.totals = replay.state.value, replay.totals
+            self.progress = replay.progress(vpn.broker.log.next_id, vpn.clock.now_ms())
+        self.is_blocked = replay is not None and replay.is_blocked
 
+
+_STATE: Final = Shown[_Seen](
+    {
+        "durable": (bool, lambda seen: not seen.endpoint.settings.temporary),
+        "owner": (str, lambda seen: seen.endpoint.settings.owner),
+        "declared": (bool, lambda seen: seen.endpoint.settings.declared),
+        "bindCount": (int, lambda seen: len(seen.endpoint.flows)),
+        "spooledMsgCount": (int, lambda seen: seen.endpoint.depth),
+        "msgSpoolUsage": (int, lambda seen: seen.endpoint.size_bytes),
+        "delayedMsgCount": (int, lambda seen: seen.endpoint.backlog.delayed.messages),
+        "delayedMsgUsage": (int, lambda seen: seen.endpoint.backlog.delayed.size_bytes),
+        "dedupIdCount": (int, lambda seen: seen.dedup_ids),
+        "duplicateMsgCount": (int, lambda seen: seen.duplicates),
+        "txUnackedMsgCount": (int, lambda seen: _unsettled(seen.endpoint)),
+        "oldestUnackedMsgId": (int | None, lambda seen: seen.held_id),
+        "oldestUnackedTimeMs": (int | None, lambda seen: seen.held_since_ms),
+        "oldestUnackedClientId": (str | None, lambda seen: seen.client and client_id(seen.client)),
+        "oldestUnackedClientName": (str | None, lambda seen: seen.client and seen.client.peer_container),
+        "oldestUnackedClientUsername": (str | None, lambda seen: seen.client and seen.client.user),
+        "oldestUnackedClientAddress": (str | None, lambda seen: seen.client and seen.client.peer),
+        "settledMsgCount": (int, lambda seen: seen.endpoint.settled),
+        "lagMsgCount": (int, lambda seen: seen.endpoint.depth + seen.progress.remaining),
+        "lagMs": (int | None, lambda seen: seen.lag_ms),
+        "topicSubscriptionCount": (int, lambda seen: len(seen.endpoint.subscriptions)),
+        "replayState": (str, lambda seen: seen.replay_state),
+        "replayStartCount": (int, lambda seen: seen.totals.started),
+        "replaySuccessCount": (int, lambda seen: seen.totals.succeeded),
+        "replayFailureCount": (int, lambda seen: seen.totals.failed),
+        "replayedTxMsgCount": (int, lambda seen: seen.totals.transmitted),
+        "replayedAckedMsgCount": (int, lambda seen: seen.totals.acknowledged),
+        "lastReplayStartTime": (int, lambda seen: seen.totals.last_started_ms // 1_000),
+        "lastReplayCompleteTime": (int, lambda seen: seen.totals.last_completed_ms // 1_000),
+        "lastReplayFailureTime": (int, lambda seen: seen.totals.last_failed_ms // 1_000),
+        "lastReplayFailureReason": (str, lambda seen: seen.totals.last_failure),
+        "lastReplayedMsgTxTime": (int, lambda seen: seen.totals.last_transmitted_ms // 1_000),
+        "replayPosition": (int, lambda seen: seen.progress.position),
+        "replayRemaining": (int, lambda seen: seen.progress.remaining),
+        "replayOutstandingMsgCount": (int, lambda seen: seen.progress.outstanding),
+        "replayEtaMs": (int | None, lambda seen: seen.progress.eta_ms),
+        "replayBlockedBySelector": (bool, lambda seen: seen.is_blocked),
+    }
+)
 
 QUEUE: Final = resource("Queue", InVpn, NewQueue)
 TOPIC_ENDPOINT: Final = resource("TopicEndpoint", InVpn, NewTopicEndpoint, kind=Literal["topic-endpoint"])
 MONITORED: Final = {
-    EndpointKind.QUEUE: resource("QueueState", QUEUE, EndpointState),
-    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointState", TOPIC_ENDPOINT, EndpointState),
+    EndpointKind.QUEUE: resource("QueueState", QUEUE, _STATE),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointState", TOPIC_ENDPOINT, _STATE),
 }
-
-
-class _WholeState(TypedDict):
-    oldestMsgTimeMs: int | None
-
-
 MONITORED_ALONE: Final = {
-    EndpointKind.QUEUE: resource("QueueWholeState", MONITORED[EndpointKind.QUEUE], _WholeState),
-    EndpointKind.TOPIC_ENDPOINT: resource(
-        "TopicEndpointWholeState", MONITORED[EndpointKind.TOPIC_ENDPOINT], _WholeState
-    ),
+    kind: resource(f"{made.__name__.removesuffix('State')}WholeState", made, oldestMsgTimeMs=int | None)
+    for kind, made in MONITORED.items()
 }
 """What one of them is shown with, beside what a list says of each: that takes a look at the store."""
 
 
 def monitored(endpoint: Endpoint, vpn: MessageVpn) -> dict[str, Any]:
     """An endpoint in the monitor tree."""
-    return {**configured(endpoint, vpn.name), **_state(endpoint, vpn)}
+    return {**configured(endpoint, vpn.name), **_STATE.of(_Seen(endpoint, vpn))}
 
 
-def _state(endpoint: Endpoint, vpn: MessageVpn) -> EndpointState:
-    next_id, now_ms = vpn.broker.log.next_id, vpn.clock.now_ms()
-    window = vpn.broker.dedup.windows.get(endpoint.number)
-    holder, message_id, since_ms = endpoint.oldest_delivery or (None, None, None)
-    client: ClientIdentity | None = None if holder is None else holder.link.client
-    replay = endpoint.replay
-    record = replay.totals if replay is not None else None
-    progress = replay.progress(next_id, now_ms) if replay is not None else None
-    return {
-        "durable": not endpoint.settings.temporary,
-        "owner": endpoint.settings.owner,
-        "declared": endpoint.settings.declared,
-        "bindCount": len(endpoint.flows),
-        "spooledMsgCount": endpoint.depth,
-        "msgSpoolUsage": endpoint.size_bytes,
-        "delayedMsgCount": endpoint.backlog.delayed.messages,
-        "delayedMsgUsage": endpoint.backlog.delayed.size_bytes,
-        "dedupIdCount": 0 if window is None else len(window),
-        "duplicateMsgCount": 0 if window is None else window.duplicates,
-        "txUnackedMsgCount": sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended)),
-        "oldestUnackedMsgId": message_id,
-        "oldestUnackedTimeMs": since_ms,
-        "oldestUnackedClientId": None if client is None else client_id(client),
-        "oldestUnackedClientName": None if client is None else client.peer_container,
-        "oldestUnackedClientUsername": None if client is None else client.user,
-        "oldestUnackedClientAddress": None if client is None else client.peer,
-        "settledMsgCount": endpoint.settled,
-        "lagMsgCount": endpoint.depth + (progress.remaining if progress else 0),
-        "lagMs": vpn.lag.lag_ms(endpoint),
-        "topicSubscriptionCount": len(endpoint.subscriptions),
-        "replayState": replay.state.value if replay is not None else "n/a",
-        "replayStartCount": record.started if record else 0,
-        "replaySuccessCount": record.succeeded if record else 0,
-        "replayFailureCount": record.failed if record else 0,
-        "replayedTxMsgCount": record.transmitted if record else 0,
-        "replayedAckedMsgCount": record.acknowledged if record else 0,
-        "lastReplayStartTime": record.last_started_ms // 1_000 if record else 0,
-        "lastReplayCompleteTime": record.last_completed_ms // 1_000 if record else 0,
-        "lastReplayFailureTime": record.last_failed_ms // 1_000 if record else 0,
-        "lastReplayFailureReason": record.last_failure if record else "",
-        "lastReplayedMsgTxTime": record.last_transmitted_ms // 1_000 if record else 0,
-        "replayPosition": progress.position if progress else 0,
-        "replayRemaining": progress.remaining if progress else 0,
-        "replayOutstandingMsgCount": progress.outstanding if progress else 0,
-        "replayEtaMs": progress.eta_ms if progress else None,
-        "replayBlockedBySelector": replay.is_blocked if replay is not None else False,
-    }
+def _unsettled(endpoint: Endpoint) -> int:
+    return sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended))
 
 
 # --- operations -------------------------------------------------------------------------------------------------
@@ -400,30 +368,39 @@ class _OfTopicEndpoint(TypedDict):
     topicEndpointName: str
 
 
-class _Keys(TypedDict):
-    partitions: list[int]
-    groupCount: int
+class _Bound(NamedTuple):
+    """A flow with its number on the endpoint, and what it has of messages by key."""
+
+    flow: Flow
+    number: int
+    is_active: bool
+    lanes: list[int]
+    is_grouped: bool
 
 
-class _Flow(InVpn, _Keys):
-    flowId: int
-    clientName: str
-    clientId: str
-    activityState: Literal["active-consumer", "inactive"]
-    unackedMsgCount: int
-    oldestUnackedMsgId: int | None
-    oldestUnackedTimeMs: int | None
-    lockTimeoutMs: int
-    isStalled: bool
-    clientUsername: str
-    clientAddress: str
-    credit: int
-    epoch: int | None
-    hasSelector: bool
-
-
-class _Depths(Sampled):
-    msgCounts: list[int]
+_FLOW: Final = Shown[_Bound](
+    {
+        "flowId": (int, lambda bound: bound.number),
+        "clientName": (str, lambda bound: bound.flow.link.client.peer_container),
+        "clientId": (str, lambda bound: client_id(bound.flow.link.client)),
+        "activityState": (
+            Literal["active-consumer", "inactive"],
+            lambda bound: "active-consumer" if bound.is_active else "inactive",
+        ),
+        "unackedMsgCount": (int, lambda bound: len(bound.flow.unsettled)),
+        "oldestUnackedMsgId": (int | None, lambda bound: (bound.flow.unsettled.oldest or (None, None))[0]),
+        "oldestUnackedTimeMs": (int | None, lambda bound: (bound.flow.unsettled.oldest or (None, None))[1]),
+        "lockTimeoutMs": (int, lambda bound: bound.flow.endpoint.lock_timeout_ms(bound.flow)),
+        "isStalled": (bool, lambda bound: bound.flow.is_stalled),
+        "clientUsername": (str, lambda bound: bound.flow.link.client.user),
+        "clientAddress": (str, lambda bound: bound.flow.link.client.peer),
+        "credit": (int, lambda bound: max(bound.flow.demand, 0)),
+        "epoch": (int | None, lambda bound: bound.flow.epoch),
+        "hasSelector": (bool, lambda bound: bound.flow.selector is not None),
+        "partitions": (list[int], lambda bound: [] if bound.is_grouped else bound.lanes),
+        "groupCount": (int, lambda bound: len(bound.lanes) if bound.is_grouped else 0),
+    }
+)
 
 
 _Kind: Any = Literal[tuple(kind.value for kind in EndpointKind)]
@@ -437,10 +414,10 @@ class _Match(TypedDict):
 
 SUBSCRIPTION: Final = resource("Subscription", InVpn, _OfQueue, NewSubscription)
 FLOWS: Final = {
-    EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
-    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
+    EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, InVpn, _FLOW),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, InVpn, _FLOW),
 }
-DEPTHS: Final = resource("EndpointDepths", _Depths)
+DEPTHS: Final = resource("EndpointDepths", Sampled, msgCounts=list[int])
 PURGED: Final = resource("MsgsDeleted", deletedMsgCount=int)
 MATCH: Final = resource("TopicMatch", _Match)
 
@@ -592,49 +569,17 @@ def _add_monitored(collection: Collection) -> None:
         """How many messages lay on it, minute by minute of the last hour, the oldest first."""
         administration, endpoint = collection.find(request, vpn, name)
         found = administration.vpn.depths
-        shown: _Depths = {
-            "msgVpnName": vpn,
-            "intervalMs": found.interval_ms,
-            "untilTimeMs": found.until_ms,
-            "msgCounts": found.counts(endpoint.name),
-        }
-        return answer(request, paging.shown(shown))
+        return answer(request, paging.shown(sampled(vpn, found, msgCounts=found.counts(endpoint.name))))
 
 
 def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
-    active = endpoint.active_flows
+    active, by_key = endpoint.active_flows, endpoint.by_key
     found: dict[str, dict[str, Any]] = {}
     for number, flow in enumerate(endpoint.flows):
-        link: ConsumerLink = flow.link
-        message_id, since_ms = flow.unsettled.oldest or (None, None)
-        shown: _Flow = {
-            "msgVpnName": vpn,
-            "flowId": number,
-            "clientName": link.client.peer_container,
-            "clientId": client_id(link.client),
-            "activityState": "active-consumer" if flow in active else "inactive",
-            "unackedMsgCount": len(flow.unsettled),
-            "oldestUnackedMsgId": message_id,
-            "oldestUnackedTimeMs": since_ms,
-            "lockTimeoutMs": endpoint.lock_timeout_ms(flow),
-            "isStalled": flow.is_stalled,
-            "clientUsername": link.client.user,
-            "clientAddress": link.client.peer,
-            "credit": max(flow.demand, 0),
-            "epoch": flow.epoch,
-            "hasSelector": flow.selector is not None,
-            **_keys_of(endpoint, flow),
-        }
-        found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, **shown}
+        lanes = sorted(lane.number for lane in by_key.lanes_of(flow)) if by_key is not None else []
+        shown = _FLOW.of(_Bound(flow, number, flow in active, lanes, isinstance(by_key, Groups)))
+        found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, "msgVpnName": vpn, **shown}
     return found
-
-
-def _keys_of(endpoint: Endpoint, flow: Flow) -> _Keys:
-    """Which partitions a consumer has, and how many message groups."""
-    by_key = endpoint.by_key
-    lanes = [lane.number for lane in by_key.lanes_of(flow)] if by_key is not None else []
-    is_grouped = isinstance(by_key, Groups)
-    return {"partitions": [] if is_grouped else sorted(lanes), "groupCount": len(lanes) if is_grouped else 0}
 
 
 @_MONITOR.list("/topicMatches", rights.WHOLE_VPN, MATCH)

@@ -7,8 +7,8 @@ attribute was wrong and what is allowed. As Solace does, a client's error is sta
 ``meta.error`` tells them apart.
 
 Attributes of a resource are not listed for the document: those that a request may set have their types in the body's
-model, those that are only shown have them in the ``TypedDict`` of the function that shows them; ``resource`` unites
-both. An answer has no attribute that is not documented; none is required, as ``select`` may leave out any.
+model, those that are only shown have them beside their values, in ``Shown``; ``resource`` unites both. An answer has
+no attribute that is not documented; none is required, as ``select`` may leave out any.
 """
 
 import asyncio
@@ -17,7 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler
@@ -34,6 +46,8 @@ from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.admin.audit import asked_of
 from gateway.core.errors import ErrorCode, Refused
 from store.errors import LogTrimmed, ReadFailed
+
+T = TypeVar("T")
 
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 """What the OpenAPI document says of answers, as FastAPI takes it: by status."""
@@ -353,16 +367,40 @@ class InVpn(TypedDict):
     msgVpnName: str
 
 
-def resource(name: str, *sources: type, **more: Any) -> type:
+class Shown(Generic[T]):
     """
-    A type of this name with the attributes of all ``sources``, which are models of bodies and typed dictionaries, and
-    some ``more`` of these types.
+    What is shown of a thing.
+
+    Attributes:
+        types: Of each attribute its type.
+    """
+
+    def __init__(self, attributes: Mapping[str, tuple[Any, Callable[[T], Any]]]) -> None:
+        """
+        Args:
+            attributes: Each with its type, and how its value is read from the thing.
+        """
+        self.types = {name: kind for name, (kind, _) in attributes.items()}
+        self._attributes = attributes
+
+    def of(self, thing: T) -> dict[str, Any]:
+        """The attributes' values, in their order."""
+        return {name: read(thing) for name, (_, read) in self._attributes.items()}
+
+
+def resource(name: str, *sources: type | Shown[Any], **more: Any) -> type:
+    """
+    A type of this name with the attributes of all ``sources``, which are models of bodies, typed dictionaries and what
+    is shown of things, and some ``more`` of these types.
     """
     found: dict[str, Any] = {}
     for source in sources:
-        found |= (
-            _of_body(source) if issubclass(source, BaseModel) else get_type_hints(source, include_extras=True)
-        )
+        if isinstance(source, Shown):
+            found |= source.types
+        elif issubclass(source, BaseModel):
+            found |= _of_body(source)
+        else:
+            found |= get_type_hints(source, include_extras=True)
     make: Any = TypedDict  # mypy knows it with attributes that are written down alone
     made: type = make(name, found | more, total=False)
     made.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ when its messages arrived, and trimming.
 Settings that are changed here stay, as those of a Message VPN do that the configuration file does not name.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -14,14 +14,25 @@ from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, SempError, answer, resource
+from gateway.admin.semp.envelope import (
+    Answer,
+    Body,
+    InVpn,
+    ListAnswer,
+    Pattern,
+    SempError,
+    Shown,
+    answer,
+    resource,
+)
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, log_of, resources_of, vpn_of, while_waiting
 from gateway.config import Vpn
 from gateway.config.changes import Changes
 from gateway.core.broker import Broker
+from gateway.core.log import ArchivedRun
 from gateway.core.model import Point
-from gateway.core.sizing import HOUR_MS, Rate
+from gateway.core.sizing import HOUR_MS, LogPlan, Rate
 from gateway.vpn.administration import Administration
 from gateway.vpn.log import Histogram
 from gateway.vpn.message_vpn import MessageVpn
@@ -83,23 +94,35 @@ class _Retention(TypedDict):
     wholeFromTimeMs: int
 
 
-class _LogState(TypedDict):
-    msgSpoolUsage: int
-    usagePercent: float
-    generation: int
-    firstMsgId: int
-    lastMsgId: int
-    archivedMsgId: int
-    archiveFirstMsgId: int
-    archiveLastMsgId: int
-    oldestMsgTimeMs: int | None
-    newestMsgTimeMs: int | None
-    wholeFromTimeMs: int
-    retention: list[_Retention]
+class _Seen(NamedTuple):
+    """The log, and when its oldest and its newest message arrived."""
+
+    broker: Broker
+    archived: ArchivedRun | None
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+_STATE: Final = Shown[_Seen](
+    {
+        "msgSpoolUsage": (int, lambda seen: seen.broker.log.size_bytes),
+        "usagePercent": (float, lambda seen: round(seen.broker.trimming.usage * 100, 2)),
+        "generation": (int, lambda seen: seen.broker.log.generation),
+        "firstMsgId": (int, lambda seen: seen.broker.log.first_id),
+        "lastMsgId": (int, lambda seen: seen.broker.log.next_id - 1),
+        "archivedMsgId": (int, lambda seen: seen.broker.log.archived_id),
+        "archiveFirstMsgId": (int, lambda seen: seen.archived.first_id if seen.archived else 0),
+        "archiveLastMsgId": (int, lambda seen: seen.archived.last_id if seen.archived else 0),
+        "oldestMsgTimeMs": (int | None, lambda seen: seen.oldest_ms),
+        "newestMsgTimeMs": (int | None, lambda seen: seen.newest_ms),
+        "wholeFromTimeMs": (int, lambda seen: seen.broker.log.floor_ms),
+        "retention": (list[_Retention], lambda seen: _retention(seen.broker)),
+    }
+)
 
 
 LOG: Final = resource("ReplayLog", _Named, LogBody)
-LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
+LOG_STATE: Final = resource("ReplayLogState", LOG, _STATE)
 TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
@@ -185,23 +208,8 @@ async def log_state(request: Request, vpn: Name, log: Name, paging: Pages) -> An
 async def _state(administration: Administration) -> dict[str, Any]:
     """The log, in the monitor tree."""
     broker = administration.vpn.broker
-    oldest_ms, newest_ms = await administration.log_age()
-    log, archived = broker.log, broker.history.archived
-    state: _LogState = {
-        "msgSpoolUsage": log.size_bytes,
-        "usagePercent": round(broker.trimming.usage * 100, 2),
-        "generation": log.generation,
-        "firstMsgId": log.first_id,
-        "lastMsgId": log.next_id - 1,
-        "archivedMsgId": log.archived_id,
-        "archiveFirstMsgId": archived.first_id if archived else 0,
-        "archiveLastMsgId": archived.last_id if archived else 0,
-        "oldestMsgTimeMs": oldest_ms,
-        "newestMsgTimeMs": newest_ms,
-        "wholeFromTimeMs": log.floor_ms,
-        "retention": _retention(broker),
-    }
-    return {**_configured(administration), **state}
+    seen = _Seen(broker, broker.history.archived, *await administration.log_age())
+    return {**_configured(administration), **_STATE.of(seen)}
 
 
 def _retention(broker: Broker) -> list[_Retention]:
@@ -318,27 +326,46 @@ class _PlannedRetention(TypedDict):
     lastingSpoolUsage: int | None
 
 
-class _Plan(InVpn):
-    replayLogName: str
-    ratePeriodMs: int | None
-    bytesPerSecond: float | None
-    msgsPerSecond: float | None
-    rates: list[_Rate]
-    msgSpoolUsage: int
-    maxSpoolUsage: int
-    maxAgeHours: int
-    wholeFromTimeMs: int
-    quotaLastsMs: int | None
-    trimmedFromTimeMs: int | None
-    keepMs: int
-    keepNeedsSpoolUsage: int | None
-    storeBytes: int | None
-    diskFreeBytes: int | None
-    diskFullTimeMs: int | None
-    retention: list[_PlannedRetention]
+class _Planned(NamedTuple):
+    """What follows for the log of a Message VPN from how it grows."""
+
+    vpn: MessageVpn
+    now_ms: int
+    keep_ms: int
+    rate: Rate | None
+    plan: LogPlan
+
+    def at(self, in_ms: int | None) -> int | None:
+        """A time from now on, since the epoch."""
+        return None if in_ms is None else self.now_ms + in_ms
 
 
-PLAN: Final = resource("ReplayLogPlan", _Plan)
+_PLAN: Final = Shown[_Planned](
+    {
+        "msgVpnName": (str, lambda one: one.vpn.name),
+        "replayLogName": (str, lambda one: LOG_NAME),
+        "ratePeriodMs": (int | None, lambda one: one.rate and one.rate.period_ms),
+        "bytesPerSecond": (float | None, lambda one: one.rate and round(one.rate.size_bytes, 1)),
+        "msgsPerSecond": (float | None, lambda one: one.rate and round(one.rate.messages, 3)),
+        "rates": (list[_Rate], lambda one: [_rate(rate) for rate in one.vpn.sizing.growth.rates()]),
+        "msgSpoolUsage": (int, lambda one: one.vpn.broker.log.size_bytes),
+        "maxSpoolUsage": (int, lambda one: one.vpn.broker.policy.quota_bytes // MEGABYTE),
+        "maxAgeHours": (int, lambda one: one.vpn.broker.policy.max_age_hours),
+        "wholeFromTimeMs": (int, lambda one: one.vpn.broker.log.floor_ms),
+        "quotaLastsMs": (int | None, lambda one: one.plan.lasts_ms),
+        "trimmedFromTimeMs": (int | None, lambda one: one.at(one.plan.trimmed_in_ms)),
+        "keepMs": (int, lambda one: one.keep_ms),
+        "keepNeedsSpoolUsage": (
+            int | None,
+            lambda one: None if one.plan.keep_bytes is None else -(-one.plan.keep_bytes // MEGABYTE),
+        ),
+        "storeBytes": (int | None, lambda one: one.vpn.sizing.disk and one.vpn.sizing.disk.size_bytes),
+        "diskFreeBytes": (int | None, lambda one: one.vpn.sizing.disk and one.vpn.sizing.disk.free_bytes),
+        "diskFullTimeMs": (int | None, lambda one: one.at(one.plan.disk_full_in_ms)),
+        "retention": (list[_PlannedRetention], lambda one: _planned_retention(one.vpn)),
+    }
+)
+PLAN: Final = resource("ReplayLogPlan", _PLAN)
 
 
 @_MONITOR.get("/replayLogs/{log}/plan", rights.WHOLE_VPN, PLAN)
@@ -356,35 +383,10 @@ async def plan(
     return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
 
 
-async def _plan(administration: Administration, keep_ms: int) -> _Plan:
+async def _plan(administration: Administration, keep_ms: int) -> dict[str, Any]:
     vpn = administration.vpn
     await vpn.sizing.look()
-    log, policy, disk, now_ms = vpn.broker.log, vpn.broker.policy, vpn.sizing.disk, vpn.clock.now_ms()
-    rate, found = vpn.sizing.plan(keep_ms)
-
-    def at(in_ms: int | None) -> int | None:
-        return None if in_ms is None else now_ms + in_ms
-
-    return {
-        "msgVpnName": vpn.name,
-        "replayLogName": LOG_NAME,
-        "ratePeriodMs": None if rate is None else rate.period_ms,
-        "bytesPerSecond": None if rate is None else round(rate.size_bytes, 1),
-        "msgsPerSecond": None if rate is None else round(rate.messages, 3),
-        "rates": [_rate(one) for one in vpn.sizing.growth.rates()],
-        "msgSpoolUsage": log.size_bytes,
-        "maxSpoolUsage": policy.quota_bytes // MEGABYTE,
-        "maxAgeHours": policy.max_age_hours,
-        "wholeFromTimeMs": log.floor_ms,
-        "quotaLastsMs": found.lasts_ms,
-        "trimmedFromTimeMs": at(found.trimmed_in_ms),
-        "keepMs": keep_ms,
-        "keepNeedsSpoolUsage": None if found.keep_bytes is None else -(-found.keep_bytes // MEGABYTE),
-        "storeBytes": None if disk is None else disk.size_bytes,
-        "diskFreeBytes": None if disk is None else disk.free_bytes,
-        "diskFullTimeMs": at(found.disk_full_in_ms),
-        "retention": _planned_retention(vpn),
-    }
+    return _PLAN.of(_Planned(vpn, vpn.clock.now_ms(), keep_ms, *vpn.sizing.plan(keep_ms)))
 
 
 def _planned_retention(vpn: MessageVpn) -> list[_PlannedRetention]:

@@ -4,7 +4,7 @@ which publish a part of the log to an address or send dead letters back.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from fastapi import Depends, Query, Request
 from pydantic import Field
@@ -15,7 +15,7 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
 from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
@@ -31,7 +31,7 @@ from gateway.admin.semp.resources import (
 from gateway.core.model import COPY, DEAD_RETURN, ReplayRecord
 from gateway.vpn.jobs.dead_return import count_dead
 from gateway.vpn.jobs.job import Job, Progress
-from gateway.vpn.replay_preview import Preview
+from gateway.vpn.replay_preview import Brought, Preview
 
 _MONITOR = Tree("monitor")
 _ACTION = Tree("action")
@@ -41,77 +41,53 @@ _Asking = Annotated[Administrator, Depends(administrator_of)]
 # --- on record --------------------------------------------------------------------------------------------------
 
 
-class _Replay(InVpn):
-    replayName: str
-    replayNumber: int
-    kind: Literal["endpoint", "copy", "dead-return"]
-    requester: str
-    start: str
-    until: str
-    subscriptions: list[str]
-    selector: str
-    target: str
-    replayTarget: str
-    rate: float | None
-    speed: float | None
-    state: Literal[
-        "initializing",
-        "active",
-        "pending-complete",
-        "running",
-        "paused",
-        "complete",
-        "cancelled",
-        "failed",
-    ]
-    positionMsgId: int
-    readMsgCount: int
-    sentMsgCount: int
-    sentByteCount: int
-    startedTimeMs: int
-    endedTimeMs: int | None
-    outcome: str
-    sourceQueueName: str
-    limit: int
-    endMsgId: int
-    msgRate: float
-    secondsLeft: float | None
+_State: TypeAlias = Literal[
+    "initializing", "active", "pending-complete", "running", "paused", "complete", "cancelled", "failed"
+]
 
 
-REPLAY: Final = resource("Replay", _Replay)
+class _Listed(NamedTuple):
+    """A replay on record, with what is known of it while it runs."""
+
+    record: ReplayRecord
+    vpn: str
+    progress: Progress
 
 
-def _shown(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]:
-    """One, as it is shown; how quickly a job gets on, by what it did in the last seconds."""
-    left = progress.seconds_left
-    return {
-        "sourceQueueName": record.source,
-        "limit": record.limit,
-        "endMsgId": record.end,
-        "msgRate": round(progress.per_second, 1),
-        "secondsLeft": None if left is None else round(left, 1),
-        "msgVpnName": vpn,
-        "replayName": record.name,
-        "replayNumber": record.number,
-        "kind": record.kind,
-        "requester": record.requester or "anonymous",
-        "start": record.start,
-        "until": record.until,
-        "subscriptions": list(record.subscriptions),
-        "selector": record.selector,
-        "target": record.target,
-        "replayTarget": record.remote,
-        "rate": record.rate,
-        "speed": record.speed,
-        "state": record.state,
-        "positionMsgId": record.position,
-        "readMsgCount": record.read,
-        "sentMsgCount": record.sent,
-        "sentByteCount": record.size_bytes,
-        "startedTimeMs": record.started_ms,
-        "endedTimeMs": record.ended_ms or None,
-        "outcome": record.outcome,
+_REPLAY: Final = Shown[_Listed](
+    {
+        "sourceQueueName": (str, lambda one: one.record.source),
+        "limit": (int, lambda one: one.record.limit),
+        "endMsgId": (int, lambda one: one.record.end),
+        "msgRate": (float, lambda one: round(one.progress.per_second, 1)),
+        "secondsLeft": (
+            float | None,
+            lambda one: None if one.progress.seconds_left is None else round(one.progress.seconds_left, 1),
+        ),
+        "msgVpnName": (str, lambda one: one.vpn),
+        "replayName": (str, lambda one: one.record.name),
+        "replayNumber": (int, lambda one: one.record.number),
+        "kind": (Literal["endpoint", "copy", "dead-return"], lambda one: one.record.kind),
+        "requester": (str, lambda one: one.record.requester or "anonymous"),
+        "start": (str, lambda one: one.record.start),
+        "until": (str, lambda one: one.record.until),
+        "subscriptions": (list[str], lambda one: list(one.record.subscriptions)),
+        "selector": (str, lambda one: one.record.selector),
+        "target": (str, lambda one: one.record.target),
+        "replayTarget": (str, lambda one: one.record.remote),
+        "rate": (float | None, lambda one: one.record.rate),
+        "speed": (float | None, lambda one: one.record.speed),
+        "state": (_State, lambda one: one.record.state),
+        "positionMsgId": (int, lambda one: one.record.position),
+        "readMsgCount": (int, lambda one: one.record.read),
+        "sentMsgCount": (int, lambda one: one.record.sent),
+        "sentByteCount": (int, lambda one: one.record.size_bytes),
+        "startedTimeMs": (int, lambda one: one.record.started_ms),
+        "endedTimeMs": (int | None, lambda one: one.record.ended_ms or None),
+        "outcome": (str, lambda one: one.record.outcome),
     }
+)
+REPLAY: Final = resource("Replay", _REPLAY)
 
 
 @_MONITOR.list("/replays", rights.WHOLE_VPN, REPLAY)
@@ -122,7 +98,7 @@ async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     async with resources_of(request).listing.page():
         found = {f"{record.number:019}": record for record in records}
         return await paging.answer(
-            request, found, lambda key: _shown(found[key], vpn, jobs.progress(found[key].name))
+            request, found, lambda key: _REPLAY.of(_Listed(found[key], vpn, jobs.progress(found[key].name)))
         )
 
 
@@ -131,7 +107,9 @@ async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answ
     """Ours: one replay."""
     administration = vpn_of(request, vpn)
     record = administration.replay_records().get(name)
-    return answer(request, paging.shown(_shown(record, vpn, administration.vpn.jobs.progress(name))))
+    return answer(
+        request, paging.shown(_REPLAY.of(_Listed(record, vpn, administration.vpn.jobs.progress(name))))
+    )
 
 
 # --- to an endpoint ---------------------------------------------------------------------------------------------
@@ -201,37 +179,31 @@ class CancelReplay(Body):
     """Keep on the endpoint what was replayed so far."""
 
 
-class _Place(TypedDict):
-    firstMsgId: int
-    firstMsgTimeMs: int | None
-
-
-class _Started(_Place):
-    replayName: str
-
-
 class _TopicCount(TypedDict):
     topic: str
     msgCount: int
     msgSpoolUsage: int
 
 
-class _Preview(_Place):
-    lastMsgTimeMs: int | None
-    msgCount: int
-    msgSpoolUsage: int
-    topics: list[_TopicCount]
-    droppedMsgCount: int
-    lossMsgCount: int
-    lossMsgSpoolUsage: int
-    keptMsgCount: int
-    keptMsgSpoolUsage: int
-    detachedClientCount: int
-    detachedClients: list[str]
-
-
-STARTED: Final = resource("ReplayStarted", _Started)
-PREVIEW: Final = resource("ReplayPreview", _Preview)
+_PREVIEW: Final = Shown[Preview](
+    {
+        "firstMsgId": (int, lambda preview: preview.resolved.first),
+        "firstMsgTimeMs": (int | None, lambda preview: preview.resolved.time_ms),
+        "lastMsgTimeMs": (int | None, lambda preview: preview.brought.last_ms),
+        "msgCount": (int, lambda preview: preview.brought.messages),
+        "msgSpoolUsage": (int, lambda preview: preview.brought.size_bytes),
+        "topics": (list[_TopicCount], lambda preview: _topic_counts(preview.brought)),
+        "droppedMsgCount": (int, lambda preview: preview.dropped),
+        "lossMsgCount": (int, lambda preview: preview.loss.messages),
+        "lossMsgSpoolUsage": (int, lambda preview: preview.loss.size_bytes),
+        "keptMsgCount": (int, lambda preview: preview.kept.messages),
+        "keptMsgSpoolUsage": (int, lambda preview: preview.kept.size_bytes),
+        "detachedClientCount": (int, lambda preview: preview.client_count),
+        "detachedClients": (list[str], lambda preview: list(preview.clients)),
+    }
+)
+STARTED: Final = resource("ReplayStarted", firstMsgId=int, firstMsgTimeMs=int | None, replayName=str)
+PREVIEW: Final = resource("ReplayPreview", _PREVIEW)
 
 
 def _add_replays(collection: Collection) -> None:
@@ -269,7 +241,7 @@ def _add_replays(collection: Collection) -> None:
         preview = await while_waiting(
             request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
         )
-        return answer(request, _previewed(preview))
+        return answer(request, _PREVIEW.of(preview))
 
     @_ACTION.put(f"{path}/cancelReplay", right)
     async def cancel_replay(
@@ -282,26 +254,11 @@ def _add_replays(collection: Collection) -> None:
         return answer(request)
 
 
-def _previewed(preview: Preview) -> _Preview:
-    brought, loss = preview.brought, preview.loss
-    return {
-        "firstMsgId": preview.resolved.first,
-        "firstMsgTimeMs": preview.resolved.time_ms,
-        "lastMsgTimeMs": brought.last_ms,
-        "msgCount": brought.messages,
-        "msgSpoolUsage": brought.size_bytes,
-        "topics": [
-            {"topic": topic, "msgCount": count, "msgSpoolUsage": size}
-            for topic, (count, size) in brought.topics.items()
-        ],
-        "droppedMsgCount": preview.dropped,
-        "lossMsgCount": loss.messages,
-        "lossMsgSpoolUsage": loss.size_bytes,
-        "keptMsgCount": preview.kept.messages,
-        "keptMsgSpoolUsage": preview.kept.size_bytes,
-        "detachedClientCount": preview.client_count,
-        "detachedClients": list(preview.clients),
-    }
+def _topic_counts(brought: Brought) -> list[_TopicCount]:
+    return [
+        {"topic": topic, "msgCount": count, "msgSpoolUsage": size}
+        for topic, (count, size) in brought.topics.items()
+    ]
 
 
 for _collection in COLLECTIONS:
@@ -362,16 +319,16 @@ class OfReplay(Body):
     """Its name."""
 
 
-class _DeadGroup(InVpn):
-    queueName: str
-    deadReason: str
-    deadEndpointName: str
-    msgCount: int
-    msgSpoolUsage: int
-
-
 BEGUN: Final = resource("ReplayJobBegun", replayName=str, firstMsgId=int, lastMsgId=int)
-DEAD_GROUP: Final = resource("DeadMsgGroup", _DeadGroup)
+DEAD_GROUP: Final = resource(
+    "DeadMsgGroup",
+    InVpn,
+    queueName=str,
+    deadReason=str,
+    deadEndpointName=str,
+    msgCount=int,
+    msgSpoolUsage=int,
+)
 
 _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 """What is done with a job, by the administrator of this name."""

@@ -2,14 +2,14 @@
 
 import asyncio
 from functools import partial
-from typing import Any, Final, Literal, cast, get_type_hints
+from typing import Any, Final, Literal, NamedTuple
 
 from fastapi import Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, answer, resource
+from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, Resources, resources_of, vpn_of
 from gateway.config import ConfigError, effective_toml
@@ -18,6 +18,7 @@ from gateway.core.replay.states import ReplayState
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import WaitingVpn
 from gateway.vpn.runtime import REFUSALS
+from gateway.vpn.upkeep.trends import Sampler
 
 
 class VpnBody(Body):
@@ -41,36 +42,62 @@ class NewVpn(VpnBody):
     """1 to 64 characters of A-Z a-z 0-9 . _ -"""
 
 
-class _State(InVpn):
-    enabled: bool
-    state: Literal["up", "down", "standby"]
-    activeGateway: str | None
-    storeEngine: str
-    storeProblem: str | None
-    storeDurability: Literal["disk", "two-machines", "one-machine"] | None
-    storeConfirmedAge: float | None
-    wireLoops: str
-    clientCount: int
-    endpointCount: int
-    msgReplayInitializingCount: int
-    msgReplayActiveCount: int
-    msgReplayPendingCompleteCount: int
-    msgReplayFailedCount: int
-    lastMsgId: int
-    publishedMsgCount: int
-    publishedBytes: int
-    settledMsgCount: int
-    pendingBytes: int
-    directDroppedMsgCount: int
-    duplicateMsgCount: int
+class _Active(NamedTuple):
+    """A Message VPN that serves, and what the gateway knows of it."""
+
+    vpn: MessageVpn
+    clients: int
+    wire_loops: str
+    states: list[ReplayState]
 
 
-class _Alarm(InVpn):
-    alarm: str
-    endpointName: str
-    thresholdPercent: int
-    raisedTime: int
-    description: str
+_STATE: Final = Shown[_Active](
+    {
+        "msgVpnName": (str, lambda found: found.vpn.name),
+        "enabled": (bool, lambda found: found.vpn.settings.enabled),
+        "state": (
+            Literal["up", "down", "standby"],
+            lambda found: "up" if found.vpn.settings.enabled else "down",
+        ),
+        "activeGateway": (str | None, lambda found: None),
+        "storeEngine": (str, lambda found: found.vpn.engine),
+        "storeProblem": (str | None, lambda found: found.vpn.problem() or found.vpn.durability.problem()),
+        "storeDurability": (
+            Literal["disk", "two-machines", "one-machine"] | None,
+            lambda found: found.vpn.durability.found and found.vpn.durability.found.value,
+        ),
+        "storeConfirmedAge": (
+            float | None,
+            lambda found: found.vpn.lease and round(found.vpn.lease.age_seconds, 1),
+        ),
+        "wireLoops": (str, lambda found: found.wire_loops),
+        "clientCount": (int, lambda found: found.clients),
+        "endpointCount": (int, lambda found: len(found.vpn.broker.endpoints)),
+        "msgReplayInitializingCount": (int, lambda found: found.states.count(ReplayState.INITIALIZING)),
+        "msgReplayActiveCount": (int, lambda found: found.states.count(ReplayState.ACTIVE)),
+        "msgReplayPendingCompleteCount": (
+            int,
+            lambda found: found.states.count(ReplayState.PENDING_COMPLETE),
+        ),
+        "msgReplayFailedCount": (int, lambda found: found.states.count(ReplayState.FAILED)),
+        "lastMsgId": (int, lambda found: found.vpn.broker.log.next_id - 1),
+        "publishedMsgCount": (int, lambda found: found.vpn.counters.published_messages),
+        "publishedBytes": (int, lambda found: found.vpn.counters.published_bytes),
+        "settledMsgCount": (int, lambda found: found.vpn.counters.settled_messages),
+        "pendingBytes": (int, lambda found: found.vpn.committer.pending_bytes),
+        "directDroppedMsgCount": (int, lambda found: found.vpn.counters.direct_dropped_messages),
+        "duplicateMsgCount": (int, lambda found: found.vpn.counters.duplicate_messages),
+    }
+)
+_ALARM: Final = Shown[Alarm](
+    {
+        "alarm": (str, lambda alarm: alarm.kind.value),
+        "endpointName": (str, lambda alarm: "" if alarm.kind is AlarmKind.RETENTION_USE else alarm.subject),
+        "thresholdPercent": (int, lambda alarm: alarm.threshold_percent),
+        "raisedTime": (int, lambda alarm: alarm.raised_ms // 1_000),
+        "description": (str, lambda alarm: alarm.text),
+    }
+)
 
 
 class Sampled(InVpn):
@@ -80,11 +107,17 @@ class Sampled(InVpn):
     untilTimeMs: int
 
 
-class _Rates(Sampled):
-    publishedMsgs: list[int]
-    publishedBytes: list[int]
-    settledMsgs: list[int]
-    refusals: list[int]
+_RATES: Final = ("publishedMsgs", "publishedBytes", "settledMsgs", "refusals")
+
+
+def sampled(vpn: str, sampler: Sampler, **counts: list[int]) -> dict[str, Any]:
+    """What was counted in each interval of a while that ends now."""
+    return {
+        "msgVpnName": vpn,
+        "intervalMs": sampler.interval_ms,
+        "untilTimeMs": sampler.until_ms,
+        **counts,
+    }
 
 
 class _Refusal(TypedDict):
@@ -95,9 +128,9 @@ class _Refusal(TypedDict):
 VPN: Final = resource("MsgVpn", NewVpn, maxTopicBytes=int, maxTopicLevels=int)
 RELOADED: Final = resource("Reloaded", applied=list[str], refused=list[str])
 CONFIGURATION: Final = resource("Configuration", toml=str)
-VPN_STATE: Final = resource("MsgVpnState", _State)
-ALARM: Final = resource("Alarm", _Alarm)
-RATES: Final = resource("MsgVpnRates", _Rates)
+VPN_STATE: Final = resource("MsgVpnState", _STATE)
+ALARM: Final = resource("Alarm", InVpn, _ALARM)
+RATES: Final = resource("MsgVpnRates", Sampled, **dict.fromkeys(_RATES, list[int]))
 REFUSAL: Final = resource("Refusal", _Refusal)
 
 _CONFIG = Tree("config", "/msgVpns")
@@ -207,7 +240,10 @@ async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     waiting = resources_of(request).waiting.get(vpn)
     active = waiting.alarms.active() if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
     found = {
-        f"{alarm.kind.value} {alarm.threshold_percent:03} {alarm.subject}": _alarm(alarm, vpn)
+        f"{alarm.kind.value} {alarm.threshold_percent:03} {alarm.subject}": {
+            "msgVpnName": vpn,
+            **_ALARM.of(alarm),
+        }
         for alarm in active
     }
     return await paging.answer(request, found, found.get)
@@ -219,15 +255,7 @@ async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
     are of the whole gateway.
     """
     found = vpn_of(request, vpn).vpn.rates
-    shown: _Rates = {
-        "msgVpnName": vpn,
-        "intervalMs": found.interval_ms,
-        "untilTimeMs": found.until_ms,
-        "publishedMsgs": found.counts("publishedMsgs"),
-        "publishedBytes": found.counts("publishedBytes"),
-        "settledMsgs": found.counts("settledMsgs"),
-        "refusals": found.counts("refusals"),
-    }
+    shown = sampled(vpn, found, **{name: found.counts(name) for name in _RATES})
     return answer(request, paging.shown(shown))
 
 
@@ -241,46 +269,19 @@ async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     return await paging.answer(request, counts, counts.get)
 
 
-def _state(resources: Resources, name: str) -> _State:
+def _state(resources: Resources, name: str) -> dict[str, Any]:
     wire_loops = resources.gateway.wire_loops
     waiting = resources.waiting.get(name)
     if waiting is not None:
         return _waiting(waiting, wire_loops)
-    return _active(resources.administration(name).vpn, len(resources.clients(name)), wire_loops)
+    vpn = resources.administration(name).vpn
+    states = [e.replay.state for e in vpn.broker.endpoints.values() if e.replay is not None]
+    return _STATE.of(_Active(vpn, len(resources.clients(name)), wire_loops, states))
 
 
-def _active(vpn: MessageVpn, clients: int, wire_loops: str) -> _State:
-    broker = vpn.broker
-    states = [e.replay.state for e in broker.endpoints.values() if e.replay is not None]
-    return {
-        "msgVpnName": vpn.name,
-        "enabled": vpn.settings.enabled,
-        "state": "up" if vpn.settings.enabled else "down",
-        "activeGateway": None,
-        "storeEngine": vpn.engine,
-        "storeProblem": vpn.problem() or vpn.durability.problem(),
-        "storeDurability": None if vpn.durability.found is None else vpn.durability.found.value,
-        "storeConfirmedAge": None if vpn.lease is None else round(vpn.lease.age_seconds, 1),
-        "wireLoops": wire_loops,
-        "clientCount": clients,
-        "endpointCount": len(broker.endpoints),
-        "msgReplayInitializingCount": states.count(ReplayState.INITIALIZING),
-        "msgReplayActiveCount": states.count(ReplayState.ACTIVE),
-        "msgReplayPendingCompleteCount": states.count(ReplayState.PENDING_COMPLETE),
-        "msgReplayFailedCount": states.count(ReplayState.FAILED),
-        "lastMsgId": broker.log.next_id - 1,
-        "publishedMsgCount": vpn.counters.published_messages,
-        "publishedBytes": vpn.counters.published_bytes,
-        "settledMsgCount": vpn.counters.settled_messages,
-        "pendingBytes": vpn.committer.pending_bytes,
-        "directDroppedMsgCount": vpn.counters.direct_dropped_messages,
-        "duplicateMsgCount": vpn.counters.duplicate_messages,
-    }
-
-
-def _waiting(vpn: WaitingVpn, wire_loops: str) -> _State:
-    """Nothing is known here of what is in it."""
-    known = {
+def _waiting(vpn: WaitingVpn, wire_loops: str) -> dict[str, Any]:
+    """What there is to be said of one that another gateway has; the counts are that one's."""
+    return dict.fromkeys(_STATE.types, 0) | {
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
         "state": "standby",
@@ -290,18 +291,6 @@ def _waiting(vpn: WaitingVpn, wire_loops: str) -> _State:
         "storeDurability": None,
         "storeConfirmedAge": None,
         "wireLoops": wire_loops,
-    }
-    return cast("_State", {**dict.fromkeys(get_type_hints(_State), 0), **known})
-
-
-def _alarm(alarm: Alarm, vpn: str) -> _Alarm:
-    return {
-        "msgVpnName": vpn,
-        "alarm": alarm.kind.value,
-        "endpointName": "" if alarm.kind is AlarmKind.RETENTION_USE else alarm.subject,
-        "thresholdPercent": alarm.threshold_percent,
-        "raisedTime": alarm.raised_ms // 1_000,
-        "description": alarm.text,
     }
 
 
