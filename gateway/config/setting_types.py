@@ -10,7 +10,8 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
@@ -22,6 +23,8 @@ from amqp_ext.sasl import normalise
 from amqp_ext.sasl import parse as parse_password
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicPattern
+
+T = TypeVar("T")
 
 _PREFIX: Final = "sha256$"
 _TOKEN_BYTES: Final = 32
@@ -62,8 +65,12 @@ USHORT_MAX = 2**16 - 1
 ANONYMOUS_USER = "anonymous"
 """The user that a client without a name is, as ``amqp_ext.sasl`` has it."""
 
-# On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys.
-table = with_config(ConfigDict(strict=True, extra="forbid"))
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def table(kind: type[T]) -> type[T]:
+    """Make a table of settings: a frozen dataclass, without coercion ("5" is not 5, true is not 1) or unknown keys."""
+    made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
+    return with_config(ConfigDict(strict=True, extra="forbid"))(made)
 
 
 def is_loopback(host: str) -> bool:

@@ -8,7 +8,7 @@ Invariant: a limit has a unit in its name, a default, and a reason below it. The
 numbers and by nothing else.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -47,7 +47,6 @@ MOST_MESSAGE_BYTES: Final = 512 * 2**20
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds per connection, session, link and endpoint. They keep one client from taking what belongs to
     all."""
@@ -177,7 +176,6 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmThresholds:
     """When to raise an alarm: a line in the gateway's log, and an entry in the administration while it holds. That
     the store cannot be written is always one."""
@@ -210,7 +208,6 @@ class AlarmThresholds:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
     """How the files of the Message VPNs (SQLite, write-ahead log) are written and read."""
 
@@ -251,7 +248,6 @@ def authority(host: str, port: int) -> str:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
     """TLS 1.2 or later on a listener, or on the address of administration. All files are PEM."""
 
@@ -271,7 +267,6 @@ class Tls:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WebSocket:
     """AMQP over WebSocket on a listener, for browsers and for clients behind proxies; with `tls` it is wss. Any
     path is accepted."""
@@ -287,7 +282,6 @@ class WebSocket:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """An address on which AMQP clients are accepted. Repeat `[[listener]]` for more."""
 
@@ -341,7 +335,6 @@ class Listener:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminListener:
     """The address of administration, metrics and health checks over HTTP."""
 
@@ -368,7 +361,6 @@ class AdminListener:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """Someone who may connect, with a password, certificates, or both. A user without any of the lists below may do
     everything in these Message VPNs except administer; with at least one list, only what is listed is permitted.
@@ -430,7 +422,6 @@ class User:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityProvider:
     """A provider of OAuth 2.0 or OpenID Connect whose tokens (JWT) say who somebody is, and may say what he may do. It
     is trusted to name any user. Needs the extra `oauth`. Repeat `[[identity_provider]]` for more."""
@@ -475,7 +466,6 @@ class IdentityProvider:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     """The gateway's own log, on stderr."""
 
@@ -487,7 +477,6 @@ class Logging:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
     """Spans of messages, for an OpenTelemetry collector. Needs the extra `telemetry`. Without this table nothing is
     traced, at no cost."""
@@ -513,7 +502,6 @@ def default_vpns() -> dict[str, Vpn]:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of a gateway. A megabyte is 1,048,576 bytes; paths are relative to the folder where it is
     started."""

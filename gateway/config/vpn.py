@@ -159,7 +159,6 @@ Advertised = Annotated[str, AfterValidator(_advertised)]
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VpnStore:
     """A Message VPN whose messages are in PostgreSQL (15 or later) in place of a file in the data folder. Several
     gateways may name the same database: one of them is active, the others wait to take over. Needs the extra
@@ -218,7 +217,6 @@ PeerUrl = Annotated[str, AfterValidator(_peer_url)]
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
     """Another gateway, or any AMQP 1.0 broker, to which `rewind replay copy --at LABEL` may publish copies. Only the
     configuration can name one, so that users who may copy cannot make the gateway connect anywhere else."""
@@ -241,7 +239,6 @@ class ReplayTarget:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """A retention rule for some topics of the replay log. The first rule that matches a topic applies; topics
     without a rule have the log's own limits only. Messages that leave the log are still delivered from the queues
@@ -259,7 +256,6 @@ class Retention:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLog:
     """The replay log of a Message VPN: every Guaranteed message in publish order, kept to be replayed."""
 
@@ -318,7 +314,6 @@ class ReplayLog:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedLog:
     """The archive of a Message VPN's replay log. Log readers, streams and replays read trimmed messages from there, as
     if they were still in the log. Needs the extra `archive`."""
@@ -345,7 +340,6 @@ class ArchivedLog:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 @with_queue_settings
 class Queue:
     """A queue that exists from the start."""
@@ -365,7 +359,6 @@ class Queue:
 
 
 @table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Vpn:
     """A Message VPN: its own queues, topics, ids and file. `default` is used by clients that name none."""
 
