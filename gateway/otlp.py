@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from opentelemetry.trace import SpanKind as TheirKind
 from opentelemetry.trace.status import Status, StatusCode
 
 from amqp_ext.message.fields import TraceContext
+from gateway import version
 from gateway.logging import log_keys
 from gateway.vpn.tracing import Span, SpanKind
 
@@ -95,8 +95,8 @@ class OtlpExport:
         self._exporter = exporter or OTLPSpanExporter(
             endpoint=endpoint, headers=dict(headers), timeout=ANSWER_SECONDS
         )
-        self._resource = Resource({"service.name": service_name, "service.version": _version()})
-        self._scope = InstrumentationScope("rewind", _version())
+        self._resource = Resource({"service.name": service_name, "service.version": version() or "unknown"})
+        self._scope = InstrumentationScope("rewind", version() or "unknown")
         self._queue: deque[Span] = deque()
         self._most_queued = most_queued
         self._wakes = threading.Event()
@@ -172,10 +172,3 @@ def _context(context: TraceContext, *, is_remote: bool) -> SpanContext:
     flags = TraceFlags(TraceFlags.SAMPLED if context.is_sampled else TraceFlags.DEFAULT)
     state: Any = TraceState.from_header([context.state]) if context.state else None
     return SpanContext(context.trace_id, context.span_id, is_remote, flags, state)
-
-
-def _version() -> str:
-    try:
-        return version("rewind-gateway")
-    except PackageNotFoundError:
-        return "unknown"

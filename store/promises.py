@@ -205,44 +205,34 @@ def promises(dialect: Dialect) -> list[Promise]:
             "cursor {} is worked off, and is endpoint {}'s ({})",
             "select cursor, number, name from endpoint where cursor in (select cursor from garbage)",
         ),
-        Promise(
-            "cursor {} refers to message {}, which does not exist",
-            "select cursor, message from reference where message not in (select id from message)",
+        *(
+            Promise(
+                broken, f"select cursor, message from {table} where message not in (select id from message)"
+            )
+            for table, broken in (
+                ("reference", "cursor {} refers to message {}, which does not exist"),
+                ("delayed", "message {1} waits for its time by cursor {0}, and does not exist"),
+                ("last_value", "message {1} is a value of cursor {0}, and does not exist"),
+            )
         ),
-        Promise(
-            "{} references are of cursor {}, which does not exist",
-            "select count(*), cursor from reference where cursor not in (select number from cursor) "
-            "group by cursor",
-        ),
-        Promise(
-            "message {} waits for its time by cursor {}, and does not exist",
-            "select message, cursor from delayed where message not in (select id from message)",
-        ),
-        Promise(
-            "{} messages wait for their time by cursor {}, which does not exist",
-            "select count(*), cursor from delayed where cursor not in (select number from cursor) group by cursor",
-        ),
-        Promise(
-            "message {} is a value of cursor {}, and does not exist",
-            "select message, cursor from last_value where message not in (select id from message)",
-        ),
-        Promise(
-            "{} values are of cursor {}, which does not exist",
-            "select count(*), cursor from last_value where cursor not in (select number from cursor) group by cursor",
-        ),
-        Promise(
-            "{} rows of publishers' ids are of endpoint {}, which does not exist",
-            "select count(*), endpoint from dedup where endpoint not in (select number from endpoint) "
-            "group by endpoint",
+        *(
+            Promise(
+                f"{what} {column} {{}}, which does not exist",
+                f"select count(*), {column} from {table} where {column} not in (select number from {column}) "
+                f"group by {column}",
+            )
+            for table, column, what in (
+                ("reference", "cursor", "{} references are of"),
+                ("delayed", "cursor", "{} messages wait for their time by"),
+                ("last_value", "cursor", "{} values are of"),
+                ("attempt", "cursor", "{} attempts are of"),
+                ("dedup", "endpoint", "{} rows of publishers' ids are of"),
+            )
         ),
         Promise(
             "cursor {} counts failed deliveries of message {}, which does not exist",
             "select attempt.cursor, message from attempt join endpoint on endpoint.cursor = attempt.cursor "
             "where message not in (select id from message)",
-        ),
-        Promise(
-            "{} attempts are of cursor {}, which does not exist",
-            "select count(*), cursor from attempt where cursor not in (select number from cursor) group by cursor",
         ),
         Promise(
             "message {} was delivered {} times by cursor {}",

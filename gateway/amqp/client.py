@@ -28,7 +28,7 @@ from gateway.amqp.nodes import NodeOwner, NodeRegistry
 from gateway.amqp.transactions import LocalTransactions
 from gateway.config import LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.identity_providers import TokenUser
 from gateway.logging import log_keys
@@ -275,13 +275,7 @@ class Client:
             Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
                 says.
         """
-        exclusive = address.options.get("exclusive")
-        return self.vpn.endpoints.queue_for(
-            address.name,
-            kind=self.kind_of_queue(address),
-            exclusive=Exclusivity(exclusive) if exclusive is not None else None,
-            may_create=address.options.get("create") != "never",
-        )
+        return self.vpn.endpoints.queue_at(address, self.kind_of_queue(address))
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """

@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,12 @@ import click
 
 from amqp_ext.sasl import SALT_BYTES
 from amqp_ext.sasl import hash_password as hash_with_salt
+from gateway import version
 from gateway.cli.options import behind_the_verb, global_options
 
 if TYPE_CHECKING:
     from gateway.config import Configuration, Overrides
 
-DISTRIBUTION = "rewind-gateway"
 EXIT_BAD_CONFIGURATION = 2
 
 NEVER_USED = ("numpy", "pandas", "rich")
@@ -67,7 +66,7 @@ _config_option = click.option(
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(f"rewind {_version()}")
+        click.echo(f"rewind {version() or '(not installed)'}")
         context.exit()
 
 
@@ -240,10 +239,3 @@ def configuration(
         for problem in error.problems:
             click.echo(f"rewind: {problem}", err=True)
         context.exit(EXIT_BAD_CONFIGURATION)
-
-
-def _version() -> str:
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "(not installed)"

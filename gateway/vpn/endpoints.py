@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from amqp_ext.addresses.address import Address
 from gateway.config import Difference, Queue
 from gateway.config.toml import dotted, literal
 from gateway.config.vpn import QUEUE_KEYS
@@ -113,6 +114,24 @@ class Endpoints(VpnPart):
         if effects:
             self._committer.commit(effects)
         return endpoint
+
+    def queue_at(self, address: Address, kind: EndpointKind | None = None) -> Endpoint:
+        """
+        The queue or stream at an address, made where that is allowed; await that it is committed.
+
+        Args:
+            kind: Of one that the address does not say the kind of.
+
+        Raises:
+            Refused: As ``queue_for``.
+        """
+        options = address.options
+        return self.queue_for(
+            address.name,
+            kind=EndpointKind(options["kind"]) if "kind" in options else kind,
+            exclusive=Exclusivity(options["exclusive"]) if "exclusive" in options else None,
+            may_create=options.get("create") != "never",
+        )
 
     def _check_room(self, settings: EndpointSettings) -> None:
         """That there may be one more endpoint, its dead message queue beside it, and one more of its user's."""

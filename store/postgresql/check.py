@@ -16,7 +16,7 @@ from store.cursors import header_priority
 from store.errors import StoreError
 from store.postgresql import packed, schema
 from store.postgresql.cursors import MESSAGES
-from store.postgresql.database import Database, ReadConnection, schema_name
+from store.postgresql.database import Database, ReadConnection
 from store.postgresql.packed import Packed, number
 from store.postgresql.schema import applied_migrations
 from store.promises import DAMAGED, WRONG_PRIORITY, Dialect, Promise, promises, version_problem
@@ -93,7 +93,7 @@ def check_vpn(database: Database, vpn: str) -> list[str]:
         connection = database.connect(vpn, "check")
     except (psycopg.Error, OSError) as error:
         raise StoreError("cannot check", database.place, error, "Look at the url and the password") from error
-    return check(connection, f"{database.place}, schema {schema_name(vpn)}")
+    return check(connection, database.place_of(vpn))
 
 
 def _check(reading: ReadConnection, place: str) -> list[str]:

@@ -61,7 +61,7 @@ class PostgresTables(StoreTables):
         """
         self._database = database
         self._vpn = vpn
-        self.place = f"{database.place}, schema {schema_name(vpn)}"
+        self.place = database.place_of(vpn)
         try:
             self._connection = database.connect(vpn, "copy")
         except (psycopg.Error, OSError) as error:

@@ -81,6 +81,12 @@ def schema_name(vpn: str) -> str:
     return f"{name[:40]}~{hashlib.sha256(vpn.encode()).hexdigest()[:20]}"
 
 
+def quoted_schema(vpn: str) -> str:
+    """The same, quoted."""
+    name = schema_name(vpn).replace('"', '""')
+    return f'"{name}"'
+
+
 def lock_key(vpn: str) -> int:
     """The key of the advisory lock that the active gateway of a Message VPN has: 64 bits, signed."""
     return int.from_bytes(hashlib.sha256(schema_name(vpn).encode()).digest()[:8], signed=True)
@@ -112,6 +118,10 @@ class Database:
         ports = ports * len(hosts) if len(ports) == 1 else ports
         ends = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
         return f"postgresql://{','.join(ends)}/{found.get('dbname') or ''}"
+
+    def place_of(self, vpn: str) -> str:
+        """Where a Message VPN is, as a person is told."""
+        return f"{self.place}, schema {schema_name(vpn)}"
 
     def session_name(self, vpn: str, purpose: str) -> str:
         """What a session is called in ``pg_stat_activity``: no other of this or another gateway has the same name."""
@@ -160,8 +170,7 @@ class Database:
                 (list, ListBinaryDumper),
             ):
                 connection.adapters.register_dumper(kind, dumper)
-            name = schema_name(vpn).replace('"', '""')
-            known = {**SESSION, **settings, "search_path": f'"{name}"'}
+            known = {**SESSION, **settings, "search_path": quoted_schema(vpn)}
             with bounded(connection):
                 connection.execute(
                     # Not every version has all of them.

@@ -32,7 +32,7 @@ from store.following import ToldDefinitions, ToldLog
 from store.ports import MAX_ID, LogPage, SearchPage, StoreOptions, TopicPage
 from store.postgresql import schema
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Connection, Database, bounded, engine, read_text, schema_name
+from store.postgresql.database import Connection, Database, bounded, engine, read_text
 from store.postgresql.reader import Behind, PostgresReader
 from store.property_index import IndexedSpan
 from store.reading import SCAN_IDS
@@ -156,7 +156,7 @@ class FollowedSchema:
         """
         self._database = database
         self._vpn = vpn
-        self.place = f"{database.place}, schema {schema_name(vpn)}"
+        self.place = database.place_of(vpn)
         self._connection: Connection | None = None
         try:
             self.engine = engine(self._connected())

@@ -23,7 +23,15 @@ from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Connection, Database, bounded, engine, schema_name, stored_text
+from store.postgresql.database import (
+    Connection,
+    Database,
+    bounded,
+    engine,
+    quoted_schema,
+    schema_name,
+    stored_text,
+)
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import MIGRATIONS, applied_migrations, migrate
@@ -78,7 +86,7 @@ class PostgresStores:
 
     def open(self, vpn: str, now_ms: int, options: StoreOptions) -> PostgresStore:
         """See ``store.ports.Stores.open``."""
-        place = _place(self._database, vpn)
+        place = self._database.place_of(vpn)
         connection: Connection | None = None
         known = self._known.setdefault(vpn, takeover.Known())
         try:
@@ -119,8 +127,7 @@ class PostgresStores:
                 # One by one: each takes locks, of which a server has so many.
                 for span in attached_spans(connection):
                     connection.execute(f"drop table {span.name}".encode())
-                name = schema_name(vpn).replace('"', '""')
-                connection.execute(f'drop schema if exists "{name}" cascade'.encode())
+                connection.execute(f"drop schema if exists {quoted_schema(vpn)} cascade".encode())
         except psycopg.Error as error:
             raise OSError(str(error)) from error
 
@@ -152,7 +159,7 @@ class PostgresStore:
         """It was deposed before anybody had begun to write."""
         connection = taken.connection
         self.recovered = recover(connection)
-        self.place, self.engine = _place(database, vpn), engine(connection)
+        self.place, self.engine = database.place_of(vpn), engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
         self._partitions.goes_on(self.recovered.log.next_id, self.recovered.log.first_id)
         read_from = (vpn, options, self.recovered.largest_bytes, self.recovered.indexed)
@@ -226,10 +233,6 @@ class PostgresStore:
             self._untold = error
 
 
-def _place(database: Database, vpn: str) -> str:
-    return f"{database.place}, schema {schema_name(vpn)}"
-
-
 def _take_over(
     database: Database,
     vpn: str,
@@ -253,9 +256,9 @@ def _take_over(
     """
     began = time.monotonic()
     with takeover.standby_awaited(connection, database, vpn):
-        _make(connection, _place(database, vpn), vpn)
+        _make(connection, database.place_of(vpn), vpn)
         tables = PostgresShortTables(connection)
-        check_whole(_place(database, vpn), read_mark(tables))
+        check_whole(database.place_of(vpn), read_mark(tables))
         with connection.transaction():
             # The generation is random: a log made anew must never be taken for the one before.
             connection.execute(
@@ -279,8 +282,7 @@ def _make(connection: Connection, place: str, vpn: str) -> None:
         b"select to_regnamespace(quote_ident(%s)) is not null", (schema_name(vpn),)
     ).fetchall()
     if not is_there:
-        name = schema_name(vpn).replace('"', '""')
-        connection.execute(f'create schema "{name}"'.encode())
+        connection.execute(f"create schema {quoted_schema(vpn)}".encode())
     migrate(connection, place)
 
 
@@ -289,7 +291,7 @@ def look_ahead(database: Database, vpn: str) -> Ahead:
     What the next start would do to what a Message VPN has in a database, which may be in use; nothing is changed. What
     cannot be read would be refused.
     """
-    place = _place(database, vpn)
+    place = database.place_of(vpn)
     try:
         with (
             closing(database.connect(vpn, "look", default_transaction_read_only="on")) as connection,

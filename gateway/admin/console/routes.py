@@ -22,7 +22,6 @@ import html
 import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -34,6 +33,7 @@ from starlette.routing import BaseRoute, Route
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import AddressKind
+from gateway import version
 from gateway.admin.administrators import (
     Administrator,
     Session,
@@ -194,7 +194,6 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 _WRONG: Final = "The name or the password is wrong, or the token."
-_DISTRIBUTION: Final = "rewind-gateway"
 
 
 _Known: TypeAlias = Annotated[Who | None, Depends(who_if_known)]
@@ -430,7 +429,7 @@ def _shown(request: Request, who: Who | None, session: Session | None) -> Answer
     shown["csrfToken"] = "" if session is None else session.csrf_token
     shown["globalAccess"] = administrator.global_access
     shown["msgVpns"] = _vpns(resources, administrator)
-    shown["version"] = _version()
+    shown["version"] = version() or ""
     return answer(request, shown)
 
 
@@ -449,10 +448,3 @@ def _vpns(resources: Resources, administrator: Administrator) -> list[_SeenVpn]:
             }
         )
     return found
-
-
-def _version() -> str:
-    try:
-        return version(_DISTRIBUTION)
-    except PackageNotFoundError:
-        return ""

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from amqp_ext.addresses.address import AddressKind, parse_target, queue_of_topic, queue_topic
+from amqp_ext.addresses.address import queue_of_topic
 from amqp_ext.message.json_message import MessageFormError, message_of_line
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
@@ -28,10 +28,10 @@ from gateway.admin.semp import envelope
 from gateway.admin.semp.resources import LEFT, resources_of, serving_vpn
 from gateway.config import Limits
 from gateway.config.setting_types import ANONYMOUS_USER
-from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
 from gateway.logging import log_keys
+from gateway.vpn.jobs.job import topic_at
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.publishing import bare_offset_of
 
@@ -285,36 +285,6 @@ _BODY: Final = {
 }
 
 
-def topic_of(vpn: MessageVpn, address: str) -> str:
-    """
-    The topic that an address publishes to; a queue it names is made where that is allowed.
-
-    Raises:
-        amqp_ext.addresses.forms.AddressError: It is none.
-        amqp_ext.topics.TopicSyntaxError: Nor is its topic.
-        Refused: Nothing can be sent there.
-    """
-    parsed = parse_target(address)
-    if parsed.kind is AddressKind.TOPIC:
-        topic = vpn.publishing.check_topic(parsed.name)
-        queue = queue_of_topic(topic)
-        if queue is not None and vpn.endpoints.by_name.get(queue) is None:
-            raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}")
-        return topic
-    if parsed.kind is AddressKind.QUEUE:
-        kind, exclusive = parsed.options.get("kind"), parsed.options.get("exclusive")
-        found = vpn.endpoints.queue_for(
-            parsed.name,
-            kind=EndpointKind(kind) if kind is not None else None,
-            exclusive=Exclusivity(exclusive) if exclusive is not None else None,
-            may_create=parsed.options.get("create") != "never",
-        )
-        return queue_topic(found.name)
-    raise Refused(
-        ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:250]!r}: it is no queue and no topic"
-    )
-
-
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
     """
     The body as it comes.
@@ -382,7 +352,7 @@ async def publish(
     """Publish a JSON message a line; answered when all are durable."""
     found = serving_vpn(request, vpn)
     with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
-        topic = topic_of(found, address)
+        topic = topic_at(address, found.endpoints, found.publishing)
         await found.committer.committed()
         submission = Submission(client, found, topic, resources_of(request).gateway.limits)
         try:

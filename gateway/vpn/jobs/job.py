@@ -24,7 +24,6 @@ from amqp_ext.addresses.forms import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
 from gateway.core.effects import Effect, SaveReplayRecord
-from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
 from gateway.core.replay.reading import compile_filters
@@ -422,6 +421,16 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
         Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
     """
     check_no_host(address)
+    return topic_at(address, endpoints, publishing)
+
+
+def topic_at(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
+    """
+    The topic that an address publishes to; a queue it names is made where that is allowed.
+
+    Raises:
+        Refused: It is no address of a queue or a topic, or there is nobody to take what is published there.
+    """
     try:
         parsed = parse_target(address)
         if parsed.kind is AddressKind.TOPIC:
@@ -434,13 +443,7 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:80]!r}; name a queue or a topic"
         )
-    kind = parsed.options.get("kind")
-    queue = endpoints.queue_for(
-        parsed.name,
-        kind=None if kind is None else EndpointKind(kind),
-        may_create=parsed.options.get("create") != "never",
-    )
-    return queue_topic(queue.name)
+    return queue_topic(endpoints.queue_at(parsed).name)
 
 
 def check_no_host(address: str) -> None:
