@@ -22,23 +22,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import uvloop
 
-from gateway import sockets
+from gateway import config, sockets
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container, Guest
 from gateway.amqp.copy_publisher import CopyPublisher
 from gateway.amqp.engine.loops import CHOSEN
-from gateway.config import (
-    ConfigError,
-    Configuration,
-    Limits,
-    Listener,
-    Reloaded,
-    Settings,
-    Telemetry,
-    VpnStore,
-    authority,
-    reconcile,
-)
 from gateway.engines import ChosenStores, engine_of, files_in, with_extra
 from gateway.ledger import Ledger
 from gateway.logging import log_keys
@@ -86,7 +74,7 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
     return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
 
 
-def open_telemetry(settings: Telemetry | None) -> OtlpExport | None:
+def open_telemetry(settings: config.Telemetry | None) -> OtlpExport | None:
     """
     What sends spans; None where that is off.
 
@@ -110,10 +98,10 @@ class Gateway:
 
     def __init__(
         self,
-        configuration: Configuration | Settings,
+        configuration: config.Configuration | config.Settings,
         *,
         stores: Callable[[Path], Stores] = files_in,
-        engine: Callable[[VpnStore], FollowableStores] = engine_of,
+        engine: Callable[[config.VpnStore], FollowableStores] = engine_of,
         clock: Clock | None = None,
         tuning: Tuning | None = None,
         archive: OpenArchive = open_archive,
@@ -126,8 +114,8 @@ class Gateway:
             tuning: How their work is portioned, if not as usual.
             archive: Opens the archive of a log, at the place that the settings name.
         """
-        if isinstance(configuration, Settings):
-            configuration = Configuration(settings=configuration)
+        if isinstance(configuration, config.Settings):
+            configuration = config.Configuration(settings=configuration)
         self._configuration = configuration
         self._open_stores = stores
         self._engine = engine
@@ -200,7 +188,7 @@ class Gateway:
         """Stop accepting, finish the commit under way, detach links, close the files."""
         await self._services.aclose()
 
-    async def reload(self) -> Reloaded:
+    async def reload(self) -> config.Reloaded:
         """
         Read the configuration again, and make of it what can be while the gateway runs.
 
@@ -211,7 +199,7 @@ class Gateway:
             assert self._vpns is not None and self._users is not None
             assert self._container is not None and self._admin_server is not None
             fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
-            reloaded = reconcile(self.settings, fresh.settings)
+            reloaded = config.reconcile(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
             changed_users = self._users.reload(reloaded.settings)
             for vpn in self._vpns.values():
@@ -232,7 +220,7 @@ class Gateway:
             return reloaded
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> config.Settings:
         """All settings in effect."""
         return self._configuration.settings if self._vpns is None else self._vpns.settings
 
@@ -256,7 +244,7 @@ class Gateway:
         return [*amqp, *http]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> config.Limits:
         """Those of clients."""
         return self.settings.limits
 
@@ -311,14 +299,14 @@ class Gateway:
         )
 
 
-def advertised_by(listeners: Sequence[Listener]) -> str:
+def advertised_by(listeners: Sequence[config.Listener]) -> str:
     """HOST:PORT of the first listener, as clients on other machines find it; empty where its port is not known yet."""
     first = listeners[0]
     host = socket.gethostname() if first.host in EVERY_ADDRESS else first.host
-    return authority(host, first.port) if first.port else ""
+    return config.authority(host, first.port) if first.port else ""
 
 
-async def run(configuration: Configuration) -> None:
+async def run(configuration: config.Configuration) -> None:
     """Run a gateway until SIGTERM or SIGINT; SIGHUP has it read its configuration again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -368,14 +356,14 @@ def tell_service_manager(state: str) -> None:
 async def _reload(gateway: Gateway) -> None:
     try:
         reloaded = await gateway.reload()
-    except ConfigError as error:
+    except config.ConfigError as error:
         log.warning("configuration_not_read", **{log_keys.REASON: error.problems})
     else:
         counts = {log_keys.APPLIED: len(reloaded.applied), log_keys.REFUSED: len(reloaded.refused)}
         log.info("configuration_read_again", **counts)
 
 
-def serve(configuration: Configuration) -> int:
+def serve(configuration: config.Configuration) -> int:
     """Run a gateway; the exit status."""
     _share_one_heap()  # before there is a second thread, which would take a heap of its own
     configure_logging(configuration.settings.log)
@@ -391,7 +379,7 @@ def serve(configuration: Configuration) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run(configuration))
-    except (ConfigError, StoreError, TlsError) as error:
+    except (config.ConfigError, StoreError, TlsError) as error:
         print(f"rewind: {error}", file=sys.stderr)
         return 1
     except OSError as error:

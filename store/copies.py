@@ -22,6 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
@@ -414,6 +415,7 @@ Step: TypeAlias = Callable[[str], None]
 """Told of what was done, for whoever wants to see it end there."""
 
 
+@dataclass(eq=False)
 class Copying:
     """
     The copying of one store: ids, generation, routes, cursors and all else stay.
@@ -424,25 +426,13 @@ class Copying:
     moment are there two stores that would go on with the ids of one generation.
     """
 
-    def __init__(
-        self,
-        source: StoreTables,
-        target: StoreTables,
-        *,
-        as_new_log: bool = False,
-        progress: Progress = lambda copied: None,
-        step: Step = lambda name: None,
-    ) -> None:
-        """
-        Args:
-            as_new_log: The copy gets a generation of its own, and the source stays open.
-        """
-        self._source = source
-        self._target = target
-        self._as_new_log = as_new_log
-        self._progress = progress
-        self._step = step
-        self._copied = Copied(0, 0, 0, 0)
+    source: StoreTables
+    target: StoreTables
+    as_new_log: bool = False
+    """The copy gets a generation of its own, and the source stays open."""
+    progress: Progress = lambda copied: None
+    step: Step = lambda name: None
+    _copied: Copied = field(default_factory=lambda: Copied(0, 0, 0, 0), init=False)
 
     def run(self) -> Copy:
         """
@@ -454,13 +444,13 @@ class Copying:
         """
         try:
             return self._run()
-        except (*self._source.failures, *self._target.failures) as error:
+        except (*self.source.failures, *self.target.failures) as error:
             raise StoreError(
-                "cannot copy", self._source.place, error, f"Run it again when {self._target.place} is well"
+                "cannot copy", self.source.place, error, f"Run it again when {self.target.place} is well"
             ) from error
 
     def _run(self) -> Copy:
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         log = source.log()
         if log is None:
             raise StoreError("cannot copy", source.place, "it is no store of a gateway", "Name one")
@@ -468,26 +458,26 @@ class Copying:
             return Copy(log, self._compare_messages(), self._copied, has_closed=True)
         self._copied = self._copied._replace(last_id=log.last_id)
         target.write_mark(CopyMark(MarkState.UNFINISHED, source.place))
-        self._step("marked")
+        self.step("marked")
         self._copy_messages()
         self._copy_entries()
         target.replace(log, {table: source.rows(table) for table in SMALL})
-        self._step("tables")
+        self.step("tables")
         count = self._compare()
-        self._step("compared")
-        if self._as_new_log:
+        self.step("compared")
+        if self.as_new_log:
             log = log.renewed(now_ms())
             target.write_mark(None, log)
         else:
             source.write_mark(CopyMark(MarkState.MOVED, target.place))
-            self._step("closed")
+            self.step("closed")
             target.write_mark(None)
-        self._step("opened")
-        return Copy(log, count, self._copied, not self._as_new_log)
+        self.step("opened")
+        return Copy(log, count, self._copied, not self.as_new_log)
 
     def _is_done(self, log: LogRow) -> bool:
         """Whether a run before has done all of it; how both stores are marked is looked at."""
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         ours, theirs, there = source.mark(), target.mark(), target.log()
         refuse(ours, MarkState.UNFINISHED, "cannot copy", source.place, "Finish that one first")
         if ours is not None and ours.state is MarkState.MOVED:
@@ -496,7 +486,7 @@ class Copying:
             if theirs is None and there is not None and there.generation == log.generation:
                 return True
         if ours is not None and ours.state is MarkState.BACKUP:
-            self._as_new_log = True  # the log it was taken of went on
+            self.as_new_log = True  # the log it was taken of went on
         if theirs == CopyMark(MarkState.UNFINISHED, source.place):
             return False
         refuse(theirs, MarkState.UNFINISHED, "cannot copy to", target.place, "Name another place")
@@ -517,7 +507,7 @@ class Copying:
         while True:
             found = [
                 first
-                for tables in (self._source, self._target)
+                for tables in (self.source, self.target)
                 if (first := tables.next_from(position)) is not None
             ]
             if not found:
@@ -527,7 +517,7 @@ class Copying:
             position = first + SPAN_IDS
 
     def _copy_span(self, first: int, stop: int) -> None:
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         there = target.digest(first, stop)
         if there.rows:
             if there == source.digest(first, stop):
@@ -544,7 +534,7 @@ class Copying:
             self._copied = copied._replace(
                 messages=copied.messages + len(rows), size_bytes=copied.size_bytes + size
             )
-            self._step("messages")
+            self.step("messages")
             self._told(rows[-1][0] + 1)
 
     def _pieces(self, first: int, stop: int) -> Iterator[list[StoredMessage]]:
@@ -552,33 +542,33 @@ class Copying:
         piece: list[StoredMessage] = []
         size = 0
         try:
-            for row in self._source.messages(first, stop):
+            for row in self.source.messages(first, stop):
                 piece.append(row)
                 size += len(row[CONTENT])
                 if size >= COMMIT_BYTES:
                     yield piece
                     piece, size = [], 0
         except DamagedMessage as error:
-            raise StoreError("cannot copy", self._source.place, error, HINT) from error
+            raise StoreError("cannot copy", self.source.place, error, HINT) from error
         if piece:
             yield piece
 
     def _told(self, position: int) -> None:
         self._copied = self._copied._replace(position=position)
-        self._progress(self._copied)
+        self.progress(self._copied)
 
     def _copy_entries(self) -> None:
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         for segment in sorted({*source.segments(), *target.segments()}):
             if source.entries_digest(segment) != target.entries_digest(segment):
                 target.replace_entries(segment, source.entries(segment))
-                self._step("entries")
+                self.step("entries")
 
     # --- comparing --------------------------------------------------------------------------------------------
 
     def _compare(self) -> int:
         """How many messages there are in both, where all is the same and sound."""
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         count = self._compare_messages()
         for segment in {*source.segments(), *target.segments()}:
             if source.entries_digest(segment) != target.entries_digest(segment):
@@ -596,8 +586,8 @@ class Copying:
     def _compare_messages(self) -> int:
         count = 0
         for first in self._spans():
-            here = self._source.digest(first, first + SPAN_IDS)
-            if here != self._target.digest(first, first + SPAN_IDS):
+            here = self.source.digest(first, first + SPAN_IDS)
+            if here != self.target.digest(first, first + SPAN_IDS):
                 raise self._differs(f"messages from {first} on")
             count += here.rows
         return count
@@ -605,8 +595,8 @@ class Copying:
     def _differs(self, what: str) -> StoreError:
         return StoreError(
             "cannot copy to",
-            self._target.place,
-            f"{what}: the copy is not what {self._source.place} has",
+            self.target.place,
+            f"{what}: the copy is not what {self.source.place} has",
             HINT,
         )
 

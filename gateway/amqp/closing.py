@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from proton import Connection
@@ -37,35 +38,28 @@ CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
 
+@dataclass(eq=False)
 class Closing:
     """
     The end of one connection.
 
     Args:
-        container_id: Ours.
-        deadline: What the connection waits for.
-        drop_links: Has what its links hold be given up; they get no detach.
+        _container_id: Ours.
+        _deadline: What the connection waits for.
+        _drop_links: Has what its links hold be given up; they get no detach.
     """
 
-    def __init__(
-        self,
-        container_id: str,
-        output: Output,
-        log: ConnectionLog,
-        deadline: Deadline,
-        drop_links: Callable[[], None],
-    ) -> None:
-        self.has_begun = False
-        """We have said our last, or are about to: nothing more begins on the connection."""
-        self._container_id = container_id
-        self._output = output
-        self._log = log
-        self._deadline = deadline
-        self._drop_links: Callable[[], None] | None = drop_links
-        self._socket: asyncio.Transport | None = None
-        self._engine: Connection | None = None
-        self._input: Input | None = None
-        self._peer_properties: Mapping[Any, Any] | None = None
+    _container_id: str
+    _output: Output
+    _log: ConnectionLog
+    _deadline: Deadline
+    _drop_links: Callable[[], None] | None
+    has_begun: bool = False
+    """We have said our last, or are about to: nothing more begins on the connection."""
+    _socket: asyncio.Transport | None = None
+    _engine: Connection | None = None
+    _input: Input | None = None
+    _peer_properties: Mapping[Any, Any] | None = None
 
     def connect(self, socket: asyncio.Transport) -> None:
         """The connection has a socket."""

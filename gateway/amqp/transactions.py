@@ -111,36 +111,28 @@ class LocalTransaction:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(eq=False)
 class LocalTransactions:
     """
     The transactions of one connection.
 
     Args:
-        origin: Whom their messages come from.
-        account: Where it is entered what their messages take.
-        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
+        _origin: Whom their messages come from.
+        _account: Where it is entered what their messages take.
+        _schedule_flush: Has what the engine says be written at the end of this turn of the loop.
     """
 
-    def __init__(
-        self,
-        publishing: Publishing,
-        origin: str,
-        limits: Limits,
-        account: Account,
-        log: ConnectionLog,
-        schedule_flush: Callable[[], None],
-    ) -> None:
-        self._publishing = publishing
-        self._origin = origin
-        self._limits = limits
-        self._account = account
-        self._log = log
-        self._schedule_flush = schedule_flush
-        self._open: dict[bytes, LocalTransaction] = {}
-        self._size_bytes = 0
-        self._number = 0
-        self.has_lost_any = False
-        """Some link of the connection was closed with deliveries that were not settled."""
+    _publishing: Publishing
+    _origin: str
+    _limits: Limits
+    _account: Account
+    _log: ConnectionLog
+    _schedule_flush: Callable[[], None]
+    _open: dict[bytes, LocalTransaction] = field(default_factory=dict)
+    _size_bytes: int = 0
+    _number: int = 0
+    has_lost_any: bool = False
+    """Some link of the connection was closed with deliveries that were not settled."""
 
     # --- what the coordinator is asked for ----------------------------------------------------------------------
 

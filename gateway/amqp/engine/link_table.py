@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from proton import Link, Session
@@ -527,35 +528,28 @@ class LinkTable:
             link.writable()
 
 
+@dataclass(eq=False)
 class PeerSessions:
     """
     The sessions of one connection as its peer numbers them: begun, ended by the peer, or ended by us with an error
     (AMQP 1.0 section 2.5.8); and links ended for what was found in the peer's frames.
 
     Args:
-        walk: Over the peer's frames; it says on which channel and handle something comes.
-        rewrite: Has what the engine has to say pass through a function before it is written.
+        _walk: Over the peer's frames; it says on which channel and handle something comes.
+        _rewrite: Has what the engine has to say pass through a function before it is written.
     """
 
-    def __init__(
-        self,
-        links: LinkTable,
-        walk: FrameWalk,
-        limits: Limits,
-        log: ConnectionLog,
-        rewrite: Callable[[Callable[[bytes], bytes]], None],
-    ) -> None:
-        self._links = links
-        self._walk = walk
-        self._limits = limits
-        self._log = log
-        self._rewrite = rewrite
-        self._sessions: dict[int, Session] = {}
-        """By the peer's channel."""
-        self._ended: dict[Session, None] = {}
-        """Ended by us, and not by the peer yet."""
-        self._places: dict[Link, tuple[int, int]] = {}
-        """Links in the order of their attaches, with the peer's channels and handles."""
+    _links: LinkTable
+    _walk: FrameWalk
+    _limits: Limits
+    _log: ConnectionLog
+    _rewrite: Callable[[Callable[[bytes], bytes]], None]
+    _sessions: dict[int, Session] = field(default_factory=dict)
+    """By the peer's channel."""
+    _ended: dict[Session, None] = field(default_factory=dict)
+    """Ended by us, and not by the peer yet."""
+    _places: dict[Link, tuple[int, int]] = field(default_factory=dict)
+    """Links in the order of their attaches, with the peer's channels and handles."""
 
     def lost(self) -> None:
         """The connection is gone: nothing of the engine's is held."""
