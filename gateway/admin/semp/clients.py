@@ -124,11 +124,6 @@ def _named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
 ActionName = Literal["publish", "consume", "browse", "replay", "administer"]
 
 
-class _User(TypedDict):
-    userName: str
-    globalAccess: GlobalAccess
-
-
 class _Decision(TypedDict):
     userName: str
     msgVpnName: str
@@ -139,7 +134,7 @@ class _Decision(TypedDict):
     sentence: str
 
 
-USER: Final = resource("User", _User)
+USER: Final = resource("User", userName=str, globalAccess=GlobalAccess)
 DECISION: Final = resource("UserDecision", _Decision)
 
 _USERS = Tree("monitor", "/users")
@@ -150,7 +145,7 @@ async def users(request: Request, paging: Pages) -> ListAnswer:
     """Users that are configured."""
     directory = resources_of(request).gateway.users
 
-    def show(name: str) -> _User:
+    def show(name: str) -> dict[str, str]:
         return {"userName": name, "globalAccess": directory.global_access(name)}
 
     return await paging.answer(request, directory.names, show)

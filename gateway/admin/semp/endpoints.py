@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator, Field, create_model
-from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import check_queue_name, queue_topic
 from amqp_ext.replay_start import parse_text
@@ -360,14 +359,6 @@ class CopyMessage(Body):
     """`rmid1:…`"""
 
 
-class _OfQueue(TypedDict):
-    queueName: str
-
-
-class _OfTopicEndpoint(TypedDict):
-    topicEndpointName: str
-
-
 class _Bound(NamedTuple):
     """A flow with its number on the endpoint, and what it has of messages by key."""
 
@@ -406,20 +397,14 @@ _FLOW: Final = Shown[_Bound](
 _Kind: Any = Literal[tuple(kind.value for kind in EndpointKind)]
 
 
-class _Match(TypedDict):
-    endpointName: str
-    endpointType: _Kind
-    subscriptionTopic: str
-
-
-SUBSCRIPTION: Final = resource("Subscription", InVpn, _OfQueue, NewSubscription)
+SUBSCRIPTION: Final = resource("Subscription", InVpn, NewSubscription, queueName=str)
 FLOWS: Final = {
-    EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, InVpn, _FLOW),
-    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, InVpn, _FLOW),
+    EndpointKind.QUEUE: resource("QueueTxFlow", InVpn, _FLOW, queueName=str),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", InVpn, _FLOW, topicEndpointName=str),
 }
 DEPTHS: Final = resource("EndpointDepths", Sampled, msgCounts=list[int])
 PURGED: Final = resource("MsgsDeleted", deletedMsgCount=int)
-MATCH: Final = resource("TopicMatch", _Match)
+MATCH: Final = resource("TopicMatch", endpointName=str, endpointType=_Kind, subscriptionTopic=str)
 
 _CONFIG = Tree("config")
 _MONITOR = Tree("monitor")
@@ -594,7 +579,7 @@ async def matches(
     running.publishing.check_topic(topic)
     found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
 
-    def show(name: str) -> _Match:
+    def show(name: str) -> dict[str, str]:
         endpoint = found[name]
         return {
             "endpointName": name,

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from fastapi import Request
-from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
@@ -120,18 +119,13 @@ def sampled(vpn: str, sampler: Sampler, **counts: list[int]) -> dict[str, Any]:
     }
 
 
-class _Refusal(TypedDict):
-    reason: str
-    count: int
-
-
 VPN: Final = resource("MsgVpn", NewVpn, maxTopicBytes=int, maxTopicLevels=int)
 RELOADED: Final = resource("Reloaded", applied=list[str], refused=list[str])
 CONFIGURATION: Final = resource("Configuration", toml=str)
 VPN_STATE: Final = resource("MsgVpnState", _STATE)
 ALARM: Final = resource("Alarm", InVpn, _ALARM)
 RATES: Final = resource("MsgVpnRates", Sampled, **dict.fromkeys(_RATES, list[int]))
-REFUSAL: Final = resource("Refusal", _Refusal)
+REFUSAL: Final = resource("Refusal", reason=str, count=int)
 
 _CONFIG = Tree("config", "/msgVpns")
 _MONITOR = Tree("monitor", "/msgVpns")
@@ -263,7 +257,7 @@ async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
 async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """What clients were refused since the start, by AMQP condition; of the whole gateway."""
     vpn_of(request, vpn)
-    counts: dict[str, _Refusal] = {
+    counts: dict[str, dict[str, Any]] = {
         reason: {"reason": reason, "count": count} for reason, count in REFUSALS.items()
     }
     return await paging.answer(request, counts, counts.get)
