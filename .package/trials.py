@@ -413,12 +413,12 @@ def container(archive: Path, scratch: Path) -> None:
 def chart_and_rules(checkout: Checkout) -> None:
     """The chart by Helm and kubeconform, and the rules for Prometheus by promtool: the suite's tests, all of them."""
     chart.fetch_tools()
-    told = run(
+    said = run(
         *(sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"),
         *("tests/chart", "tests/gateway/admin/test_monitoring.py"),
         cwd=checkout.root,
     )
-    result = told.splitlines()[-1]
+    result = said.splitlines()[-1]
     holds("skipped" not in result, f"the chart and the rules, with their tools: {result}")
 
 
