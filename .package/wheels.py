@@ -177,7 +177,9 @@ def site_packages(
         *for_python(python),
         *(*names, f"rewind-gateway=={checkout.version}"),
     )
-    # Commands begin with the Python that they were installed by; the packages have one of their own.
-    for path in (target / "bin").glob("*"):
-        path.unlink()
-    (target / "bin").rmdir()
+    # Commands begin with the Python that they were installed by, so that their sums tell where that is; the
+    # packages have one of their own.
+    shutil.rmtree(target / "bin")
+    for record in target.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("../../bin/")))

@@ -137,6 +137,13 @@ def test_dpkg_knows_what_it_needs(tree: Path) -> None:
     assert not list(tree.rglob("*.pyc"))
 
 
+def test_nothing_says_where_it_was_built(tree: Path) -> None:
+    """Another clone of the commit gives the same bytes: no list of files has a command that names its Python."""
+    records = list(tree.glob("opt/rewind/lib/*/site-packages/*.dist-info/RECORD"))
+    assert len(records) > 20
+    assert [str(record) for record in records if "/bin/" in record.read_text()] == []
+
+
 @pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
 def test_maintainer_scripts_are_shell(tree: Path, script: str) -> None:
     checked = subprocess.run(["sh", "-n", tree / "DEBIAN" / script], capture_output=True, check=False)
