@@ -463,10 +463,16 @@ def erased(gateway: GatewayProcess) -> set[int]:
     return {one.id for one in found if MARK in one.raw}
 
 
-def kill_erasing(start: Callable[[], GatewayProcess]) -> None:
+def kill_erasing(
+    start: Callable[[], GatewayProcess],
+    look: Callable[[GatewayProcess, set[int]], None] = lambda _gateway, _markers: None,
+) -> None:
     """
     Under publishers, a consumer and erasures, kill a gateway some times: what was answered is erased, and of what was
     not, all or nothing.
+
+    Args:
+        look: Is called with the gateway that came after, and the ids that are erased.
     """
     chance = random.Random(7)
     named = Named()
@@ -496,6 +502,7 @@ def kill_erasing(start: Callable[[], GatewayProcess]) -> None:
         expected = markers.union(*eraser.answered)
         markers = erased(gateway)
         assert markers in (expected, expected | eraser.asked)
+        look(gateway, markers)
     assert len(markers) > 10
 
 

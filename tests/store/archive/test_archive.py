@@ -793,4 +793,4 @@ def test_kills_leave_log_and_archive_of_one_mind(tmp_path: Path, _ending: ExitSt
         assert done.exit_code == 0, done.output
         assert set(erased_ids(str(folder))) == markers
 
-    kill_erasing(begin, 3, look)
+    kill_erasing(begin, look)
