@@ -551,6 +551,7 @@ class Reader(LogProbe, Protocol):
         after: tuple[int, int] = (0, 0),
         limit: int = 256,
         retries_below: int | None = None,
+        until_ms: int | None = None,
     ) -> list[DelayedMessage]:
         """
         What waits by an endpoint's cursor for its time, in the order of times, then of ids.
@@ -558,6 +559,7 @@ class Reader(LogProbe, Protocol):
         Args:
             after: Behind this time, in ms, and id.
             retries_below: Of what a consumer gave back, and of ids below this one; None for all that waits.
+            until_ms: Of what is due by then, and at the next time behind it.
         """
 
     def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:

@@ -176,9 +176,16 @@ class PooledReader(ABC):
         after: tuple[int, int] = (0, 0),
         limit: int = 256,
         retries_below: int | None = None,
+        until_ms: int | None = None,
     ) -> list[DelayedMessage]:
         """See ``store.ports.Reader``."""
         which, values = "cursor = ? and (due, message) > (?, ?)", [cursor, *after]
+        if until_ms is not None:
+            next_ms = "select min(due) from delayed where cursor = ? and due > ?"
+            which, values = (
+                f"{which} and due <= coalesce(({next_ms}), ?)",
+                [*values, cursor, until_ms, until_ms],
+            )
         if retries_below is not None:
             which, values = f"{which} and retry <> 0 and message < ?", [*values, retries_below]
         return self._delayed(f"{which} order by due, message limit ?", [*values, limit])

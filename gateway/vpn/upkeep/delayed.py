@@ -30,8 +30,8 @@ from gateway.vpn.history import off_loop
 from gateway.vpn.state import VpnService, VpnState
 from store.errors import WriteFailed
 
-PAGE: Final = 512
-"""Messages released in one commit."""
+PAGE: Final = 4_096
+"""Messages released in one commit, at most."""
 
 HELD_UP_SECONDS: Final = 0.05
 """From one look to the next at an endpoint that takes no more for now."""
@@ -118,7 +118,9 @@ class DelayedDelivery(VpnService):
         if below is None:
             # What is committed meanwhile says when it is due itself.
             endpoint.backlog.delayed.next_ms = None
-        future = self._reader.submit(partial(self._reader.delayed_page, number, (0, 0), limit, below))
+        future = self._reader.submit(
+            partial(self._reader.delayed_page, number, (0, 0), limit, below, self._now_ms())
+        )
         then = partial(self._was_read, endpoint, number, limit, below)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
 
@@ -141,12 +143,10 @@ class DelayedDelivery(VpnService):
             self._not_released(endpoint, self._now_ms())
             return
         found, now_ms = done.result(), self._now_ms()
-        if below is None:
-            later = next((message for message in found if message.due_ms > now_ms), None)
-            if later is not None:
-                endpoint.backlog.delayed.note_next(later.due_ms)
-            elif len(found) == limit:
-                endpoint.backlog.delayed.note_next(found[-1].due_ms)
+        if below is None and found:
+            # What is behind the page is not due before its last message, and perhaps is at once.
+            later = next((message for message in found if message.due_ms > now_ms), found[-1])
+            endpoint.backlog.delayed.note_next(later.due_ms)
         put_off = endpoint.backlog.put.coming.union(self._cancelled.get(endpoint, ()))
         asked = self._asked
         due = [
@@ -157,7 +157,9 @@ class DelayedDelivery(VpnService):
         if endpoint.retries_below != below:
             due = []  # A replay has ended meanwhile, or come further.
         if not due:
-            self._later(endpoint) if below is not None else self._go_on(endpoint)
+            # What is due and is not released is another's to release, or to cancel, just now.
+            is_held_up = below is not None or any(message.due_ms <= now_ms for message in found)
+            self._later(endpoint) if is_held_up else self._go_on(endpoint)
             return
         effect = endpoint.begin_release(due)
 

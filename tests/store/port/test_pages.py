@@ -160,6 +160,10 @@ def test_a_page_is_that_of_the_naive_store(
             assert reader.delayed_message(cursor, delay.id) == delay
             after = (delay.due_ms, delay.id)
             assert reader.delayed_page(cursor, after, 2) == expected_delays[k + 1 : k + 3]
+            next_ms = min((one.due_ms for one in expected_delays if one.due_ms > delay.due_ms), default=0)
+            assert reader.delayed_page(cursor, until_ms=delay.due_ms) == [
+                one for one in expected_delays if one.due_ms <= max(delay.due_ms, next_ms)
+            ]
             retries = [one for one in expected_delays[k + 1 :] if one.is_retry and one.id < end - 2]
             assert reader.delayed_page(cursor, after, 2, end - 2) == retries[:2]
         assert reader.delayed_message(cursor, end) is None
