@@ -146,10 +146,23 @@ def _waiting(count: int) -> str:
     return f"cursor = ? and (due, message) in (values {','.join(['(?,?)'] * count)})"
 
 
-INSERT_DELAYED_RUN: Final = (
-    "insert into delayed select ?, ?, id, length(content), ? from message where id between ? and ?"
-)
-"""Messages that are there already, and wait for one time: the store counts them by itself."""
+@cache
+def _insert_delayed_runs(count: int) -> str:
+    """
+    Messages that are there already, in runs that each wait for one time: the store counts them by itself.
+
+    Values: of each run the cursor, the time, ``delayed.retry``, the first and the last message.
+    """
+    runs = ",".join(["(?,?,?,?,?)"] * count)
+    return (
+        "insert into delayed select run.column1, run.column2, id, length(content), run.column3 "
+        f"from (values {runs}) as run cross join message where id between run.column4 and run.column5"
+    )
+
+
+@cache
+def _insert_ids(count: int) -> str:
+    return "insert into dedup values " + ",".join(["(?,?,?,?)"] * count)
 
 
 @cache
@@ -206,11 +219,12 @@ class Transaction(StoreTransaction):
                 # One step for many rows: each gives up the interpreter, which the loop then has for a while.
                 self._connection.execute(_insert_delayed(len(waiting)), list(chain.from_iterable(waiting)))
             self._delayed = []
-        for run in self._delayed_runs:
-            self._connection.execute(INSERT_DELAYED_RUN, run)
+        for runs in chunks(self._delayed_runs):
+            self._connection.execute(_insert_delayed_runs(len(runs)), list(chain.from_iterable(runs)))
         self._delayed_runs = []
         if self._ids:
-            self._connection.executemany("insert into dedup values (?, ?, ?, ?)", self._ids)
+            for ids in chunks(self._ids):
+                self._connection.execute(_insert_ids(len(ids)), list(chain.from_iterable(ids)))
             self._ids = []
             self._delete_left_ids()
         self._moves.write(has_held=self.has_held)
