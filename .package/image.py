@@ -121,16 +121,15 @@ def debian(system: Path, checkout: Checkout) -> list[tuple[str, str]]:
 
 def compile_all(system: Path, tree: Path) -> None:
     """Compiles the libraries of a tree, with the Python of the system; their times do not matter to what is made."""
-    place = "/" if tree == system else "/mnt"
-    target = system / "mnt"
     options = ["-I", "-m", "compileall", "-q", "-f", "-j", "1", "--invalidation-mode", "unchecked-hash"]
     python = f"/usr/bin/python{PYTHON}"
     if tree == system:
         Root(system).run(python, *options, f"/usr/lib/python{PYTHON}")
         return
+    target = system / "mnt"
     target.mkdir()
     mount = f'mount --bind "{tree}" "{target}" && exec "$@"'
-    command = Root(system).command(python, *options, "-s", place, "-p", "/", f"{place}/opt/rewind/lib")
+    command = Root(system).command(python, *options, "-s", "/mnt", "-p", "/", "/mnt/opt/rewind/lib")
     run("unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *command)
     target.rmdir()
 

@@ -147,9 +147,8 @@ class DedupWindow:
         """So many of the oldest publication leave."""
         first, _, ids = self._batches[0]
         stop = self._passed + count
-        deque(
-            map(self.first_of.__delitem__, ids[self._passed : stop]), 0
-        )  # a loop in C: it is done for each message
+        # A loop in C, as it is done for each message.
+        deque(map(self.first_of.__delitem__, ids[self._passed : stop]), 0)
         self._durable -= count
         self._to_forget += count
         self._passed = stop

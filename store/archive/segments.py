@@ -518,6 +518,7 @@ def messages_at(table: Any, places: Sequence[int]) -> ArchivedMessages:
     chosen = _rows_at(table, places)
     ids = chosen.column("offset").to_numpy().tolist()
     marks = pc.fill_null(chosen.column("bodyAt"), -1).to_numpy().tolist()
+    # Mostly the body comes last; where the envelope has no place for one, it is all there is.
     contents = [
         envelope + body
         if at == len(envelope)

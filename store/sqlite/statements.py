@@ -33,3 +33,9 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 def marks(count: int) -> str:
     """Places for so many values."""
     return ",".join("?" * count)
+
+
+@cache
+def row_marks(count: int, width: int) -> str:
+    """Places for so many rows of so many values each."""
+    return ",".join([f"({marks(width)})"] * count)

@@ -30,7 +30,7 @@ from store.property_index import index_entries
 from store.schema import NO_RETRY
 from store.sqlite.cursors import CursorMoves, SqliteShortTables, let_go_of
 from store.sqlite.log_row import EMPTY, MOST_UNSAVED, LogTail
-from store.sqlite.statements import chunks
+from store.sqlite.statements import chunks, row_marks
 from store.sqlite.trimming import erase, trim
 from store.transaction import Before, LooksAtMessages, StoreTransaction
 
@@ -135,39 +135,15 @@ def _insert_alike(count: int) -> str:
     )
 
 
-@cache
-def _insert_delayed(count: int) -> str:
-    return "insert into delayed values " + ",".join(["(?,?,?,?,?)"] * count)
+INSERT_DELAYED_RUNS: Final = (
+    "insert into delayed select run.column1, run.column2, id, length(content), run.column3 "
+    "from (values {}) as run cross join message where id between run.column4 and run.column5"
+)
+"""
+Messages that are there already, in runs that each wait for one time: the store counts them by itself.
 
-
-@cache
-def _waiting(count: int) -> str:
-    """Messages that wait on one endpoint, by its cursor, and then their times and ids."""
-    return f"cursor = ? and (due, message) in (values {','.join(['(?,?)'] * count)})"
-
-
-@cache
-def _insert_delayed_runs(count: int) -> str:
-    """
-    Messages that are there already, in runs that each wait for one time: the store counts them by itself.
-
-    Values: of each run the cursor, the time, ``delayed.retry``, the first and the last message.
-    """
-    runs = ",".join(["(?,?,?,?,?)"] * count)
-    return (
-        "insert into delayed select run.column1, run.column2, id, length(content), run.column3 "
-        f"from (values {runs}) as run cross join message where id between run.column4 and run.column5"
-    )
-
-
-@cache
-def _insert_ids(count: int) -> str:
-    return "insert into dedup values " + ",".join(["(?,?,?,?)"] * count)
-
-
-@cache
-def _insert_entries(count: int) -> str:
-    return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
+Values: of each run the cursor, the time, ``delayed.retry``, the first and the last message.
+"""
 
 
 class Transaction(StoreTransaction):
@@ -200,8 +176,7 @@ class Transaction(StoreTransaction):
         """Write what was collected; the caller commits."""
         self._flush()
         # In the order of the table: neighbours go on the same page.
-        for entries in chunks(sorted(self._entries)):
-            self._connection.execute(_insert_entries(len(entries)), list(chain.from_iterable(entries)))
+        self._in_steps("insert into property_value values {}", sorted(self._entries))
         self.tail = LogTail(
             self._uncounted, self._last_id, self._last_time, self._logged_bytes, self.largest_bytes
         )
@@ -214,17 +189,11 @@ class Transaction(StoreTransaction):
     def _flush(self) -> None:
         self._end_alike()
         self._insert_mixed()
-        if self._delayed:
-            for waiting in chunks(self._delayed):
-                # One step for many rows: each gives up the interpreter, which the loop then has for a while.
-                self._connection.execute(_insert_delayed(len(waiting)), list(chain.from_iterable(waiting)))
-            self._delayed = []
-        for runs in chunks(self._delayed_runs):
-            self._connection.execute(_insert_delayed_runs(len(runs)), list(chain.from_iterable(runs)))
-        self._delayed_runs = []
+        self._in_steps("insert into delayed values {}", self._delayed)
+        self._in_steps(INSERT_DELAYED_RUNS, self._delayed_runs)
+        self._delayed, self._delayed_runs = [], []
         if self._ids:
-            for ids in chunks(self._ids):
-                self._connection.execute(_insert_ids(len(ids)), list(chain.from_iterable(ids)))
+            self._in_steps("insert into dedup values {}", self._ids)
             self._ids = []
             self._delete_left_ids()
         self._moves.write(has_held=self.has_held)
@@ -317,12 +286,12 @@ class Transaction(StoreTransaction):
                     values = ",".join(f"(?1,?{2 + k})" for k in range(len(piece)))
                     execute(f"insert or ignore into reference values {values}", (cursor, *piece))
             case ReleaseDelayed(cursor, entries):
-                for some in chunks(entries):
-                    execute(
-                        "insert or ignore into reference select cursor, message from delayed "
-                        f"where {_waiting(len(some))}",
-                        (cursor, *chain.from_iterable(some)),
-                    )
+                self._in_steps(
+                    "insert or ignore into reference select cursor, message from delayed "
+                    "where cursor = ? and (due, message) in (values {})",
+                    entries,
+                    cursor,
+                )
                 self._drop_delayed(cursor, entries)
             case CancelDelayed(cursor, entries):
                 self._drop_delayed(cursor, entries)
@@ -356,10 +325,21 @@ class Transaction(StoreTransaction):
                 self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
 
     def _drop_delayed(self, cursor: int, entries: Sequence[tuple[int, int]]) -> None:
-        for piece in chunks(entries):
-            self._connection.execute(
-                f"delete from delayed where {_waiting(len(piece))}", (cursor, *chain.from_iterable(piece))
-            )
+        self._in_steps(
+            "delete from delayed where cursor = ? and (due, message) in (values {})", entries, cursor
+        )
+
+    def _in_steps(self, sql: str, rows: Sequence[Sequence[Any]], *first: Any) -> None:
+        """
+        A statement for many rows, in few steps: each gives up the interpreter, which the loop then has for a while.
+
+        Args:
+            sql: With ``{}`` in place of the rows' values.
+            first: Values in front of those.
+        """
+        for piece in chunks(rows):
+            places = row_marks(len(piece), len(piece[0]))
+            self._connection.execute(sql.format(places), [*first, *chain.from_iterable(piece)])
 
     def _raise_to(self, name: str, value: int) -> None:
         self._writes_log_row = True
