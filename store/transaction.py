@@ -127,9 +127,9 @@ class StoreTransaction(ABC):
         """Take up what its publishers call its messages, where an endpoint wants none twice."""
         dedup = publication.dedup
         if dedup is not None:
-            first, joined = publication.rows[0], b"".join(dedup.ids)
+            first = publication.rows[0]
             for endpoint, gone_up_to in dedup.endpoints.items():
-                self._ids.append((endpoint, first[ID], first[TIME_MS], joined))
+                self._ids.append((endpoint, first[ID], first[TIME_MS], dedup.joined))
                 if gone_up_to:
                     self._left_ids[endpoint] = gone_up_to
 

@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from amqp_ext import codec
@@ -65,6 +66,9 @@ OutgoingRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 PACK_CACHE: Final = 1_024
 """Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
 each topic; both start anew when full."""
+
+LONGEST_FRONT: Final = 512
+"""Bytes of a message's front that is remembered with what was found in it."""
 
 RUN: Final = 256
 """Ids whose replay ids differ in their last two digits alone."""
@@ -333,41 +337,55 @@ def is_short_header(header: bytes) -> bool:
 
 
 def _with_front_of(
-    content: bytes, bare: int, annotations: bytes, attempts: int, keys: Collection[str] = OURS
+    content: bytes, bare: int, annotations: bytes, attempts: int, keys: frozenset[str] = OURS
 ) -> bytes:
     """Our annotations joined with the header and the annotations that the message came with, but for those ``keys``."""
-    header = b""
-    for section in split_front(content, bare):
-        if section.code == HEADER:
-            header = content[section.start : section.end]
-        elif section.code == MESSAGE_ANNOTATIONS:
-            annotations = _merged(content[section.start : section.end], annotations, keys)
+    taken_apart = _taken_apart if bare <= LONGEST_FRONT else _taken_apart.__wrapped__
+    header, pairs, count = taken_apart(content[:bare], keys)
     if attempts:
         header = _counted(content, attempts)
+    if count:
+        pairs += annotations[12:]
+        total = 2 * count + int.from_bytes(annotations[8:12], "big")
+        annotations = _MAP32 + _SIZES(4 + len(pairs), total) + pairs
     return header + (annotations if annotations[12:] else b"")
 
 
-def _merged(theirs: bytes, ours: bytes, keys: Collection[str]) -> bytes:
-    """One annotations section: their pairs as they were encoded, without those of ``keys``, then ours."""
-    start = codec.skip(theirs, 1)
-    kind = theirs[start]
-    wide = kind == 0xD1
-    count = int.from_bytes(theirs[start + 5 : start + 9] if wide else theirs[start + 2 : start + 3], "big")
+@lru_cache(PACK_CACHE)  # What a publisher puts in front of its messages changes seldom, and little.
+def _taken_apart(front: bytes, keys: frozenset[str]) -> tuple[bytes, bytes, int]:
+    """
+    What is of use of a message's front: the header section, pairs of annotations without those of ``keys``, as they
+    were encoded, and how many those are.
+    """
+    header = pairs = b""
+    count = 0
+    for section in split_front(front, len(front)):
+        if section.code == HEADER:
+            header = front[section.start : section.end]
+        elif section.code == MESSAGE_ANNOTATIONS:
+            kept = _pairs_of(front[section.start : section.end], keys)
+            pairs, count = b"".join(kept), len(kept)
+    return header, pairs, count
+
+
+def _pairs_of(section: bytes, without: frozenset[str]) -> list[bytes]:
+    """The pairs of a section of annotations, as they were encoded, but for those of some keys."""
+    start = codec.skip(section, 1)
+    wide = section[start] == 0xD1
+    count = int.from_bytes(section[start + 5 : start + 9] if wide else section[start + 2 : start + 3], "big")
     position = start + (9 if wide else 3)
     kept = []
     try:
         for _ in range(count // 2):
-            key, value = codec.decode(theirs, position)
-            end = codec.skip(theirs, value)
-            if key not in keys:
-                kept.append(theirs[position:end])
+            key, value = codec.decode(section, position)
+            end = codec.skip(section, value)
+            if key not in without:
+                kept.append(section[position:end])
             position = end
     except (codec.CodecError, TypeError):
         # No map of annotations, though of its size. Its sender's mistake must not become its consumers'.
         kept.clear()
-    pairs = b"".join(kept) + ours[12:]
-    total = 2 * len(kept) + int.from_bytes(ours[8:12], "big")
-    return _MAP32 + _SIZES(4 + len(pairs), total) + pairs
+    return kept
 
 
 def _counted(content: bytes, attempts: int) -> bytes:
@@ -402,7 +420,7 @@ def annotated(
     pairs = b"".join(codec.encode(Symbol(key)) + codec.encode(value) for key, value in annotations.items())
     section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
     bare = bare_offset(content)
-    front = _with_front_of(content, bare, section, 0, {*annotations, *without})
+    front = _with_front_of(content, bare, section, 0, frozenset({*annotations, *without}))
     return front + content[bare:], len(front)
 
 

@@ -21,7 +21,7 @@ from gateway.core.endpoint.settings import MOST_IDS
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TIME_MS
 
-FORGOTTEN_AT_ONCE: Final = 1_000
+FORGOTTEN_AT_ONCE: Final = 16_384
 """Ids that left a window before the store is told to delete them; a start finds so many more, and lets them go."""
 
 
@@ -285,7 +285,7 @@ class Deduplication:
             numbers: Of the topic's endpoints.
             ids: One for each message; empty for one that has none.
         """
-        ids = [one for one in ids if one]
+        ids = list(filter(None, ids))
         if not ids:
             return
         first, time_ms = publication.rows[0][ID], publication.rows[0][TIME_MS]

@@ -36,6 +36,11 @@ class DedupIds:
     nothing is needed any more (0: as before)."""
     echoes: list[Any] = field(default_factory=list)
     """Receipts of duplicates that came before it was durable."""
+    joined: bytes = field(init=False)
+    """The ids one behind the other, put together while they are still in the processor's cache."""
+
+    def __post_init__(self) -> None:
+        self.joined = b"".join(self.ids)
 
 
 class StoredIds(NamedTuple):

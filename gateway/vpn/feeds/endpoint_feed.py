@@ -162,7 +162,8 @@ class EndpointFeed(VpnPart):
                 return
             rows, sizes = self._rows(ids)
             if not rows:
-                self._read_rows(ids)
+                # With those behind them, as a page has them: a consumer takes few at a time.
+                self._read_rows(endpoint.ready.peek(self._page_rows))
                 return
             left -= len(rows)
             self._hand_out(flow, ids if len(rows) == len(ids) else ids[: len(rows)], rows, sizes)

@@ -322,6 +322,19 @@ def test_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(splicer._packs) <= 4
 
 
+def test_what_is_remembered_of_fronts_is_bounded() -> None:
+    """Senders with ever new annotations do not fill the memory, and a long front is taken apart each time."""
+    module._taken_apart.cache_clear()
+    for number in range(2 * module.PACK_CACHE):
+        theirs = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): number})
+        assert message_annotations(delivered(theirs + BODY))["x-opt-theirs"] == number
+    assert module._taken_apart.cache_info().currsize == module.PACK_CACHE
+    module._taken_apart.cache_clear()
+    theirs = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): "a" * module.LONGEST_FRONT})
+    assert message_annotations(delivered(theirs + BODY))["x-opt-theirs"] == "a" * module.LONGEST_FRONT
+    assert module._taken_apart.cache_info().currsize == 0
+
+
 # --- annotations of the gateway's own on what it publishes itself ---------------------------------------------------
 
 
