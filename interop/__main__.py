@@ -31,6 +31,8 @@ from interop.transcript import Relay, Transcript
 
 README = Path(__file__).with_name("README.md")
 INSTALL_WITHIN = 900.0  # seconds, a slow network included
+GATEWAY_LINES = 60
+"""Of the end of its log, where a trial failed."""
 
 Scenario = Callable[[Trial], None]
 
@@ -125,7 +127,7 @@ def _install(client: Client) -> None:
 
 
 def attempt(client: Client, scenario: Scenario, gateway: GatewayProcess) -> Result:
-    """One scenario with one client."""
+    """One scenario with one client. Where it fails, all that its programs and the gateway said is on stderr."""
     behaviour = title(scenario)
     if why := client.without.get(behaviour):
         return Result(client.name, behaviour, "cannot", why)
@@ -138,6 +140,12 @@ def attempt(client: Client, scenario: Scenario, gateway: GatewayProcess) -> Resu
             note = client.remarks.get(behaviour) or trial.remark
         except (Failed, RuntimeError, OSError) as error:
             status, note = "fail", str(error)
+            accounts = [run.account() for run in trial.runs]
+            say(
+                "\n".join(
+                    [f"{client.name}, {behaviour}: {note}", *accounts, gateway.last_lines(GATEWAY_LINES)]
+                )
+            )
     return Result(client.name, behaviour, status, note, round(time.monotonic() - began, 2), trial.seen)
 
 

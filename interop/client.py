@@ -44,6 +44,11 @@ PATIENCE = (
     60.0  # seconds for one line, or the end, of a program; a Java one on a busy machine takes a few to start
 )
 
+MOST_LINES = 200
+"""Of a program, where it is told what went wrong: the first and the last."""
+LONGEST_LINE = 500
+"""Characters of one of them."""
+
 Line = dict[str, Any]
 
 
@@ -84,8 +89,9 @@ class Run:
     """A client program while it runs. Whoever starts one ends it: use it as a context manager."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
         self._process = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.lines: list[Line] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
@@ -195,6 +201,18 @@ class Run:
             if line.strip():
                 self._said.append(line.rstrip())
                 del self._said[:-20]
+
+    def account(self) -> str:
+        """All that is known of it, for whoever looks for what went wrong: command, lines, exit status, stderr's end."""
+        lines = [json.dumps(line, ensure_ascii=False)[:LONGEST_LINE] for line in self.lines]
+        if len(lines) > MOST_LINES:
+            half, left_out = MOST_LINES // 2, len(lines) - MOST_LINES
+            lines = [*lines[:half], f"… {left_out} more lines …", *lines[-half:]]
+        status = self._process.poll()
+        if status is not None:
+            self._threads[-1].join(1.0)  # stderr is read to its end, unless a child of the program has it
+        end = "it was still running" if status is None else f"exit status {status}"
+        return "\n  ".join([" ".join(self._command), *lines, end, *self._said])
 
     def _last_text(self) -> str:
         errors = [line.get("text") or "" for line in self.of("error")]

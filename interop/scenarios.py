@@ -49,6 +49,8 @@ class Trial:
     remark: str = ""
     seen: dict[str, Line] = field(default_factory=dict)
     """Refusal to what the client's user saw."""
+    runs: list[Run] = field(default_factory=list)
+    """Programs that were started, in order."""
 
     def address(self, form: str = "queue://{}") -> str:
         """This trial's own address in a form."""
@@ -64,7 +66,8 @@ class Trial:
         for key, value in options.items():
             if value is not None and value is not False:
                 command += [f"--{key}"] if value is True else [f"--{key}", str(value)]
-        return self.programs.enter_context(Run(command))
+        self.runs.append(self.programs.enter_context(Run(command)))
+        return self.runs[-1]
 
     def send(self, address: str, count: int, body: str = "m", **options: object) -> list[str]:
         """Publish, each message accepted; the bodies."""
