@@ -36,7 +36,7 @@ from gateway.users import Users
 from gateway.vpn.clients import ClientConnection
 from gateway.vpn.hosted import MessageVpns, OpenArchive, VpnPorts
 from gateway.vpn.jobs.jobs import JobPorts
-from gateway.vpn.runtime import Clock, Tuning
+from gateway.vpn.runtime import Clock, Tuning, keep
 from store.data_folder import DataFolder
 from store.errors import StoreError
 from store.following import FollowableStores
@@ -314,12 +314,10 @@ async def run(configuration: config.Configuration) -> None:
         loop.add_signal_handler(number, stopped.set)
     gateway = Gateway(configuration)
     await gateway.start()
-    reloads: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
+    reloads: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        task = loop.create_task(_reload(gateway))
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
+        keep(loop.create_task(_reload(gateway)), reloads)
 
     loop.add_signal_handler(signal.SIGHUP, reload)
     print(gateway.ready_line(), flush=True)

@@ -38,7 +38,7 @@ from gateway.amqp.engine.native import UNREADABLE, Engine
 from gateway.amqp.engine.output import Output, check_idle_timeout, seconds_to_tick
 from gateway.amqp.transactions import LocalTransactions
 from gateway.config import Limits
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.identity_providers import TokenUser
 from gateway.ledger import Account, Kind
 from gateway.logging import log_keys
@@ -333,10 +333,8 @@ class Connection(asyncio.Protocol):
             self._refuse(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open")
             return
         self.identity.peer_container = engine.remote_container or ""
-        try:
+        with refusing(*UNREADABLE, code=ErrorCode.DECODE_ERROR, saying="the properties of the open: "):
             properties = engine.remote_properties
-        except UNREADABLE as error:
-            raise Refused(ErrorCode.DECODE_ERROR, f"the properties of the open: {error}") from error
         self.closing.opened(properties)
         engine.container = acceptor.container_id
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})

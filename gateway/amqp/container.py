@@ -45,6 +45,7 @@ from gateway.users import PasswordChecks, Users
 from gateway.vpn.hosted import MessageVpns
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import WaitingVpn
+from gateway.vpn.runtime import keep
 
 log = structlog.get_logger()
 
@@ -413,9 +414,7 @@ class AmqpListener:
                 accepted.close()
                 tell_refused(self._container.lines, address, port, refused.limit)
                 continue
-            task = asyncio.create_task(self._connect(accepted, admitted))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            keep(asyncio.create_task(self._connect(accepted, admitted)), self._connecting)
 
     async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
         """Begin a connection, behind TLS where the listener has it."""

@@ -8,6 +8,8 @@ text. Conditions are those of AMQP 1.0 sections 2.8.15 to 2.8.18 and 4.5.8; subc
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -137,3 +139,20 @@ class Refused(Exception):
         self.code = code
         self.text = text
         self.info = info
+
+
+@contextmanager
+def refusing(
+    *errors: type[Exception], code: ErrorCode = ErrorCode.INVALID_FIELD, saying: str = "", **info: Any
+) -> Iterator[None]:
+    """
+    Refuse what is done in the block where it raises one of these errors, in the error's words.
+
+    Args:
+        saying: What stands in front of those.
+        info: As ``Refused`` has it.
+    """
+    try:
+        yield
+    except errors as error:
+        raise Refused(code, f"{saying}{error}", **info) from error

@@ -38,6 +38,7 @@ from gateway.core.replay.search import Search, search_for
 from gateway.logging import log_keys
 from gateway.vpn.history import off_loop
 from gateway.vpn.log import MessageLog
+from gateway.vpn.runtime import keep
 from gateway.vpn.state import VpnPart, VpnService, VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
@@ -163,10 +164,7 @@ class Erasing(VpnService):
                 f"at most {MOST_IDS:,} messages are erased at once, copies among them, and these are "
                 "more; name fewer",
             )
-        task = self._runtime.loop.create_task(self._erase(wanted, reason))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        return await asyncio.shield(keep(self._loop.create_task(self._erase(wanted, reason)), self._tasks))
 
     async def _erase(self, wanted: Sequence[int], reason: str) -> Erased:
         async with self._lock:

@@ -28,7 +28,7 @@ from gateway.core.message_cache import MessageCache
 from gateway.core.model import CONTENT, CONTENT_OF, HELD, ID, Columns, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
-from gateway.vpn.runtime import ArchiveReads, Runtime
+from gateway.vpn.runtime import ArchiveReads, Runtime, keep
 from gateway.vpn.turns import ADMINISTRATION, UserTurns
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage, TopicPage
@@ -392,9 +392,7 @@ class LogHistory:
     def _begun(self, reading: Callable[[], Awaitable[T]]) -> Future[T]:
         """A read that takes several steps, as what whoever reads the store alone is given."""
         done: Future[T] = Future()
-        task = self.runtime.loop.create_task(_fulfil(done, reading))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = keep(self.runtime.loop.create_task(_fulfil(done, reading)), self._tasks)
         # Nobody waits for it any more: nor does it wait for its turn.
         done.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return done

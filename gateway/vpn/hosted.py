@@ -36,14 +36,14 @@ from gateway.config.changes import (
 from gateway.config.setting_types import VpnName
 from gateway.config.vpn import without_password
 from gateway.core.endpoint.settings import LaterSetting
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.message_cache import CacheBudget
 from gateway.logging import log_keys
 from gateway.vpn.clients import ClientConnection
 from gateway.vpn.jobs.jobs import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role import ArchivedSource, EndableLoop, OpenedStore, WaitingVpn
-from gateway.vpn.runtime import MEGABYTE, Clock, Runtime, SteadyClock, SystemClock, Tuning
+from gateway.vpn.runtime import MEGABYTE, Clock, Runtime, SteadyClock, SystemClock, Tuning, keep
 from gateway.vpn.standby import Following, StandbyReads
 from gateway.vpn.tracing import Span
 from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
@@ -375,10 +375,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     async def _keep(self, kept: ChangesByVpn) -> None:
         write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder, kept)
-        try:
+        with refusing(OSError, code=ErrorCode.INTERNAL, saying="the change could not be stored: "):
             await asyncio.shield(write)
-        except OSError as error:
-            raise Refused(ErrorCode.INTERNAL, f"the change could not be stored: {error}") from error
         self._kept = kept
 
     def _reconfigure(self, vpn: MessageVpn, settings: Vpn) -> None:
@@ -659,6 +657,4 @@ class Departures:
             if not self.is_closing:
                 then()
 
-        task = self._loop.create_task(drop())
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
+        keep(self._loop.create_task(drop()), self._dropping)

@@ -24,7 +24,7 @@ from gateway.config import Vpn, masked
 from gateway.core.alarms import AlarmKind, Alarms
 from gateway.core.errors import ErrorCode, Refused
 from gateway.logging import log_keys
-from gateway.vpn.runtime import Runtime, ThreadedService, log_alarm
+from gateway.vpn.runtime import Runtime, ThreadedService, keep, log_alarm
 from store.errors import StoreError, StoreHeld
 from store.ports import Archive, Durability, Store
 
@@ -133,9 +133,7 @@ class EndableLoop:
         return future
 
     def create_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = keep(self._loop.create_task(work), self._tasks)
         if self._error is not None:
             task.cancel()
         return task

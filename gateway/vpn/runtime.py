@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import Limits, ReplayLog, Vpn
@@ -28,6 +28,8 @@ from gateway.core.steady_time import SteadyTime
 from gateway.logging import log_keys
 from gateway.vpn.tracing import Span
 from store.ports import Histogram
+
+T = TypeVar("T")
 
 REFUSALS: Final[Counter[str]] = Counter()
 """Refusals of the process by AMQP condition: of connections, links and deliveries, as they are told to clients."""
@@ -282,6 +284,13 @@ def log_alarm(log: Any, alarm: Alarm, is_raised: bool) -> None:
         log.warning("alarm_raised", **keys)
     else:
         log.info("alarm_cleared", **keys)
+
+
+def keep(task: asyncio.Task[T], among: set[asyncio.Task[T]]) -> asyncio.Task[T]:
+    """Hold a task as long as it is under way: one that nobody holds may be collected."""
+    among.add(task)
+    task.add_done_callback(among.discard)
+    return task
 
 
 class Service:

@@ -42,7 +42,7 @@ from gateway.amqp.engine.conditions import code_of, condition_of, reason_keys, r
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.engine.native import UNREADABLE
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, AnswerLink, RequestLink
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.logging import log_keys
 
 BATCHES_KEY: Final = symbol(BATCHES)
@@ -347,10 +347,8 @@ class AttachRequest:
         Raises:
             Refused: As ``capabilities``; INVALID_FIELD, it is no address.
         """
-        try:
+        with refusing(AddressError):
             return parse_source(self.address or "", self.capabilities)
-        except AddressError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
 
     @cached_property
     def start(self) -> ReplayStart | None:
@@ -361,10 +359,8 @@ class AttachRequest:
             Refused: As ``source`` and ``filters``; UNKNOWN_START.
         """
         options = self.source.options if self.address else {}
-        try:
+        with refusing(ReplayStartError, code=ErrorCode.UNKNOWN_START):
             return combine(self.filters.start, from_options(options))
-        except ReplayStartError as error:
-            raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
 
     @cached_property
     def outcomes(self) -> frozenset[str]:
@@ -374,10 +370,8 @@ class AttachRequest:
         Raises:
             Refused: DECODE_ERROR; INVALID_FIELD, they are none.
         """
-        try:
+        with refusing(OutcomesError, field=Symbol("outcomes")):
             return read_outcomes(_read(self.link.remote_source.outcomes, "the outcomes"))
-        except OutcomesError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("outcomes")) from error
 
     @cached_property
     def filters(self) -> Filters:
@@ -390,14 +384,14 @@ class AttachRequest:
         entries = _read(self.terminus.filter, "the filter-set")
         if entries is None:
             entries = {}
+        field = Symbol("filter")
         if not isinstance(entries, dict):
-            raise Refused(ErrorCode.INVALID_FIELD, "a filter-set is a map", field=Symbol("filter"))
-        try:
+            raise Refused(ErrorCode.INVALID_FIELD, "a filter-set is a map", field=field)
+        with (
+            refusing(ReplayStartError, code=ErrorCode.UNKNOWN_START, field=field),
+            refusing(FilterError, field=field),
+        ):
             return read_filter_set(entries)
-        except ReplayStartError as error:
-            raise Refused(ErrorCode.UNKNOWN_START, str(error), field=Symbol("filter")) from error
-        except FilterError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
 
     @cached_property
     def lifetime(self) -> Lifetime:
@@ -407,12 +401,8 @@ class AttachRequest:
         Raises:
             Refused: DECODE_ERROR; INVALID_FIELD, it is no lifetime policy.
         """
-        try:
+        with refusing(LifetimeError, field=Symbol("dynamic-node-properties")):
             return read_lifetime(_read(self.terminus.properties, "the dynamic node's properties"))
-        except LifetimeError as error:
-            raise Refused(
-                ErrorCode.INVALID_FIELD, str(error), field=Symbol("dynamic-node-properties")
-            ) from error
 
     @cached_property
     def properties(self) -> Mapping[Any, Any]:
@@ -422,10 +412,8 @@ class AttachRequest:
         Raises:
             Refused: DECODE_ERROR.
         """
-        try:
+        with refusing(*UNREADABLE, code=ErrorCode.DECODE_ERROR, saying="the link's properties: "):
             properties = self.link.remote_properties
-        except UNREADABLE as error:
-            raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
         return properties if isinstance(properties, dict) else {}
 
     def epoch(self) -> int | None:
@@ -505,15 +493,13 @@ def _read(data: Any, what: str) -> Any:
     Raises:
         Refused: DECODE_ERROR, it is malformed, or the engine has no Python value for it.
     """
-    try:
+    with refusing(CodecError, *UNREADABLE, code=ErrorCode.DECODE_ERROR, saying=f"{what}: "):
         encoded = data.encode()
         value = codec.decode(encoded)[0] if encoded else None
         data.rewind()
         if data.next():
             data.get_object()
         return value
-    except (CodecError, *UNREADABLE) as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error
 
 
 # --- what every reply says --------------------------------------------------------------------------------------------

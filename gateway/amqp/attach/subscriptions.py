@@ -30,7 +30,7 @@ from gateway.amqp.client import Client
 from gateway.amqp.nodes import Lease, SharedEndpoint, make_topic_endpoint
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.vpn.endpoints import Endpoints
 
 MOST_CHARACTERS: Final = 200
@@ -102,10 +102,8 @@ def endpoint_for(client: Client, subscription: Subscription, pattern: str) -> tu
             shared and is not asked for so, or the other way round; RESOURCE_LOCKED, it has a consumer of another
             pattern, or selector.
     """
-    try:
+    with refusing(TopicSyntaxError):
         TopicPattern.parse(pattern)
-    except TopicSyntaxError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     name = subscription.durable_name
     if name is not None:
         endpoint = _durable(client, name, subscription, pattern)

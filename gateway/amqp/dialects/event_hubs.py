@@ -35,7 +35,7 @@ from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.model import ID, TOPIC
 from gateway.core.permissions import Action
 from gateway.identity_providers import LEEWAY_S
@@ -279,14 +279,12 @@ class TokenService:
         Raises:
             Refused: UNAUTHORIZED, it is none, or is not good.
         """
-        try:
+        with refusing(TokenError, code=ErrorCode.UNAUTHORIZED):
             token = read_token(text)
             key = self._users.sas_keys.get(token.key_name)
             if key is None:
                 raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
             token.check(key, SystemClock.now_ms() / 1_000)
-        except TokenError as error:
-            raise Refused(ErrorCode.UNAUTHORIZED, str(error)) from None
         client.become(token.key_name)
         return token
 
@@ -373,10 +371,8 @@ class Hubs:
         client.authorization.require_any(_USES, AddressKind.QUEUE, name)
 
     async def _find_or_make(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
-        try:
+        with refusing(AddressError):
             check_queue_name(name)
-        except AddressError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
         self._require(client, name, shown)
         kind = EndpointKind.STREAM if client.vpn.endpoints.by_name.get(name) is None else None
         found = client.vpn.endpoints.queue_for(name, kind=kind)

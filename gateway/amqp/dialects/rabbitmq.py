@@ -25,7 +25,7 @@ from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
 from gateway.amqp.nodes import ExclusiveQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.permissions import Action
 from gateway.logging import log_keys
 from gateway.users import Users
@@ -165,10 +165,8 @@ def _check_new(client: DialectClient, name: str) -> None:
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
         )
-    try:
+    with refusing(AddressError):
         check_queue_name(name)
-    except AddressError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
     if not client.vpn.endpoints.are_created_on_use:
         client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
 
@@ -395,7 +393,5 @@ class Exchanges:
                 ErrorCode.NOT_FOUND,
                 f"no exchange {binding.exchange!r} was declared since the gateway started",
             )
-        try:
+        with refusing(forms.ExchangeError):
             return forms.subscriptions_of(kind, binding.exchange, binding.key)
-        except forms.ExchangeError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error

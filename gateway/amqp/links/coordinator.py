@@ -19,7 +19,7 @@ from gateway.amqp.engine.conditions import reason_keys
 from gateway.amqp.engine.link_table import AttachedLink, Sending
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.links.base_link import ControlLink
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 
 WINDOW: Final = 32
 """Control messages that may be on their way: a session has one, seldom two."""
@@ -77,10 +77,8 @@ class CoordinatorLink(ControlLink):
 
     def _do(self, content: bytes, delivery: Delivery) -> None:
         transactions = self._transactions
-        try:
+        with refusing(TransactionError):
             control = read_control(content)
-        except TransactionError as error:
-            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
         if isinstance(control, Declare):
             fields: list[Any] = [transactions.declare(self)]
             delivery.local.data = fields

@@ -27,7 +27,7 @@ from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import refusing
 from gateway.core.model import BARE, CONTENT, HELD, HELD_OF, ID, TIME_MS, TOPIC, TOPIC_OF, Row
 
 
@@ -68,7 +68,7 @@ def compile_filters(
         Refused: INVALID_FIELD, with the place in the selector and the reason.
     """
     tests: list[Callable[[MessageView], bool]] = []
-    try:
+    with refusing(SelectorError, PropertyFilterError, field=Symbol("filter")):
         if filters.selector is not None:
             tests.append(compile_selector(filters.selector).matches)
         if filters.sql is not None:
@@ -78,8 +78,6 @@ def compile_filters(
         if filters.application_properties is not None:
             tests.append(compile_application_properties_filter(filters.application_properties))
         tests += [own.compile() for own in filters.message_filters]
-    except (SelectorError, PropertyFilterError) as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
     if not tests:
         return None
 

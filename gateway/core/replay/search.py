@@ -26,7 +26,7 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.selector.fields import Reference
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import Equation, compile_selector, split_conjunction
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, refusing
 from gateway.core.model import Row
 
 TEXT_CHARACTERS: Final = 128
@@ -199,13 +199,11 @@ def _for_message_id(text: str, matches: Callable[[str], bool] | None) -> Search:
 
 
 def _for_selector(text: str, matches: Callable[[str], bool] | None) -> Search:
-    try:
+    with refusing(
+        SelectorError, code=ErrorCode.UNKNOWN_START, saying="the selector of the replay start is none: "
+    ):
         selector = compile_selector(text)
         comparisons = [term.comparison for term in split_conjunction(text)]
-    except SelectorError as error:
-        raise Refused(
-            ErrorCode.UNKNOWN_START, f"the selector of the replay start is none: {error}"
-        ) from error
     equations = [equation for equation in comparisons if equation is not None and equation.operator == "="]
     keys = [key for key in map(_key, equations) if key is not None]
     longest = max(map(_needle, equations), key=len, default=b"")

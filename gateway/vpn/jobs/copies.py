@@ -22,7 +22,7 @@ from amqp_ext.message.annotations import CopyFronts
 from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
 from gateway.config import ReplayTarget
 from gateway.core.erasing import with_markers
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.model import ID, ReplayRecord, Row
 from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics
 from gateway.vpn.history import LogSource
@@ -469,11 +469,9 @@ def checked(patterns: Sequence[str]) -> tuple[str, ...]:
             ErrorCode.INVALID_FIELD,
             f"a copy has at most {MOST_PATTERNS} subscriptions, and {len(patterns)} were given",
         )
-    try:
+    with refusing(TopicSyntaxError):
         for pattern in patterns:
             TopicPattern.parse(pattern)
-    except TopicSyntaxError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     if not positive(patterns):
         raise Refused(
             ErrorCode.INVALID_FIELD, "the subscriptions are exceptions alone, which match nothing; add one"

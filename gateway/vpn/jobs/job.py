@@ -24,7 +24,7 @@ from amqp_ext.addresses.forms import AddressError
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.topics import TopicSyntaxError
 from gateway.core.effects import Effect, SaveReplayRecord
-from gateway.core.errors import ErrorCode, Refused
+from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.model import CANCELLED, COMPLETE, FAILED, ID, ReplayRecord, Row
 from gateway.core.replay.reading import compile_filters
 from gateway.logging import log_keys
@@ -431,14 +431,12 @@ def topic_at(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
     Raises:
         Refused: It is no address of a queue or a topic, or there is nobody to take what is published there.
     """
-    try:
+    with refusing(AddressError, TopicSyntaxError):
         parsed = parse_target(address)
         if parsed.kind is AddressKind.TOPIC:
             topic = publishing.check_topic(parsed.name)
             check_leads_somewhere(topic, endpoints)
             return topic
-    except (AddressError, TopicSyntaxError) as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     if parsed.kind is not AddressKind.QUEUE:
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"nothing can be sent to {address[:80]!r}; name a queue or a topic"

@@ -29,6 +29,7 @@ from gateway.vpn.jobs.dead_return import DeadReturn, check_is_free
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress, check_no_host, selector_of, topic_of
 from gateway.vpn.log import MessageLog
 from gateway.vpn.publishing import Publishing
+from gateway.vpn.runtime import keep
 from gateway.vpn.state import VpnService, VpnState
 
 PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
@@ -101,9 +102,7 @@ class Jobs(VpnService):
     def users_changed(self) -> None:
         """Users may do other things now: a job whose requester may not do it any more pauses, and says so."""
         for job in self._jobs.values():
-            checking = self._loop.create_task(job.check_requester())
-            self._checking.add(checking)
-            checking.add_done_callback(self._checking.discard)
+            keep(self._loop.create_task(job.check_requester()), self._checking)
 
     def close(self) -> None:
         """What is on its way is committed, and nothing else is begun."""

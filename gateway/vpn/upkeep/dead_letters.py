@@ -31,6 +31,7 @@ from gateway.logging import log_keys
 from gateway.vpn.consumers import Consumers
 from gateway.vpn.feeds.endpoint_feed import Feeds
 from gateway.vpn.publishing import ArrivedMessages, Publishing
+from gateway.vpn.runtime import keep
 from gateway.vpn.state import VpnPart, VpnState
 from store.errors import ReadFailed, WriteFailed
 
@@ -279,6 +280,4 @@ class DeadLetterMover(VpnPart):
         return await asyncio.wrap_future(self._history.messages(ids))
 
     def _start(self, reading: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(reading)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        keep(self._loop.create_task(reading), self._tasks)
