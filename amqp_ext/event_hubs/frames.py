@@ -232,24 +232,24 @@ class IncomingFrames:
         else:
             self._tags.pop(key, None)
 
+    @staticmethod
+    def messages_of(content: bytes) -> list[bytes]:
+        """
+        The events of a batch, in their order.
+
+        Raises:
+            CodecError: It is no message whose body is data sections, or one of those holds no message.
+        """
+        body = sections.body(content)
+        if body.kind != "data" or not body.parts:
+            raise CodecError(
+                0, f"the body of a batch is data sections, not {body.kind if body.parts else 'empty'}"
+            )
+        key = sections.message_annotations(content).get(PARTITION_KEY)
+        return [_event(part, number, key) for number, part in enumerate(body.parts)]
+
 
 PARTITION_KEY: Final = Symbol("x-opt-partition-key")
-
-
-def events_of(content: bytes) -> list[bytes]:
-    """
-    The events of a batch, in their order.
-
-    Raises:
-        CodecError: It is no message whose body is data sections, or one of those holds no message.
-    """
-    body = sections.body(content)
-    if body.kind != "data" or not body.parts:
-        raise CodecError(
-            0, f"the body of a batch is data sections, not {body.kind if body.parts else 'empty'}"
-        )
-    key = sections.message_annotations(content).get(PARTITION_KEY)
-    return [_event(part, number, key) for number, part in enumerate(body.parts)]
 
 
 def _event(content: bytes, number: int, key: object) -> bytes:

@@ -21,8 +21,8 @@ from amqp_ext.frames.performatives import ENFORCEMENT, EnforcementPolicy
 from amqp_ext.message.fields import Destination
 from gateway.amqp.authorization import Authorization, TokenCheck
 from gateway.amqp.closing import SentAway
-from gateway.amqp.connection import Connection
-from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
+from gateway.amqp.connection import BatchedTransfers, Connection
+from gateway.amqp.dialects.hooks import Spoken
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import NodeOwner, NodeRegistry
 from gateway.amqp.transactions import LocalTransactions

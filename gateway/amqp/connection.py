@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._socket: asyncio.Transport | None = None
         self._handshake: Handshake | None = None
         self._engine: Engine | None = None
-        self._frames: FrameFilter | None = None
+        self._frames: FrameHooks | None = None
         self._signed_in: Identity | None = None
         """Of a peer that has signed in."""
         self._client: OpenClient | None = None
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         self.identity.user = identity.user
         self._signed_in = identity
         self.account.sign_in(identity.user)
-        self._frames = self._acceptor.frame_filter(identity)
+        self._frames = self._acceptor.frame_hooks(identity)
         self.log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         engine = self._engine = Engine(self.limits)
         self.closing.begin(engine.connection, self.input)
@@ -666,7 +666,28 @@ class Handshake:
 # --- what a connection is given by whoever accepted it ----------------------------------------------------------------
 
 
-class FrameFilter(NamedTuple):
+class BatchedTransfers(Protocol):
+    """Tells which deliveries of a connection are batches, several messages in one delivery, and unpacks them."""
+
+    def follow(self, link: str) -> None:
+        """From now on the batches of this link are remembered."""
+
+    def forget(self, link: str) -> None:
+        """The link is gone."""
+
+    def is_batch(self, link: str, tag: bytes) -> bool:
+        """Whether a delivery is one; it is asked once."""
+
+    def messages_of(self, content: bytes) -> list[bytes]:
+        """
+        The messages in a batch, in their order.
+
+        Raises:
+            CodecError: It is none.
+        """
+
+
+class FrameHooks(NamedTuple):
     """
     What one connection's bytes pass through on their way to the engine and from it.
 
@@ -677,6 +698,7 @@ class FrameFilter(NamedTuple):
     """Given any piece of what the peer sent; returns what the engine is given instead."""
     write: Callable[[bytes], bytes]
     """Given any piece of what the engine has to say; returns what is written instead."""
+    batches: BatchedTransfers
 
 
 class OpenClient(Protocol):
@@ -765,7 +787,7 @@ class Acceptor(Protocol):
             Refused: UNAUTHORIZED, it is not good; another code, its peer may try again later.
         """
 
-    def frame_filter(self, identity: Identity) -> FrameFilter | None:
+    def frame_hooks(self, identity: Identity) -> FrameHooks | None:
         """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
 
     def open_client(

@@ -28,8 +28,8 @@ from gateway.amqp.attach.attach import AttachRequest, attach
 from gateway.amqp.attach.sources import source_setup
 from gateway.amqp.attach.targets import target_setup
 from gateway.amqp.client import Client, VpnState
-from gateway.amqp.connection import ConnectedClient, Connection, FrameFilter
-from gateway.amqp.dialects.hooks import BatchedTransfers, Spoken
+from gateway.amqp.connection import BatchedTransfers, ConnectedClient, Connection, FrameHooks
+from gateway.amqp.dialects.hooks import Spoken
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import LinkStealing, Listener, Settings, authority
@@ -319,13 +319,12 @@ class ListenerAcceptor:
         self._token_user = await self._container.users.of_token(token)
         return self._token_user.name
 
-    def frame_filter(self, identity: Identity) -> FrameFilter | None:
+    def frame_hooks(self, identity: Identity) -> FrameHooks | None:
         self._shows_tokens = self._terms.accepts_tokens and identity.is_anonymous
         frames = self._terms.spoken.frames(self.limits.max_frame_bytes)
-        if frames is None:
-            return None
-        self._batches = frames.batches
-        return FrameFilter(frames.receive, frames.write)
+        if frames is not None:
+            self._batches = frames.batches
+        return frames
 
     def open_client(
         self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None

@@ -28,9 +28,10 @@ from amqp_ext.addresses.address import Address, AddressKind, check_queue_name, q
 from amqp_ext.addresses.forms import AddressError, PartitionPosition
 from amqp_ext.event_hubs import management as asked
 from amqp_ext.event_hubs.forms import CBS, CBS_MECHANISM, MANAGEMENT, PARTITION, partition_path, send_path
-from amqp_ext.event_hubs.frames import IncomingFrames, Padder, events_of
+from amqp_ext.event_hubs.frames import IncomingFrames, Padder
 from amqp_ext.event_hubs.management import HubState, PartitionState, Token, TokenError, read_token
-from gateway.amqp.dialects.hooks import Dialect, DialectClient, FrameHooks, ServedNode
+from gateway.amqp.connection import FrameHooks
+from gateway.amqp.dialects.hooks import Dialect, DialectClient, ServedNode
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease
 from gateway.core.endpoint.endpoint import Endpoint
@@ -421,19 +422,6 @@ async def _first_matching(
     return last
 
 
-class EventBatches(IncomingFrames):
-    """The batches of one connection."""
-
-    def messages_of(self, content: bytes) -> list[bytes]:
-        """
-        The events of a batch, in their order.
-
-        Raises:
-            CodecError: It is none.
-        """
-        return events_of(content)
-
-
 def new_frames(largest_bytes: int) -> FrameHooks:
     """
     The hooks of a new connection.
@@ -441,5 +429,5 @@ def new_frames(largest_bytes: int) -> FrameHooks:
     Args:
         largest_bytes: The largest frame that is taken.
     """
-    batches = EventBatches(largest_bytes)
+    batches = IncomingFrames(largest_bytes)
     return FrameHooks(batches.receive, Padder().pad, batches)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from amqp_ext.addresses.forms import PartitionPosition
 from amqp_ext.request_nodes import RequestNode
 from gateway.amqp.authorization import Authorization, TokenCheck
+from gateway.amqp.connection import FrameHooks
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.amqp.nodes import Lease, NodeOwner
@@ -90,37 +91,6 @@ class ServedNode(NamedTuple):
     perform: Perform
     looks_at_tokens: bool = False
     """Whether it sees to it itself that its client has a token for what it asks; else that takes one for everything."""
-
-
-class BatchedTransfers(Protocol):
-    """Tells which deliveries of a connection are batches, several messages in one delivery, and unpacks them."""
-
-    def follow(self, link: str) -> None:
-        """From now on the batches of this link are remembered."""
-
-    def forget(self, link: str) -> None:
-        """The link is gone."""
-
-    def is_batch(self, link: str, tag: bytes) -> bool:
-        """Whether a delivery is one; it is asked once."""
-
-    def messages_of(self, content: bytes) -> list[bytes]:
-        """
-        The messages in a batch, in their order.
-
-        Raises:
-            CodecError: It is none.
-        """
-
-
-class FrameHooks(NamedTuple):
-    """What one connection's frames go through."""
-
-    receive: Callable[[bytes], bytes]
-    """From the peer, before the engine gets them: bytes in any pieces."""
-    write: Callable[[bytes], bytes]
-    """To the peer, as the engine has written them."""
-    batches: BatchedTransfers
 
 
 class ReaderGroups(Protocol):

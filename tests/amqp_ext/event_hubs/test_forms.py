@@ -20,7 +20,6 @@ from amqp_ext.event_hubs.frames import (
     PADDING_BYTES,
     IncomingFrames,
     Padder,
-    events_of,
     padded,
 )
 from amqp_ext.event_hubs.management import (
@@ -518,12 +517,12 @@ def batch(*events: bytes, key: str | None = None) -> bytes:
 def test_events_of_a_batch_stay_as_they_are() -> None:
     """Each data section is one message, bit for bit."""
     events = [event("a"), event("b", "k"), section(sections.AMQP_VALUE, {"deep": [1, 2]})]
-    assert events_of(batch(*events)) == events
+    assert IncomingFrames.messages_of(batch(*events)) == events
 
 
 def test_the_partition_key_of_a_batch_is_its_events() -> None:
     """Those that have none get the envelope's; their bare message stays as it was."""
-    first, second = events_of(batch(event("a"), event("b", "own"), key="all"))
+    first, second = IncomingFrames.messages_of(batch(event("a"), event("b", "own"), key="all"))
     assert sections.message_annotations(first) == {"x-opt-partition-key": "all"}
     assert first.endswith(event("a"))
     assert second == event("b", "own")
@@ -542,4 +541,4 @@ def test_the_partition_key_of_a_batch_is_its_events() -> None:
 def test_what_is_no_batch_is_refused(content: bytes, words: str) -> None:
     """One bad event is enough: a batch is taken as a whole or not at all."""
     with pytest.raises(CodecError, match=words):
-        events_of(content)
+        IncomingFrames.messages_of(content)
