@@ -135,6 +135,8 @@ class Splicer:
         self._first = self._stop = 0
         self._start = self._middle = self._end = self._high = b""
         self._digit_count = 0
+        # What the last message brought in front, and what it became up to the id, on top of a start of ours.
+        self._theirs = self._joined_of = self._joined = b""
         self._starts: dict[str, bytes] = {}
         self._packs: dict[tuple[int, int, int, bool], tuple[Callable[..., bytes], int]] = {}
 
@@ -201,9 +203,7 @@ class Splicer:
             header = content[:bare]
             if header != header_now:
                 if bare and not is_short_header(header):
-                    front = _with_front_of(
-                        content, bare, self._annotations(message_id, time_ms, topic), 0, self._keys
-                    )
+                    front = self._front_like_the_last(message_id, time_ms, topic, header)
                     if in_batch:
                         rest = content[bare:]
                         parts += (head_of(len(front) + len(rest)), front, rest)
@@ -253,6 +253,8 @@ class Splicer:
         is_end: bool,
     ) -> bytes:
         """The same for one message; ``attempts`` and ``is_end`` as they are for it."""
+        if bare and not (attempts or is_end or self._stream_offset):
+            return self._front_like_the_last(message_id, time_ms, topic, content[:bare])
         annotations = self._annotations(message_id, time_ms, topic)
         if is_end or self._stream_offset:
             annotations = self._extended(annotations, message_id, is_end)
@@ -260,17 +262,28 @@ class Splicer:
             return annotations
         return _with_front_of(content, bare, annotations, attempts, self._keys)
 
+    def _front_like_the_last(self, message_id: int, time_ms: int, topic: str, theirs: bytes) -> bytes:
+        """What it brought in front is mostly what the one before it brought: then it is a template filled in, too."""
+        self._prepare(message_id, time_ms, topic)
+        if theirs != self._theirs or self._start is not self._joined_of:
+            joined = _with_front_of(
+                theirs, len(theirs), self._annotations(message_id, time_ms, topic), 0, self._keys
+            )
+            annotated_bytes = len(self._middle) + 8 + 2 + len(self._end) + self._digit_count
+            if len(theirs) > LONGEST_FRONT:
+                return joined
+            self._theirs, self._joined_of, self._joined = theirs, self._start, joined[:-annotated_bytes]
+        return self._filled(self._joined, message_id)
+
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
         self._prepare(message_id, time_ms, topic)
-        pack, _ = self._pack(len(self._start), in_batch=False)
-        return pack(
-            self._start,
-            message_id,
-            self._middle,
-            _LAST_DIGITS[message_id & 0xFF],
-            self._end,
-            b"%d" % message_id,
-        )
+        return self._filled(self._start, message_id)
+
+    def _filled(self, start: bytes, message_id: int) -> bytes:
+        """The template behind a start, with an id of the run that it was made for."""
+        pack, _ = self._pack(len(start), in_batch=False)
+        last, digits = _LAST_DIGITS[message_id & 0xFF], b"%d" % message_id
+        return pack(start, message_id, self._middle, last, self._end, digits)
 
     def _prepare(self, message_id: int, time_ms: int, topic: str) -> None:
         """Make the template for the run of ids that ``message_id`` is in."""
