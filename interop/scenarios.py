@@ -21,7 +21,7 @@ SILENCE = 1.5  # seconds in which nothing must come
 MEGABYTE = 1_000_000
 GROUPED, GROUPS = 24, 8  # messages, and their groups
 DELAY_MS = 2_000
-RETRY_MS = 12_000
+RETRY_MS = 6_000
 """Long enough for a small program to start and be given what is there, on a busy machine."""
 
 
@@ -421,7 +421,7 @@ def failover_of_publisher(trial: Trial) -> None:
     publisher.until("sent", 50)
     trial.gateway.restart()
     publisher.ok()
-    terms = {"count": 9_000, "start": "beginning", "timeout": 3}
+    terms = {"count": 9_000, "start": "beginning", "until": "now"}
     run = trial.start("replay", trial.log_of(trial.address()), by=trial.observer, **terms).ok()
     numbers = {line["n"] for line in run.of("message")}
     accepted = {line["n"] for line in publisher.of("sent") if line["outcome"] == "accepted"}

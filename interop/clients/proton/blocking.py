@@ -102,14 +102,14 @@ def receiver_of(options: argparse.Namespace, connection: BlockingConnection) -> 
 
 def receive(options: argparse.Namespace) -> int:
     """Messages until there are enough, or none comes in time."""
-    count, deadline = 0, time.monotonic() + PATIENCE
+    taken: list[Message] = []
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             connection = connect(options)
             receiver = receiver_of(options, connection)
             say_attached(receiver.link.remote_properties)
-            reason, count = consume(options, receiver, count)
-            say("end", reason=reason, count=count)
+            say("end", reason=consume(options, receiver, taken), count=len(taken))
             if options.durable:
                 receiver.detach()
             elif options.outcome != "none":
@@ -122,18 +122,18 @@ def receive(options: argparse.Namespace) -> int:
             time.sleep(0.2)
 
 
-def consume(options: argparse.Namespace, receiver: BlockingReceiver, count: int) -> tuple[str, int]:
-    """Take messages from one link; why it ended, and how many there are by now."""
+def consume(options: argparse.Namespace, receiver: BlockingReceiver, taken: list[Message]) -> str:
+    """Take messages from one link, beside those that others before it had taken; why it ended."""
     kept = 0
     reason = "count"
-    while count < options.count:
+    while len(taken) < options.count:
         try:
             received = receiver.receive(timeout=options.timeout)
         except Timeout:
             reason = "timeout"
             break
         say_message(received)
-        count += 1
+        taken.append(received)
         kept += 1
         if options.outcome == "none":
             continue
@@ -146,7 +146,7 @@ def consume(options: argparse.Namespace, receiver: BlockingReceiver, count: int)
     if options.outcome != "none":
         for _ in range(kept):
             settle(options, receiver)
-    return reason, count
+    return reason
 
 
 def settle(options: argparse.Namespace, receiver: BlockingReceiver) -> None:
