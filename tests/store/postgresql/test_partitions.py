@@ -79,12 +79,14 @@ def test_what_is_trimmed_is_dropped(gateway: Gateway, asked: Connection) -> None
 
 
 def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
-    vpn: PostgresVpn, gateway: Gateway, asked: Connection
+    vpn: PostgresVpn, gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     While another session has a lock on one that is to go: it is given up for a while, partitions are made ahead, and
     the gateway commits and ends. The next one drops it, when the lock is gone.
     """
+    monkeypatch.setattr("store.postgresql.partitions.PATIENCE_MS", 500)
+    monkeypatch.setattr("store.postgresql.partitions.RETRY_SECONDS", 0.5)
     gateway.publish(1, count=2 * SIZE)
     waiting = (
         b"select count(*) from pg_stat_activity where application_name like '% partitions %' "
