@@ -186,29 +186,6 @@ class Container:
         self._number += 1
         return self._number
 
-    def sasl(
-        self, mechanisms: tuple[str, ...], certificate_name: str | None, *, passwords_are_tokens: bool
-    ) -> SaslServer:
-        """
-        A fresh negotiation.
-
-        Args:
-            certificate_name: The common name of the client's verified certificate.
-            passwords_are_tokens: Clients show tokens as passwords, where identity providers are configured.
-        """
-        users = self.users
-        return SaslServer(
-            mechanisms=mechanisms,
-            credentials=lambda name: users.passwords.get(name),  # noqa: PLW0108 - a reload exchanges the mapping
-            verified=users.verified,
-            external_user=users.name_of_certificate(certificate_name),
-            sasl_required="ANONYMOUS" not in mechanisms,
-            nonce=lambda: secrets.token_urlsafe(18),
-            passwords_are_tokens=passwords_are_tokens and bool(users.providers),
-            decoy_key=users.decoy_key,
-            decoy_iterations=users.decoy_iterations,
-        )
-
     def vpn_for(
         self, hostname: str | None, client: ConnectedClient, unknown: UnknownHostname, *, is_known: bool
     ) -> MessageVpn:
@@ -307,9 +284,17 @@ class ListenerAcceptor:
         self._container.failures += 1
 
     def sasl(self, certificate_name: str | None) -> SaslServer:
-        terms = self._terms
-        return self._container.sasl(
-            terms.mechanisms, certificate_name, passwords_are_tokens=terms.spoken.passwords_are_tokens
+        users, terms = self._container.users, self._terms
+        return SaslServer(
+            mechanisms=terms.mechanisms,
+            credentials=lambda name: users.passwords.get(name),  # noqa: PLW0108 - a reload exchanges the mapping
+            verified=users.verified,
+            external_user=users.name_of_certificate(certificate_name),
+            sasl_required="ANONYMOUS" not in terms.mechanisms,
+            nonce=lambda: secrets.token_urlsafe(18),
+            passwords_are_tokens=terms.spoken.passwords_are_tokens and bool(users.providers),
+            decoy_key=users.decoy_key,
+            decoy_iterations=users.decoy_iterations,
         )
 
     async def check_password(self, work: Callable[[], bool]) -> bool:

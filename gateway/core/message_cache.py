@@ -10,7 +10,7 @@ ends with the last committed id, or the last that came to nothing, and begins no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.core.model import CONTENT, ID, Row, with_content
 
@@ -80,8 +80,18 @@ class MessageCache:
 
     def shrink_by(self, size_bytes: int) -> int:
         """Give up the oldest publications, ``size_bytes`` or a few more; the bytes that were freed."""
+        return self._give_up(lambda dropped, freed: freed < size_bytes)
+
+    def drop_below(self, message_id: int) -> None:
+        """Give up publications of which all ids are below this one."""
+        first_id, runs = self.first_id, self._runs
+        freed = self._give_up(lambda dropped, freed: first_id + dropped + runs[0][0] <= message_id)
+        self._budget.gave_back(freed)
+
+    def _give_up(self, goes: Callable[[int, int], bool]) -> int:
+        """Give up the oldest publications as long as the next one goes, of messages and bytes given up until then."""
         dropped = freed = 0
-        while freed < size_bytes and self._runs:
+        while self._runs and goes(dropped, freed):
             count, size = self._runs.popleft()
             dropped += count
             freed += size
@@ -89,18 +99,6 @@ class MessageCache:
         self.first_id += dropped
         self.size_bytes -= freed
         return freed
-
-    def drop_below(self, message_id: int) -> None:
-        """Give up publications of which all ids are below this one."""
-        dropped = freed = 0
-        while self._runs and self.first_id + dropped + self._runs[0][0] <= message_id:
-            count, size = self._runs.popleft()
-            dropped += count
-            freed += size
-        del self._rows[:dropped]
-        self.first_id += dropped
-        self.size_bytes -= freed
-        self._budget.gave_back(freed)
 
     def since(self, first_id: int, limit: int) -> Sequence[Row]:
         """At most ``limit`` rows from ``first_id`` on; it must be held (``first_id >= self.first_id``)."""

@@ -125,9 +125,7 @@ class RouteTable:
             # Messages that name its number are those of the others as before; new ones name another.
             same = self.intern(left, route.priority)
             same.numbers += route.numbers
-            same.messages += route.messages
-            same.size_bytes += route.size_bytes
-            same.newest_id = max(same.newest_id, route.newest_id)
+            same.add(route.messages, route.size_bytes, route.newest_id)
             route.merged_into = same
             for other in left:
                 other.backlog.remove_route(route)

@@ -19,7 +19,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, TOPIC, ReplayRequest
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.log import LoggedMessages, Order, Wanted
+from gateway.vpn.log import LoggedMessages, Order, Wanted, ends_of
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay_preview import Preview, check_guard, preview, unlogged_on
 from store.errors import WriteFailed
@@ -338,18 +338,11 @@ class Administration:
 
     async def log_age(self) -> tuple[int | None, int | None]:
         """When the oldest and the newest message of the log arrived, ms since the epoch; None when it is empty."""
-        reader, log = self.vpn.reader, self.vpn.broker.log
-
-        def ask() -> tuple[int | None, int | None]:
-            oldest, newest = reader.first_since(0), reader.last_matching(None)
-            return (
-                None if oldest is None else reader.time_of(oldest),
-                None if newest is None else reader.time_of(newest),
-            )
-
+        log = self.vpn.broker.log
         if log.next_id <= log.first_id:
             return None, None
-        return await self.vpn.state.read(ask)
+        oldest, newest = await self.vpn.state.read(ends_of, self.vpn.reader)
+        return oldest and oldest.time_ms, newest and newest.time_ms
 
 
 def _check_unbounded(start: ReplayStart) -> None:

@@ -382,19 +382,19 @@ class Endpoints(VpnPart):
                     fitting.pop(name, None)
                     reason = key.setting.fixed
                     refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
+
+        def refuse(name: str, key: str, reason: str) -> None:
+            path, found = dotted(["vpn", self._vpn, "queue", name, key]), broker.endpoints.get(name)
+            was = "not there" if found is None else literal(getattr(found.settings, key))
+            asked = literal(getattr(fitting.pop(name).settings, key))
+            refused.append(Difference(path, was, asked, reason))
+
         for name, circle in list(self._circles(fitting)):
-            path = dotted(["vpn", self._vpn, "queue", name, "dead_message_queue"])
-            found, asked = broker.endpoints.get(name), fitting[name].settings.dead_message_queue
-            was = "not there" if found is None else literal(found.settings.dead_message_queue)
             reason = f"would bring dead messages back, from {told(circle)}"
-            refused.append(Difference(path, was, literal(asked), reason))
-            del fitting[name]
+            refuse(name, "dead_message_queue", reason)
         for name, others in list(self._oversized(fitting)):
-            path = dotted(["vpn", self._vpn, "queue", name, "dedup_window"])
-            found, asked = broker.endpoints.get(name), fitting.pop(name).settings.dedup_window
-            was = "not there" if found is None else literal(found.settings.dedup_window)
             reason = f"finds no room beside others of {others}: all together are {MOST_IDS} at most"
-            refused.append(Difference(path, was, literal(asked), reason))
+            refuse(name, "dedup_window", reason)
         changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
         self.declare(changed)
         for name in before.keys() - queues.keys():

@@ -446,9 +446,9 @@ class CopySearch:
         wanted = set(known)
         while wanted and len(found) < MOST_COPIES:
             # A copy is newer than what it is of.
-            first = max(min(wanted) + 1, messages.first_id, since)
+            first = max(min(wanted) + 1, self._broker.history.first_id, since)
             there = await messages.matching(
-                search_for(wanted), list(patterns), first, messages.next_id, MOST_COPIES
+                search_for(wanted), list(patterns), first, self._broker.log.next_id, MOST_COPIES
             )
             wanted = set(there) - found - set(known)
             found |= wanted
@@ -457,16 +457,6 @@ class CopySearch:
 
 class StoredMessages(VpnPart):
     """Messages by their ids, or by what a search takes, whether the store has them or the log's archive."""
-
-    @property
-    def first_id(self) -> int:
-        """The oldest id that a search may begin at."""
-        return self._history.first_id
-
-    @property
-    def next_id(self) -> int:
-        """One past the newest id."""
-        return self._state.broker.log.next_id
 
     async def matching(
         self, search: Search, patterns: Sequence[str], first: int, stop: int, most: int
@@ -482,7 +472,7 @@ class StoredMessages(VpnPart):
             Refused: INTERNAL, the log cannot be read.
         """
         found: list[int] = []
-        position, end = first, min(stop, self.next_id)
+        position, end = first, min(stop, self._broker.log.next_id)
         while position < end and len(found) < most:
             try:
                 async with self._state.search_turns.turn(ADMINISTRATION):
@@ -507,7 +497,7 @@ class StoredMessages(VpnPart):
             Refused: As ``matching`` has it.
         """
         reader, history = self._state.reader, self._history
-        first_id, next_id = history.first_id, self.next_id
+        first_id, next_id = history.first_id, self._broker.log.next_id
         # What the log begins behind may lie on an endpoint still.
         held = [i for i in ids if i < first_id]
         rest = [i for i in ids if first_id <= i < next_id]

@@ -198,6 +198,14 @@ class LogHistory:
             return self._store.submit(partial(self._store.messages, ids))
         return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self.archive, user))
 
+    async def all_messages(self, ids: Sequence[int]) -> list[Row]:
+        """The same, however many pages that takes."""
+        found: list[Row] = []
+        while ids and (page := await asyncio.wrap_future(self.messages(ids))):
+            found += page
+            ids = [i for i in ids if i > page[-1][ID]]
+        return found
+
     async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
         rows = await off_loop(self._store, self._store.messages, ids)
         there = {row[ID] for row in rows}
@@ -398,6 +406,13 @@ class LogHistory:
         return done
 
 
+def finished(result: T) -> Future[T]:
+    """What need not be read, as what is read is given."""
+    done: Future[T] = Future()
+    done.set_result(result)
+    return done
+
+
 async def _fulfil(done: Future[T], reading: Callable[[], Awaitable[T]]) -> None:
     try:
         found = await reading()
@@ -546,8 +561,7 @@ class LogSource:
         coming = self._next
         if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
             page, taken = coming.result()
-            self._next = Future()
-            self._next.set_result((_with_markers(page, markers), taken))
+            self._next = finished((_with_markers(page, markers), taken))
 
     @property
     def held_bytes(self) -> int:

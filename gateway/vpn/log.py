@@ -33,6 +33,7 @@ from gateway.logging import log_keys
 from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
+from store.ports import Reader
 
 CHUNK: Final = 256
 """Messages that are read at once, if they are small."""
@@ -581,6 +582,17 @@ class Histogram:
         return self.buckets[-1].first_id + self.buckets[-1].ids - 1
 
 
+def ends_of(reader: Reader) -> tuple[Moment | None, Moment | None]:
+    """The oldest and the newest message of the log; asked on a thread that reads it."""
+    oldest, newest = reader.first_since(0), reader.last_matching(None)
+    if oldest is None or newest is None:
+        return None, None
+    times = reader.time_of(oldest), reader.time_of(newest)
+    if times[0] is None or times[1] is None:
+        return None, None  # They were trimmed meanwhile.
+    return Moment(oldest, times[0]), Moment(newest, times[1])
+
+
 class LogHistogram(VpnPart):
     """Of one Message VPN's log, with its archive."""
 
@@ -599,7 +611,7 @@ class LogHistogram(VpnPart):
         with suppress(ReadFailed):  # without the archive, then
             await self._history.look()
         async with self._state.search_turns.turn(ADMINISTRATION):
-            oldest, newest = await self._state.read(self._ends)
+            oldest, newest = await self._state.read(ends_of, self._reader)
             archived = self._archived()
             start, now_ms = archived or oldest, self._now_ms()
             until = until_ms if until_ms is not None else (newest.time_ms if newest else now_ms) + 1
@@ -617,16 +629,6 @@ class LogHistogram(VpnPart):
             for time_ms, (first, behind) in zip(edges, pairwise(places), strict=False)
         ]
         return Histogram(buckets, until, oldest, newest, archived)
-
-    def _ends(self) -> tuple[Moment | None, Moment | None]:
-        reader = self._state.reader
-        oldest, newest = reader.first_since(0), reader.last_matching(None)
-        if oldest is None or newest is None:
-            return None, None
-        times = reader.time_of(oldest), reader.time_of(newest)
-        if times[0] is None or times[1] is None:
-            return None, None  # They were trimmed meanwhile.
-        return Moment(oldest, times[0]), Moment(newest, times[1])
 
     def _archived(self) -> Moment | None:
         history = self._broker.history

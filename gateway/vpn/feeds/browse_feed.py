@@ -299,14 +299,8 @@ class EndpointListing(VpnPart):
         backlog, reader = endpoint.backlog, self._reader
         routes = routes_of(backlog)
         page = await self._state.read(reader.routed_page, routes, position - 1, end, most)
-        rows, stop = list(page.rows), page.position
-        wanted = [i for i in put if i < stop][:most]
-        while wanted:
-            others = await asyncio.wrap_future(self._state.history.messages(wanted))
-            if not others:
-                break
-            rows += others
-            wanted = [i for i in wanted if i > others[-1][ID]]
+        stop = page.position
+        rows = [*page.rows, *await self._history.all_messages([i for i in put if i < stop][:most])]
         if len(left := [i for i in put if i < stop]) > most:
             stop = left[most]
         by_id = {row[ID]: row for row in rows if row[ID] < stop}

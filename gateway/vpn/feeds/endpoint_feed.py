@@ -20,6 +20,7 @@ from gateway.core.endpoint.flow import Sizes
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.erasing import with_markers
 from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
+from gateway.vpn.history import finished
 from gateway.vpn.state import VpnPart, VpnState
 from store.ports import RoutedPage
 
@@ -411,16 +412,19 @@ class EndpointFeed(VpnPart):
         )
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         after, until = queue.next_page(self._cache.next_id)
-        if after + 1 >= self._cache.first_id:
-            self._take(self._cached_page(routes, after, until, limit), queue, read_up_to)
-            return
+        is_cached = after + 1 >= self._cache.first_id
 
         def read() -> Page:
             page = reader.routed_page(routes, after, until, limit)
             rows = page.rows
             return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
 
-        self._read(lambda: reader.submit(read), lambda page: self._add_page(queue, page, read_up_to))
+        def begin() -> Future[Page]:
+            if is_cached:
+                return finished(self._cached_page(routes, after, until, limit))
+            return reader.submit(read)
+
+        self._read(begin, lambda page: self._add_page(queue, page, read_up_to))
 
     def _cached_page(self, routes: list[int], after: int, until: int, limit: int | None) -> Page:
         """
@@ -433,21 +437,6 @@ class EndpointFeed(VpnPart):
         if len(rows) > count:
             rows, position = rows[:count], rows[count][ID]
         return RoutedPage(rows, position), []
-
-    def _take(self, found: Page, queue: ReadyQueue, read_up_to: int) -> None:
-        """A page need not be read: it is there in the loop's next turn."""
-        if self.is_reading:
-            return
-        self.is_reading = True
-        number = self.endpoint.cursor_number
-
-        def done() -> None:
-            self.is_reading = False
-            if self.endpoint.cursor_number == number:
-                self._add_page(queue, found, read_up_to)
-            self.run()
-
-        self._loop.call_soon(done)
 
     def read_head(self, limit: int) -> bool:
         """Read the messages that would be delivered next, where only the store has them; whether that is so."""

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from amqp_ext.message.annotations import CopyFronts
-from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
+from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.config import ReplayTarget
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.model import ID, ReplayRecord, Row
-from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics
+from gateway.core.replay.reading import CATCH_UP_MS, Pacer, logged, of_topics, topic_matcher
 from gateway.vpn.history import LogSource
 from gateway.vpn.jobs.job import RUNNING, Choosing, Job, JobShared, check_leads_somewhere, selector_of
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
@@ -107,7 +107,7 @@ class CopyJob(Job):
     ) -> None:
         super().__init__(shared, record)
         self._topic = topic
-        self._matches = matcher_of(record.subscriptions)
+        self._matches = topic_matcher(record.subscriptions)
         self._fronts = CopyFronts(record.name)
         self._choosing = Choosing(selector_of(record.selector, self._too_costly), self._state)
         paced = record.rate is not None or record.speed is not None
@@ -446,13 +446,6 @@ class RemoteCopyJob(CopyJob):
 def positive(patterns: Sequence[str]) -> tuple[str, ...]:
     """Those that are no exceptions: what the store is asked for."""
     return tuple(pattern for pattern in patterns if not pattern.startswith("!"))
-
-
-def matcher_of(patterns: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic is one of these; None when every topic is."""
-    return (
-        None if tuple(patterns) == (">",) else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
-    )
 
 
 def checked(patterns: Sequence[str]) -> tuple[str, ...]:

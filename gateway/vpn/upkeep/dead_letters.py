@@ -212,17 +212,12 @@ class DeadLetterMover(VpnPart):
 
     async def _read_and_put(self, letters: DeadLetters) -> None:
         # Contents were let go of meanwhile: there may be many of them, and the disk may stay as it is for hours.
-        rows: list[Row] = []
-        while len(rows) < len(letters.ids):
-            try:
-                page = await self._read(letters.ids[len(rows) :])
-            except ReadFailed as error:
-                self._runtime.report("dead_messages_not_read", error)
-                self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
-                return
-            if not page:
-                break
-            rows += page
+        try:
+            rows = await self._history.all_messages(letters.ids)
+        except ReadFailed as error:
+            self._runtime.report("dead_messages_not_read", error)
+            self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
+            return
         endpoint = letters.endpoint
         if endpoint.cursor_number == letters.cursor_number:
             # A replay may have failed meanwhile, and taken with it what it had put.
@@ -259,7 +254,7 @@ class DeadLetterMover(VpnPart):
     async def _read_and_remove(self, flow: Flow, ids: list[int], done: Callable[[], None]) -> None:
         while ids:
             try:
-                rows = await self._read(ids)
+                rows = await asyncio.wrap_future(self._history.messages(ids))
             except ReadFailed as error:
                 # Given back, they would be delivered to somebody, and rejected means never again.
                 self._runtime.report("dead_messages_not_read", error)
@@ -275,9 +270,6 @@ class DeadLetterMover(VpnPart):
                 self._consumers.set_demand(flow, flow.link.room())
             ids = ids[len(rows) :]
         done()
-
-    async def _read(self, ids: Sequence[int]) -> list[Row]:
-        return await asyncio.wrap_future(self._history.messages(ids))
 
     def _start(self, reading: Coroutine[Any, Any, None]) -> None:
         keep(self._loop.create_task(reading), self._tasks)

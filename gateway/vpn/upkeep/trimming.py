@@ -209,6 +209,13 @@ class Trimmer(VpnPart):
         return self._broker.log.first_id
 
 
+async def aged_below(state: VpnState, hours: int) -> int:
+    """Everything in the log below this is older than so many hours."""
+    end, oldest_ms = state.broker.log.next_id, state.runtime.clock.now_ms() - hours * HOUR_MS
+    found = await state.read(state.reader.first_since, oldest_ms)
+    return end if found is None else found  # what came meanwhile is younger
+
+
 class Ageing(VpnService):
     """Has the log trimmed of what is older than it may be, a little behind: it is looked at now and then."""
 
@@ -226,18 +233,12 @@ class Ageing(VpnService):
             self._begin(self._trim)
 
     async def _trim(self) -> None:
-        log = self._broker.log
-        end = log.next_id
-        if log.first_id >= end:
+        if self._broker.log.first_id >= self._broker.log.next_id:
             return
-        oldest_ms = self._runtime.clock.now_ms() - self._broker.policy.max_age_hours * HOUR_MS
         try:
-            found = await self._state.read(self._state.reader.first_since, oldest_ms)
+            self._trimmer.trim_aged(await aged_below(self._state, self._broker.policy.max_age_hours))
         except ReadFailed as error:
             self._runtime.report("log_read_failed", error)
-            return
-        # What came meanwhile is younger.
-        self._trimmer.trim_aged(end if found is None else found)
 
 
 class TopicRetention(VpnService):
@@ -329,7 +330,7 @@ class TopicRetention(VpnService):
     async def _trim(self, kept: KeptTopics, version: int) -> None:
         """Take out of the log what a rule is over."""
         broker, rule = self._broker, kept.rule
-        aged = await self._aged_below(rule.max_age_hours) if rule.max_age_hours else 0
+        aged = await aged_below(self._state, rule.max_age_hours) if rule.max_age_hours else 0
         is_over = kept.excess_bytes > 0
         excess = kept.excess_bytes + round(rule.quota_bytes * TRIM_SHARE) if is_over else 0
         while version == self._retention.version:
@@ -359,13 +360,6 @@ class TopicRetention(VpnService):
             if not await self._take_out(kept, chosen, version):
                 self._waits = True
                 return
-
-    async def _aged_below(self, hours: int) -> int:
-        """Everything below this is older than so many hours."""
-        end = self._broker.log.next_id
-        oldest_ms = self._runtime.clock.now_ms() - hours * HOUR_MS
-        found = await self._state.read(self._reader.first_since, oldest_ms)
-        return end if found is None else found
 
     async def _take_out(self, kept: KeptTopics, chosen: Leaving, version: int) -> bool:
         """Commit a piece; whether that could be done."""
