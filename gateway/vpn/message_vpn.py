@@ -88,8 +88,6 @@ class MessageVpn:
         self.reader, self.cache, self.history = state.reader, state.cache, state.history
         self.counters = counters = state.counters
         self.lease, self.tracing = state.lease, state.tracing
-        self.place = state.store.place
-        """Where its store is, as a person is told."""
         self.engine = state.store.engine
         """What keeps its data, with the version, as a person is told."""
 

@@ -500,7 +500,6 @@ class LogRoom(VpnService):
         self._offer = offer
         self._line: deque[ArrivedMessages] = deque()
         self._by_client: dict[PublisherLink, int] = {}
-        self._size_bytes = 0
         self._full: LogFull | None = None
         """Why the first one waits."""
         self._moved = 0.0
@@ -563,7 +562,6 @@ class LogRoom(VpnService):
         self._wait()
 
     def _hold(self, size_bytes: int) -> None:
-        self._size_bytes += size_bytes
         if size_bytes > 0:
             self._committer.hold(size_bytes)
         else:

@@ -79,7 +79,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     if not request.address:
         client.require_active()
         if request.is_dynamic:
-            return _dynamic(client, request)
+            return _dynamic(client, request, subscription)
         return UnsubscribeSource(client, request, subscription)
     address, start = request.source, request.start
     if client.token_check is not None:
@@ -128,7 +128,7 @@ def _is_read_anywhere(client: Client, address: Address) -> bool:
     )
 
 
-def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
+def _dynamic(client: Client, request: AttachRequest, subscription: Subscription) -> LinkSetup:
     """A node is made for the link: a temporary queue, or a temporary topic with an endpoint for the link."""
     lifetime = request.lifetime
     if "temporary-topic" in request.capabilities:
@@ -137,8 +137,8 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
             client.owner,
             [topic],
             known_as=topic,
-            no_local=client.origin if request.filters.no_local else "",
-            selector=told_apart(request.filters.selection),
+            no_local=subscription.no_local,
+            selector=subscription.selector,
         )
         node = ConsumedNode(owned.endpoint, f"topic://{topic}", owned, is_made=True, sees_to_no_local=True)
         return ConsumerSource(client, request, node)

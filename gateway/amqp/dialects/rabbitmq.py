@@ -123,8 +123,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; PRECONDITION_FAILED, it is another than
             declared; NOT_ALLOWED, its name is the gateway's.
     """
-    client.authorization.require_any(USES, AddressKind.QUEUE, command.name)
-    client.authorization.require_unlocked(command.name)
+    _require_own(client, command.name, *USES)
     vpn, name, arguments = client.vpn, command.name, command.arguments
     kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
     if vpn.endpoints.by_name.get(name) is not None:
@@ -137,8 +136,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
     dead = arguments.dead_message_queue
     if dead:
         # Where dead messages go, they are sent; and what is not there is made.
-        client.authorization.require_any((Action.PUBLISH,), AddressKind.QUEUE, dead)
-        client.authorization.require_unlocked(dead)
+        _require_own(client, dead, Action.PUBLISH)
         if vpn.endpoints.by_name.get(dead) is None:
             _check_new(client, dead)
     settings = EndpointSettings(
@@ -189,8 +187,7 @@ async def purge_queue(client: DialectClient, name: str) -> Removed:
     Raises:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_FOUND.
     """
-    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
-    client.authorization.require_unlocked(name)
+    _require_own(client, name, Action.ADMINISTER)
     administration = Administration(client.vpn)
     return Removed(await administration.purge(find_queue(administration, name)))
 
@@ -202,8 +199,7 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
     Raises:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_ALLOWED, it is a link's temporary one.
     """
-    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
-    client.authorization.require_unlocked(name)
+    _require_own(client, name, Action.ADMINISTER)
     administration = Administration(client.vpn)
     endpoint = administration.vpn.endpoints.by_name.get(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
@@ -278,9 +274,9 @@ def _arguments_of(endpoint: Endpoint) -> QueueArguments:
     )
 
 
-def _require_binding(client: DialectClient, queue: str) -> None:
-    """To bind a queue, or unbind it."""
-    client.authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, queue)
+def _require_own(client: DialectClient, queue: str, *actions: Action) -> None:
+    """One of these is permitted on a queue, and it is no other connection's own."""
+    client.authorization.require_any(actions, AddressKind.QUEUE, queue)
     client.authorization.require_unlocked(queue)
 
 
@@ -350,7 +346,7 @@ class Exchanges:
             Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is another connection's; NOT_FOUND; INVALID_FIELD, no
                 subscription says the same.
         """
-        _require_binding(client, binding.queue)
+        _require_own(client, binding.queue, Action.CONSUME, Action.ADMINISTER)
         subscriptions = self._subscriptions_of(binding)
         for subscription in subscriptions:
             client.authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
@@ -368,7 +364,7 @@ class Exchanges:
         Raises:
             Refused: As ``bind``.
         """
-        _require_binding(client, binding.queue)
+        _require_own(client, binding.queue, Action.CONSUME, Action.ADMINISTER)
         administration = Administration(client.vpn)
         endpoint = find_queue(administration, binding.queue)
         for subscription in self._subscriptions_of(binding):

@@ -74,8 +74,6 @@ class Jobs(VpnService):
         super().__init__(state)
         self._shared = JobShared(state, publishing, consumers, endpoints, partial(ports.why_not, state.name))
         self._open_remote = ports.open_remote
-        self._publishing = publishing
-        self._endpoints = endpoints
         self._log = log
         self._jobs: dict[str, Job] = {}
         """Those that are not over, by name; and those that ended since somebody looked."""
@@ -150,7 +148,7 @@ class Jobs(VpnService):
         if wanted.remote:
             self._check_remote(wanted.remote, wanted.target)
         else:
-            topic_of(wanted.target, self._endpoints, self._publishing)
+            self._topic_of(wanted)
         return await self._begin_job(
             replace(
                 wanted,
@@ -173,13 +171,13 @@ class Jobs(VpnService):
                 ``copy`` has it.
         """
         self._check_room()
-        queue = self._endpoints.by_name.get(wanted.source)
+        queue = self._shared.endpoints.by_name.get(wanted.source)
         if queue is None or queue.kind is not EndpointKind.QUEUE:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {wanted.source!r}")
         check_is_free(queue)
         selector_of(wanted.selector)
         if wanted.target:
-            topic_of(wanted.target, self._endpoints, self._publishing)
+            self._topic_of(wanted)
         return await self._begin_job(replace(wanted, end=self._broker.log.unused_id))
 
     async def _begin_job(self, record: ReplayRecord) -> ReplayRecord:
@@ -211,12 +209,14 @@ class Jobs(VpnService):
             if self._open_remote is None:
                 raise Refused(ErrorCode.NOT_ALLOWED, "nothing is published at other gateways from here")
             return RemoteCopyJob(self._shared, record, self._open_remote)
-        topic = ""
-        if record.target:
-            topic = topic_of(record.target, self._endpoints, self._publishing)
+        topic = self._topic_of(record) if record.target else ""
         if record.kind == COPY:
             return CopyJob(self._shared, record, topic)
         return DeadReturn(self._shared, record, topic)
+
+    def _topic_of(self, record: ReplayRecord) -> str:
+        """Where a job publishes to here."""
+        return topic_of(record.target, self._shared.endpoints, self._shared.publishing)
 
     def _check_remote(self, label: str, address: str) -> None:
         """The peer is one of the configuration, and the address may be one of its; what it says is seen later."""
@@ -294,8 +294,7 @@ def to_copy(patterns: Sequence[str], target: object, *, is_remote: bool) -> list
     if is_remote:
         # What goes to another gateway goes there as the configuration's user: that is no user's own to send.
         return [WHOLE_LOG]
-    positive = [pattern for pattern in patterns if not pattern.startswith("!")] or [">"]
-    return [*map(_to_read, positive), to_publish(target)]
+    return [*map(_to_read, positive(patterns) or (">",)), to_publish(target)]
 
 
 def to_return(queue: str, target: object) -> list[Demand]:

@@ -121,7 +121,7 @@ def stop_and_check(api: Api, client: Client) -> None:
     assert api.http.get("/readyz").status_code == 200
     assert api.done("GET", "monitor", "")["storeProblem"] is None
     client.cut()
-    file = Path(api.gateway.call(lambda running: running.vpns["default"].place))
+    file = Path(api.gateway.call(lambda running: running.vpns["default"].state.store.place))
     api.gateway.stop()
     assert check(file) == []
 

@@ -518,7 +518,7 @@ def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gat
     lines = rewind("log", "messages", "--from", "#4", "--json").splitlines()
     assert [json.loads(line)["msgId"] for line in lines] == [4, 5]
     assert rewind.json("log", "trim", "#3") == {"firstMsgId": 3}
-    file = gateway.call(lambda running: str(running.vpns["default"].place))
+    file = gateway.call(lambda running: str(running.vpns["default"].state.store.place))
     ran = CliRunner().invoke(main, ["store", "check", file])
     assert (ran.exit_code, ran.stdout) == (0, f"{file}: sound\n")
 
