@@ -416,21 +416,19 @@ class TopicFilter:
         reserved: As of ``SubscriptionTrie``.
     """
 
-    __slots__ = ("_trie", "patterns")
+    __slots__ = ("_trie",)
 
     def __init__(
         self, patterns: Iterable[TopicPattern], *, implicit_all: bool = False, reserved: bool = True
     ) -> None:
-        self.patterns = tuple(patterns)
         self._trie: SubscriptionTrie[None] = SubscriptionTrie(reserved=reserved)
-        for pattern in self.patterns:
+        takes_some = False
+        for pattern in patterns:
             self._trie.add(pattern, None)
-        if implicit_all and all(pattern.is_exception for pattern in self.patterns):
+            takes_some |= not pattern.is_exception
+        if implicit_all and not takes_some:
             self._trie.add(TopicPattern.parse(">"), None)
 
     def matches(self, topic: str) -> bool:
         """Whether the filter lets ``topic`` through."""
         return bool(self._trie.match(topic))
-
-    def __repr__(self) -> str:
-        return f"TopicFilter({', '.join(pattern.text for pattern in self.patterns)})"

@@ -72,9 +72,6 @@ class RouteTable:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes.values())
 
-    def __len__(self) -> int:
-        return len(self._routes)
-
     def restore(self, routes: Sequence[StoredRoute], by_number: Mapping[int, Endpoint]) -> None:
         """Routes that messages in the store may name; endpoints that are gone are left out."""
         self._next_number = max((route.definition.number + 1 for route in routes), default=1)

@@ -55,9 +55,6 @@ class Endpoints(VpnPart):
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._broker.endpoints.values())
 
-    def __len__(self) -> int:
-        return len(self._broker.endpoints)
-
     def is_there(self, endpoint: Endpoint) -> bool:
         """Whether this very endpoint was not deleted meanwhile."""
         return self._broker.endpoints.get(endpoint.name) is endpoint

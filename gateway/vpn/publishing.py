@@ -510,9 +510,6 @@ class LogRoom(VpnService):
         """Whether somebody waits."""
         return bool(self._line)
 
-    def __len__(self) -> int:
-        return sum(len(waiting.contents) for waiting in self._line)
-
     @property
     def seconds(self) -> float:
         """For how long a publisher waits while no room comes; 0: it does not."""

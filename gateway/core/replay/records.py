@@ -38,9 +38,6 @@ class ReplayRecords:
         """The oldest first."""
         return iter(self.by_name.values())
 
-    def __len__(self) -> int:
-        return len(self.by_name)
-
     def get(self, name: str) -> ReplayRecord:
         """
         The record of this name.

@@ -47,7 +47,7 @@ def test_a_set_of_endpoints_is_one_route_and_a_number_is_given_once(endpoints: d
     assert [route.definition.number for route in (both, *others)] == [1, 2, 3]
     assert list(endpoints[1].backlog.routes) == [both, *others]
     assert list(endpoints[2].backlog.routes) == [both, others[1]]
-    assert len(table) == 3
+    assert len(list(table)) == 3
 
 
 def test_routes_that_differ_by_endpoints_that_are_gone_are_one_after_a_start(
