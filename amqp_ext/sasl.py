@@ -224,6 +224,9 @@ _GS2_HEADER = re.compile(r"[yn],(?:a=([^,]*))?,")
 MAX_PIPELINED_BYTES = 65_536
 """What a peer may send ahead while its password is being checked. Clients wait, or send their open frame."""
 
+ANONYMOUS_USER = "anonymous"
+"""The user of a peer that says nothing about itself."""
+
 _NO_SASL = "NONE"
 """The mechanism of a peer that begins without SASL."""
 
@@ -302,14 +305,13 @@ class SaslServer:
         mechanisms: What to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
         credentials: A user's stored password, or None; it must not block.
         verified: Passwords that need not be hashed again; None remembers none.
-        anonymous_user: The user of a peer that says nothing about itself.
         external_user: Who the peer's TLS certificate says it is; None without one.
         sasl_required: Whether to turn away a peer that starts with the plain AMQP header.
         nonce: A fresh unpredictable text of printable ASCII without commas, for SCRAM.
         passwords_are_tokens: Whether a password by PLAIN that looks like a token, of a user who has no password, is
             one. The name beside it is not looked at then: clients that show tokens so put any there, or none.
-        decoy_key: A secret from which the salts of unknown users are made. Give every server the same one:
-            without it each makes its own, and a user whose salt changes is one we do not know.
+        decoy_key: A secret from which the salts of unknown users are made. Give every server the same one: a user
+            whose salt changes is one we do not know.
         decoy_iterations: What unknown users' passwords cost to check: as much as those of users there are.
 
     Raises:
@@ -319,12 +321,11 @@ class SaslServer:
     mechanisms: Sequence[str]
     credentials: Callable[[str], StoredPassword | None]
     verified: VerifiedPasswords | None = None
-    anonymous_user: str = "anonymous"
     external_user: str | None = None
     sasl_required: bool
     nonce: Callable[[], str]
     passwords_are_tokens: bool = False
-    decoy_key: bytes | None = None
+    decoy_key: bytes
     decoy_iterations: int = ITERATIONS
 
     def __post_init__(self) -> None:
@@ -449,7 +450,7 @@ class SaslServer:
             if self.sasl_required:
                 self._output += SASL_HEADER
                 raise _Refused("the peer wants to go without SASL, which is not allowed here")
-            self._candidate = Identity(self.anonymous_user, _NO_SASL)
+            self._candidate = Identity(ANONYMOUS_USER, _NO_SASL)
             return self._finish()
         if header == SASL_HEADER:
             del self._input[:8]
@@ -474,7 +475,7 @@ class SaslServer:
         self._step = self._read_response
         match mechanism:
             case _ if mechanism in _ANONYMOUS:
-                self._accept(Identity(self.anonymous_user, str(mechanism)))
+                self._accept(Identity(ANONYMOUS_USER, str(mechanism)))
             case "EXTERNAL":
                 self._check_external(initial or b"")
             case "PLAIN":
@@ -625,8 +626,7 @@ class SaslServer:
         except Exception as error:
             raise _Refused(f"the credentials of {user!r:.80} cannot be read: {error!r}", _SYS) from error
         if stored is None:
-            key = self.decoy_key if self.decoy_key is not None else self.nonce().encode()
-            stored = decoy(user, key, self.decoy_iterations)
+            stored = decoy(user, self.decoy_key, self.decoy_iterations)
         return stored
 
     # --- frames and ends ---

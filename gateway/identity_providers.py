@@ -34,9 +34,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from amqp_ext.sasl import normalise
+from amqp_ext.sasl import ANONYMOUS_USER, normalise
 from gateway.config import IdentityProvider, User
-from gateway.config.setting_types import ANONYMOUS_USER, check_provider_url, is_loopback
+from gateway.config.setting_types import check_provider_url, is_loopback
 from gateway.config.settings import PERMISSIONS
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions

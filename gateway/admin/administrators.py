@@ -37,11 +37,12 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses.address import AddressKind
+from amqp_ext.sasl import ANONYMOUS_USER
 from gateway.admin.administered_gateway import HttpClient, HttpClients
 from gateway.admin.audit import CLIENTS_ROOT, asked_of
 from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
-from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
+from gateway.config.setting_types import is_loopback
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action

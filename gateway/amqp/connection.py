@@ -27,7 +27,7 @@ from amqp_ext.frames.walk import (
     Retirement,
     Separation,
 )
-from amqp_ext.sasl import Identity, SaslServer, SaslState
+from amqp_ext.sasl import ANONYMOUS_USER, Identity, SaslServer, SaslState
 from gateway.amqp.closing import Closing, Deadline, is_better_untold
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.engine.conditions import CloseError, code_of
@@ -534,7 +534,7 @@ class ConnectedClient:
         self.number = number
         self.peer = ""
         """HOST:PORT it comes from; empty where that is not known."""
-        self.user = "anonymous"
+        self.user = ANONYMOUS_USER
         """The name of its user."""
         self.token_user: TokenUser | None = None
         """Who its token says it is, where one does."""

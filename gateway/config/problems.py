@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
+from amqp_ext.sasl import ANONYMOUS_USER
 from gateway.config import toml
-from gateway.config.setting_types import ANONYMOUS_USER, check_provider_url, is_loopback
+from gateway.config.setting_types import check_provider_url, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import QUEUE_KEYS, Queue, ReplayLog, Vpn, has_password
 from gateway.core.endpoint.settings import MOST_IDS, EndpointKind, circle_of, told, way_of

@@ -62,9 +62,6 @@ INT_MAX = 2**31 - 1
 UINT_MAX = 2**32 - 1
 USHORT_MAX = 2**16 - 1
 
-ANONYMOUS_USER = "anonymous"
-"""The user that a client without a name is, as ``amqp_ext.sasl`` has it."""
-
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def table(kind: type[T]) -> type[T]:

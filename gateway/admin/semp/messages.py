@@ -21,6 +21,7 @@ from amqp_ext.message.fields import priority_of
 from amqp_ext.message.json_rows import PROPERTIES_SECTION, BodyKind, body_bytes, brief, is_erased, sections_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import MAX_OFFSET
+from amqp_ext.sasl import ANONYMOUS_USER
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicFilter, TopicPattern
@@ -43,7 +44,6 @@ from gateway.admin.semp.envelope import (
 from gateway.admin.semp.paging import Pages, encoded
 from gateway.admin.semp.resources import Name, log_of, logged_id, range_of, serving_vpn, while_waiting
 from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
-from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.effects import DelayedMessage
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, Row

@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.replay_start import MAX_OFFSET, NAME_CHARACTERS, ReplayStart, ReplayStartError, from_options
+from amqp_ext.sasl import ANONYMOUS_USER
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
@@ -37,7 +38,6 @@ from gateway.admin.operations import LazyRouter
 from gateway.admin.rights import Subscribed, VpnQuery
 from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, Responses, SempError, problem_of
 from gateway.admin.semp.resources import serving_vpn, while_waiting
-from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.reading import ReplayMark, compile_filters

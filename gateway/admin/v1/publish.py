@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from amqp_ext.addresses.address import queue_of_topic
 from amqp_ext.message.json_message import MessageFormError, message_of_line
+from amqp_ext.sasl import ANONYMOUS_USER
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
@@ -27,7 +28,6 @@ from gateway.admin.rights import PublishedTo, VpnQuery
 from gateway.admin.semp import envelope
 from gateway.admin.semp.resources import LEFT, resources_of, serving_vpn
 from gateway.config import Limits
-from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
 from gateway.logging import log_keys
