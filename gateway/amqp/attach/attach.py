@@ -437,32 +437,17 @@ class AttachRequest:
             return int(said)
         return option
 
-    def consumer_priority(self, names: Sequence[str]) -> int:
+    def number(self, names: Sequence[str], least: int | None = None) -> int | None:
         """
-        The consumer's priority, as its clients say it in a property of the link; 0 where there is none.
+        What one of the link's properties says, as a consumer's priority, or how long deliveries are its own; None where
+        none is there.
 
         Args:
-            names: Properties that say it.
+            names: Of the properties.
 
         Raises:
-            Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number.
+            Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number, or less than the least.
         """
-        return self._number(names) or 0
-
-    def lock_timeout_ms(self, names: Sequence[str]) -> int | None:
-        """
-        How long deliveries are the consumer's own, in ms, as its clients say it in a property of the link; None where
-        there is none.
-
-        Args:
-            names: Properties that say it.
-
-        Raises:
-            Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number above 0.
-        """
-        return self._number(names, least=1)
-
-    def _number(self, names: Sequence[str], least: int | None = None) -> int | None:
         for name in names:
             value = self.properties.get(symbol(name))
             if value is None:

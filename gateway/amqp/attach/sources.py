@@ -410,8 +410,8 @@ class ConsumerSource(MessageSource):
         )
         if self._replays:
             vpn.replays.check(endpoint, by_client=True, name=self._asked.name)
-        priority = request.consumer_priority(client.spoken.consumer_priorities)
-        lock_timeout_ms = request.lock_timeout_ms(client.spoken.consumer_timeouts)
+        priority = request.number(client.spoken.consumer_priorities) or 0
+        lock_timeout_ms = request.number(client.spoken.consumer_timeouts, least=1)
         flow = self._flow = vpn.consumers.bind(
             endpoint, consumer, request.epoch(), self._selects, priority, lock_timeout_ms
         )
