@@ -215,26 +215,23 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """The store of a Message VPN that waited for it is this gateway's."""
         waiting = self._waiting[name]
         self._readers.stop(name, f"this gateway is the active one of the Message VPN {name!r} now")
+
+        def put_off(why: str) -> None:
+            waiting.put_off(why)
+            self._readers.start(name)
+
         try:
             made = self._make(name, waiting.settings, opened)
-        except (
-            Exception
-        ) as error:  # an archive that cannot be opened, say: what waits must not wait for nothing
+        except Exception as error:
+            # An archive that cannot be opened, say: what waits must not wait for nothing.
             self._loop.run_in_executor(None, opened.store.close)
-            waiting.put_off(f"{type(error).__name__}: {error}")
-            self._readers.start(name)
+            put_off(f"{type(error).__name__}: {error}")
             return
         try:
             made.start()
         except StoreError as error:
-            why = str(error)
             del self._vpns[name]
-
-            def put_off() -> None:
-                waiting.put_off(why)
-                self._readers.start(name)
-
-            self._departures.drop(made, put_off)
+            self._departures.drop(made, partial(put_off, str(error)))
             return
         del self._waiting[name]
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
