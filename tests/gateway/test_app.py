@@ -177,10 +177,9 @@ def _others_out_of_sight() -> Iterator[None]:
 def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_polite: bool) -> None:
     """However clients go, neither our connections nor the engine's objects outlive them."""
     with RunningGateway(settings_for(tmp_path / "data")) as running:
-        host, _, port = running.address.rpartition(":")
         before = engine_objects()
         for _ in range(20):
-            with Peer.opened((host, int(port))) as peer:
+            with Peer.opened(running.host_and_port()) as peer:
                 peer.attach_sender("queue://q")
                 peer.attach_receiver("queue://q", credit=2)
                 peer.attach_receiver("log://>", credit=2)

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from amqp_ext.addresses.address import AddressKind
@@ -25,6 +25,7 @@ from gateway.core.permissions import Action
 from gateway.identity_providers import FRESH_S, LEEWAY_S, PAUSE_S, STALE_S, Provider, TokenUser, user_of
 from gateway.users import Users
 from tests.support.identity import AUDIENCE, ScriptedProvider, encoded, jwk, key, token
+from tests.support.log_lines import kept_lines
 
 ISSUER = "https://sso.example.com/main"
 
@@ -427,18 +428,12 @@ def test_what_a_provider_answers_is_bounded(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, path: str, answer: Any, why: str
 ) -> None:
     """In bytes and in time, and to the address that is configured; the log says what was wrong, and no token."""
-    lines: list[Any] = []
-
-    def keep(_: Any, __: str, line: Any) -> str:
-        lines.append(line)
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
     monkeypatch.setattr(identity_providers, "ANSWER_S", 0.5 if "within" in why else 30)
     provider.answers[path] = answer
     good = provider.token()
     started = time.monotonic()
-    assert asked(Provider(provider.settings()), good) == ["later"]
+    with kept_lines(logging.INFO) as lines:
+        assert asked(Provider(provider.settings()), good) == ["later"]
     assert time.monotonic() - started < 15
     assert {line["event"] for line in lines} == {"provider_unavailable"}
     assert any(why in line["reason"] for line in lines), lines

@@ -82,23 +82,6 @@ def test_who_is_configured_enters_the_vpns_named_and_no_others() -> None:
         assert refused.value.code is ErrorCode.UNAUTHORIZED
 
 
-def test_permissions_are_those_of_the_user() -> None:
-    """Each has the rules that are configured; who is not configured has none."""
-    users = users_of(ann=User(password=HASH, publish=("queue://a",)), bob=User(password=HASH))
-
-    def may(name: str, queue: str) -> bool:
-        return users.permissions(name).decide(Action.PUBLISH, AddressKind.QUEUE, queue).is_allowed
-
-    assert [may(name, queue) for name in ("ann", "bob", "cid") for queue in ("a", "b")] == [
-        True,
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]
-
-
 def test_a_reload_replaces_everybody() -> None:
     """What was right before is not remembered as right after, and the decoys' key stays."""
     users = users_of(ann=User(password=HASH, token=token_hash("t1")), bob=User(password=HASH))

@@ -33,7 +33,7 @@ SILENCE_MS = 600_000
 """An idle timeout far beyond any test: no heartbeat may come and wake what should have been awake without it."""
 
 UNANSWERED_SECONDS = 0.1
-"""How long a client has to answer a close that comes with a restart: some are on threads of their own."""
+"""How long a client has to answer a close that comes with a stop: some are on threads of their own."""
 
 START_SECONDS = 30
 STOP_SECONDS = 30
@@ -52,6 +52,20 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
         limits=limits,
         **more,
     )
+
+
+class ConfigurationFile:
+    """The configuration file of a gateway on free ports, with what every test needs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gateway.toml"
+        self._data = folder / "data"
+        self.write()
+
+    def write(self, text: str = "", *, listener: str = "port = 0", admin: str = "port = 0") -> None:
+        """Make this the file."""
+        tables = f"{text}\n[[listener]]\n{listener}\n[admin]\n{admin}\n"
+        self.path.write_text(f'data = "{self._data}"\n{tables}')
 
 
 class RunningGateway:
@@ -84,6 +98,11 @@ class RunningGateway:
         """HOST:PORT of the AMQP listener."""
         return urlsplit(self.url).netloc
 
+    def host_and_port(self, listener: int = 0) -> tuple[str, int]:
+        """Where a listener's sockets connect."""
+        parts = urlsplit(self.urls[listener])
+        return str(parts.hostname), int(parts.port or 0)
+
     def start(self) -> None:
         """Returns when clients can connect; raises whatever kept the gateway from starting."""
         # Clients share the interpreter with the gateway here: let neither wait long for the other.
@@ -97,26 +116,23 @@ class RunningGateway:
         """
         A clean stop, as SIGTERM makes one. Nothing happens if it does not run.
 
+        A client is driven by its test, which is in here: it cannot answer, and is not waited for as long as elsewhere.
         Fails if the gateway has made a mistake that it caught itself: it had cost a connection.
         """
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
             return
         failures = self.call(lambda gateway: gateway._container.failures if gateway._container else 0)
-        loop.call_soon_threadsafe(self._stopping.set)
-        thread.join(STOP_SECONDS)
+        with patch.object(closing, "CLOSE_SECONDS", UNANSWERED_SECONDS):
+            loop.call_soon_threadsafe(self._stopping.set)
+            thread.join(STOP_SECONDS)
         assert not thread.is_alive(), "the gateway did not stop"
         self._thread = self._loop = self._gateway = None
         assert failures == 0, "the gateway made mistakes; its log says which"
 
     def restart(self) -> None:
-        """
-        Stop, and start on the same files.
-
-        A client is driven by its test, which is in here: it cannot answer, and is not waited for as ``stop`` does.
-        """
-        with patch.object(closing, "CLOSE_SECONDS", UNANSWERED_SECONDS):
-            self.stop()
+        """Stop, and start on the same files."""
+        self.stop()
         self.start()
 
     def call(self, function: Callable[[Gateway], T]) -> T:

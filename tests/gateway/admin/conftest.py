@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
-import structlog
 import trustme
+from click.testing import CliRunner, Result
 
 from amqp_ext.sasl import hash_password
 from gateway.admin.administered_gateway import AdministeredGateway
+from gateway.cli import main
 from gateway.config import Settings, Tls, Vpn
 from gateway.users import Users
 from gateway.vpn.clients import ClientConnection
 from store.sqlite.check import check
 from tests.support.client import Client
+from tests.support.log_lines import Line, kept_lines
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -46,6 +49,10 @@ class Api:
         """Start the gateway again; its administration has another address then."""
         self.gateway.restart()
         self.http.base_url = self.gateway.call(lambda running: running.admin[0])
+
+    def rewind(self, *words: str, **more: Any) -> Result:
+        """The command line, which asks this administration."""
+        return CliRunner().invoke(main, [*words, "--admin", str(self.http.base_url)], **more)
 
     def ask(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> httpx.Response:
         """A request to `/SEMP/v2/{tree}/msgVpns/default{path}`."""
@@ -198,22 +205,11 @@ def client(gateway: RunningGateway, _ending: ExitStack) -> Client:
     return _ending.enter_context(Client(gateway.url))
 
 
-Line = MutableMapping[str, Any]
-
-
 @pytest.fixture
 def logged() -> Iterator[list[Line]]:
     """The lines about administration."""
-    lines: list[Line] = []
-
-    def keep(logger: Any, method: str, line: Line) -> Line:
-        if line["event"] in ("administered", "administration_refused"):
-            lines.append({**line, "level": method})
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    yield lines
-    structlog.reset_defaults()
+    with kept_lines(logging.INFO, "administered", "administration_refused") as lines:
+        yield lines
 
 
 def tls_of(authority: trustme.CA, folder: Path) -> Tls:

@@ -9,18 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import CapturingLogger
 
 from gateway.app import Gateway
-from gateway.cli import main
 from gateway.config import AlarmThresholds, Queue, ReplayLog, Vpn
 from gateway.config.vpn import Retention
-from gateway.vpn.runtime import SystemClock
+from gateway.vpn.upkeep import lag
 from store.errors import WriteFailed
 from store.ports import DiskUse
 from tests.gateway.admin.conftest import LOG, Api, Serve
+from tests.gateway.amqp.conftest import Clock
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -118,6 +117,12 @@ def test_deleting_a_queue_ends_its_alarms(api: Api, gateway: RunningGateway, cli
 # --- A stuck consumer: what it holds, since when, how far behind its queue is, the alarm ------------------------------
 
 
+@pytest.fixture
+def _lag_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "LOOK_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("_lag_is_looked_at_often")
 def test_a_stuck_consumer_is_seen(api: Api, gateway: RunningGateway, client: Client) -> None:
     """Which of several messages is held longest, by whom, since when; how many left, and how old the oldest is."""
     api.make("/queues", {"queueName": "q"})
@@ -155,6 +160,7 @@ def test_a_stuck_consumer_is_seen(api: Api, gateway: RunningGateway, client: Cli
         assert f"rewind_endpoint_{line}" in metrics
 
 
+@pytest.mark.usefixtures("_lag_is_looked_at_often")
 def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
     """
     In messages and in time; it is cleared once the lag has fallen some percent below the bound. A dead message queue
@@ -183,20 +189,10 @@ def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
 
 HOUR_MS = 3_600_000
 MEGABYTE = 1 << 20
-BEGAN_MS = 1_800_000_000_000
 PLAN = f"{LOG}/plan"
 
 
-class MovedClock(SystemClock):
-    """The gateway's wall clock, moved by hand."""
-
-    ms = BEGAN_MS
-
-    def now_ms(self) -> int:  # type: ignore[override]
-        return self.ms
-
-
-def published(gateway: RunningGateway, clock: MovedClock, hours: int) -> None:
+def published(gateway: RunningGateway, clock: Clock, hours: int) -> None:
     """Ten messages of 10,000 bytes at the end of each of so many hours."""
     with Client(gateway.url) as client:
         sender = client.sender("topic://a")
@@ -213,7 +209,7 @@ def logged_bytes(api: Api) -> int:
 
 def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_path: Path) -> None:
     """The rate is what was logged by the time it took; a gateway that was restarted has it from the log itself."""
-    clock = MovedClock()
+    clock = Clock()
     vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
     with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
         api = Api(gateway)
@@ -242,7 +238,7 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_pat
 
 def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
     """The disk that is full within its hours, and a quota that holds fewer than asked for; over once there is room."""
-    clock = MovedClock()
+    clock = Clock()
     thresholds = AlarmThresholds(disk_hours_left=24, log_hours_kept=1_000)
     vpn = Vpn(replay_log=ReplayLog(quota_mb=50))
     settings = settings_for(tmp_path / "data", vpn, alarms=thresholds)
@@ -289,7 +285,7 @@ def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> 
     assert math.isnan(samples["rewind_store_disk_free_bytes"])
     assert math.isnan(samples["rewind_store_disk_full_seconds"])
     assert samples["rewind_store_bytes"] == 12
-    ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
+    ran = api.rewind("log", "plan")
     assert "What the disk has left is not known" not in ran.stdout  # there is no rate yet
     assert "Nothing was logged as long as is known" in ran.stdout
 
@@ -325,14 +321,13 @@ def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
         lambda: (api.seen(PLAN)["ratePeriodMs"] or 0) > 0,
         "a moment has passed since the first",
     )
-    admin = ["--admin", str(api.http.base_url)]
-    ran = CliRunner().invoke(main, ["log", "plan", "--keep", "30D", *admin])
+    ran = api.rewind("log", "plan", "--keep", "30D")
     assert ran.exit_code == 0, ran.output
     assert "and nothing bounds it" in ran.stdout
     assert "30 days need a quota of" in ran.stdout
     assert "`rewind log quota" in ran.stdout
     assert "The disk has" in ran.stdout
-    wrong = CliRunner().invoke(main, ["log", "plan", "--keep", "30", *admin])
+    wrong = api.rewind("log", "plan", "--keep", "30")
     assert wrong.exit_code == 2
     assert "write hours, days or weeks, as 12h, 30D or 8W" in wrong.stderr
     assert api.refused("GET", "monitor", PLAN, keepHours=-1)["status"] == "INVALID_PARAMETER"
@@ -366,7 +361,7 @@ def test_the_monitor_says_what_each_rule_keeps(serve: Serve) -> None:
                 assert said[name] == found[name]
         assert planned[0]["lastsMs"] == 9 * 3_600_000
         assert planned[1]["lastingSpoolUsage"] == pytest.approx(1 << 20, abs=1)
-        ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
+        ran = api.rewind("log", "plan")
         assert re.search(
             r"^Of debug/> it holds .* of a quota of 1\.0 MB, .* of which it keeps ", ran.stdout, re.M
         )

@@ -153,7 +153,7 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
     api: Api, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     """A connection whose first request does not come is closed; one that asked in time is not."""
-    monkeypatch.setattr(http_server, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.4)
     with connect(api.http) as asking, connect(api.http) as silent:
         asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer(asking).startswith(b"HTTP/1.1 200 ")
@@ -407,7 +407,7 @@ def lines(_context: Any, value: Any) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
-EXAMPLES = times(8, 180)
+EXAMPLES = times(6, 180)
 """Requests of each operation: hundreds together, nightly ten thousand."""
 
 TEXTS = (

@@ -25,7 +25,7 @@ from tests.gateway.admin.conftest import LOG, Administer, Api, connect
 from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.event_source import TYPE
 from tests.support.messages import data
-from tests.support.running import RunningGateway
+from tests.support.running import ConfigurationFile, RunningGateway
 from tests.support.waiting import wait_until
 
 # --- Message VPNs made, changed and deleted while the gateway runs, and what of it a restart finds ------------------
@@ -121,20 +121,17 @@ def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway)
 
 def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administer) -> None:
     """A setting that the file names is not changed by an administrator, who is told where it stands; all else is."""
-    file = tmp_path / "gateway.toml"
-    file.write_text(
-        f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
-        "[vpn.default.replay_log]\nquota_mb = 9\n"
-    )
-    with RunningGateway(read(file)) as gateway:
+    file, said = ConfigurationFile(tmp_path), "[vpn.default.replay_log]\nquota_mb = 9\n"
+    file.write(said)
+    with RunningGateway(read(file.path)) as gateway:
         api = administer(gateway)
         error = api.refused("PATCH", "config", LOG, {"maxSpoolUsage": 7})
         assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
         assert "rewind reload" in error["description"]
         assert api.change(LOG, {"maxSpoolUsage": 9, "ingressEnabled": False})
     # Now the file names what the administrator changed.
-    file.write_text(file.read_text() + "write = true\n")
-    assert read(file).settings.vpns["default"].replay_log.write
+    file.write(said + "write = true\n")
+    assert read(file.path).settings.vpns["default"].replay_log.write
     kept = json.loads((tmp_path / "data" / FILE).read_text())
     assert kept == {"vpn": {"default": {"replay_log.write": False}}}
 

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from amqp_ext.codec import Symbol, UByte
-from gateway.cli import main
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
 from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, data, section
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import ConfigurationFile, RunningGateway, settings_for
 
 # --- Queues, topic endpoints and subscriptions over HTTP, and what an AMQP client sees of it ------------------------
 
@@ -226,19 +224,6 @@ def test_what_is_wrong_is_named(api: Api) -> None:
         assert says in error["description"], (method, path, body)
 
 
-def test_a_client_is_shown_and_disconnected(api: Api, client: Client) -> None:
-    """A consumer is seen as a flow and a client; disconnecting it closes its connection with the reason."""
-    client.receiver("q")
-    (flow,) = api.seen("/queues/q/txFlows")
-    (shown,) = api.seen("/clients")
-    assert flow["clientId"] == shown["clientId"]
-    assert shown["linkCount"] == 1
-    api.act(f"/clients/{shown['clientId'].replace('#', '%23')}/disconnect", {})
-    client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
-    assert client.connection.remote_condition.name == "amqp:connection:forced"
-    assert "administrator" in client.connection.remote_condition.description
-
-
 # --- Dead message queues that bring dead messages back are refused wherever they are said ---------------------------
 
 CIRCLE = "'a' to 'b' to 'a'"
@@ -288,20 +273,18 @@ def test_in_the_configuration() -> None:
 
 def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) -> None:
     """At the start the gateway says so and does not start; where it runs, the queue stays as it is."""
-    file = tmp_path / "gateway.toml"
-    always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
-    file.write_text(always)
+    file = ConfigurationFile(tmp_path)
     said = "[vpn.default.queue.a]\ndead_message_queue = 'b'\n"
-    with RunningGateway(read(file)) as gateway:
+    with RunningGateway(read(file.path)) as gateway:
         api = Api(gateway)
         made(api, "b", deadMsgQueue="a")
-        file.write_text(always + said)
+        file.write(said)
         reloaded = gateway.run_coroutine(lambda running: running.reload())
         assert [CIRCLE in str(one) for one in reloaded.refused] == [True]
         assert api.done("GET", "config", "/queues/a")["deadMsgQueue"] == ""
         api.http.close()
     with pytest.raises(StoreError, match="would come back to it"):
-        RunningGateway(read(file)).start()
+        RunningGateway(read(file.path)).start()
 
 
 def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
@@ -309,11 +292,10 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
     Over HTTP and by the command line, by a reload and at a start, beside what an administrator made; and an age bounds
     a window that is there. What becomes smaller makes room for another.
     """
-    file = tmp_path / "gateway.toml"
-    always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+    file = ConfigurationFile(tmp_path)
     said = "[vpn.default.queue.{}]\ndedup_window = {}\n".format
-    file.write_text(always + said("a", 3_000_000) + said("b", 1))
-    with RunningGateway(read(file)) as gateway:
+    file.write(said("a", 3_000_000) + said("b", 1))
+    with RunningGateway(read(file.path)) as gateway:
         api = Api(gateway)
         made(api, "c", dedupWindow=900_000)
         for path, body, why in (
@@ -325,18 +307,17 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
         assert "dedup_window" in api.why(
             "PATCH", "config", "/queues/c", {"dedupWindowMs": 5, "dedupWindow": 0}
         )
-        words = ["queue", "create", "d", "--set", "dedupWindowMs=5", "--admin", str(api.http.base_url)]
-        ran = CliRunner().invoke(main, words)
+        ran = api.rewind("queue", "create", "d", "--set", "dedupWindowMs=5")
         assert (ran.exit_code != 0, "say of how many messages" in ran.output) == (True, True)
-        file.write_text(always + said("b", 200_000) + said("a", 3_000_000))
+        file.write(said("b", 200_000) + said("a", 3_000_000))
         (refused,) = gateway.run_coroutine(lambda running: running.reload()).refused
         assert "vpn.default.queue.b.dedup_window" in str(refused)
-        file.write_text(always + said("b", 3_000_000) + said("a", 1))
+        file.write(said("b", 3_000_000) + said("a", 1))
         assert not gateway.run_coroutine(lambda running: running.reload()).refused
         api.http.close()
-    file.write_text(always + said("b", 3_000_000) + said("a", 200_000))
+    file.write(said("b", 3_000_000) + said("a", 200_000))
     with pytest.raises(StoreError, match="more than 4000000"):
-        RunningGateway(read(file)).start()
+        RunningGateway(read(file.path)).start()
 
 
 def test_as_rabbitmq_declares_queues(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from proton import Link, Message, Terminus
+from proton import Message
 
 from amqp_ext.codec import Long, Symbol
 from amqp_ext.message.annotations import ERASED_REASON, ERASED_TIME
@@ -18,7 +18,7 @@ from store.postgresql.database import schema_name
 from tests.gateway.admin.conftest import LOG, Api, Serve, stop_and_check
 from tests.gateway.admin.jobs.test_copy import copy, ended
 from tests.store.port.postgresql_vpn import check_url
-from tests.support.client import Client, Received
+from tests.support.client import Client, Received, browsing
 from tests.support.messages import data, section
 from tests.support.postgresql import Server
 from tests.support.running import RunningGateway
@@ -45,11 +45,6 @@ def is_marker(received: Received, reason: str = "") -> bool:
     message = decoded(received)
     annotations = {str(key): value for key, value in (message.annotations or {}).items()}
     return message.body is None and ERASED_TIME in annotations and annotations[ERASED_REASON] == reason
-
-
-def browsing(link: Link) -> None:
-    """It takes nothing away."""
-    link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
 def queue_of(api: Api, name: str = "q", **said: Any) -> None:

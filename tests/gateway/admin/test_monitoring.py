@@ -34,6 +34,11 @@ def of(name: str, labels: str, values: str) -> Series:
     return {f"{name}{{{labels}}}": values}
 
 
+def either(name: str, labels: str, fires: str, quiet: str) -> tuple[Series, Series]:
+    """One series, with values that have a rule fire, and with values that do not."""
+    return of(name, labels, fires), of(name, labels, quiet)
+
+
 def late(name: str, labels: str, share: int) -> Series:
     """A histogram of which so many percent lie above a second, the rest below a hundredth."""
     return {
@@ -53,19 +58,10 @@ FIRES: dict[str, tuple[Series, Series]] = {
             **of("rewind_vpn_active", OF_VPN.replace("a:", "b:"), "1x60"),
         },
     ),
-    "RewindStoreDown": (of("rewind_store_up", OF_VPN, "0x60"), of("rewind_store_up", OF_VPN, "1x60")),
-    "RewindStoreUnconfirmed": (
-        of("rewind_store_confirmed_age_seconds", OF_VPN, "1+30x60"),
-        of("rewind_store_confirmed_age_seconds", OF_VPN, "2x60"),
-    ),
-    "RewindStoreDamaged": (
-        of("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "1x60"),
-        of("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "0x60"),
-    ),
-    "RewindOneMachine": (
-        of("rewind_alarms", f'{OF_VPN},alarm="one-machine"', "1x60"),
-        of("rewind_alarms", f'{OF_VPN},alarm="one-machine"', "0x58 1x2"),
-    ),
+    "RewindStoreDown": either("rewind_store_up", OF_VPN, "0x60", "1x60"),
+    "RewindStoreUnconfirmed": either("rewind_store_confirmed_age_seconds", OF_VPN, "1+30x60", "2x60"),
+    "RewindStoreDamaged": either("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "1x60", "0x60"),
+    "RewindOneMachine": either("rewind_alarms", f'{OF_VPN},alarm="one-machine"', "1x60", "0x58 1x2"),
     "RewindLoopLate": (
         late("rewind_loop_lag_seconds", GATEWAY, 5),
         late("rewind_loop_lag_seconds", GATEWAY, 0),
@@ -78,10 +74,7 @@ FIRES: dict[str, tuple[Series, Series]] = {
             **of("rewind_store_disk_full_seconds", GATEWAY, " NaN" * 61),
         },
     ),
-    "RewindDiskNearlyFull": (
-        of("rewind_store_disk_full_seconds", OF_VPN, "10000x60"),
-        of("rewind_store_disk_full_seconds", OF_VPN, "80000x60"),
-    ),
+    "RewindDiskNearlyFull": either("rewind_store_disk_full_seconds", OF_VPN, "10000x60", "80000x60"),
     "RewindLogOverfull": (
         {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "100x60")},
         {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "0x60")},
@@ -108,10 +101,7 @@ FIRES: dict[str, tuple[Series, Series]] = {
             **of("process_max_fds", 'instance="other"', "100x60"),
         },
     ),
-    "RewindConsumerStuck": (
-        of("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "0+60x60"),
-        of("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "600x60"),
-    ),
+    "RewindConsumerStuck": either("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "0+60x60", "600x60"),
     "RewindNobodyWantsThem": (
         {
             **of("rewind_endpoint_messages", OF_QUEUE, "5x60"),
@@ -124,21 +114,13 @@ FIRES: dict[str, tuple[Series, Series]] = {
             **of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7+1x60"),
         },
     ),
-    "RewindReplayFailed": (
-        of("rewind_replay_failures_total", OF_QUEUE, "0x55 1x5"),
-        of("rewind_replay_failures_total", OF_QUEUE, "3x60"),
+    "RewindReplayFailed": either("rewind_replay_failures_total", OF_QUEUE, "0x55 1x5", "3x60"),
+    "RewindReplayStands": either("rewind_replay_remaining_ids", OF_QUEUE, "50x70", "500-1x70"),
+    "RewindManyRefusals": either(
+        "rewind_refusals_total", f'{GATEWAY},condition="amqp:not-found"', "0+120x60", "0+20x60"
     ),
-    "RewindReplayStands": (
-        of("rewind_replay_remaining_ids", OF_QUEUE, "50x70"),
-        of("rewind_replay_remaining_ids", OF_QUEUE, "500-1x70"),
-    ),
-    "RewindManyRefusals": (
-        of("rewind_refusals_total", f'{GATEWAY},condition="amqp:not-found"', "0+120x60"),
-        of("rewind_refusals_total", f'{GATEWAY},condition="amqp:not-found"', "0+20x60"),
-    ),
-    "RewindConnectionsRefused": (
-        of("rewind_refused_connections_total", f'{GATEWAY},limit="max_connections"', "0+5x60"),
-        of("rewind_refused_connections_total", f'{GATEWAY},limit="max_connections"', "5x60"),
+    "RewindConnectionsRefused": either(
+        "rewind_refused_connections_total", f'{GATEWAY},limit="max_connections"', "0+5x60", "5x60"
     ),
     "RewindAlarm": (
         of("rewind_alarms", f'{OF_VPN},alarm="clock"', "1x60"),

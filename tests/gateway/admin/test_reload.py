@@ -8,36 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from gateway.cli import main
 from gateway.config import Settings, parse, read, reconcile
 from tests.gateway.admin.conftest import HASH, LOG, OTHER_HASH, Administer, Api, connect
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway
-
-
-class File:
-    """A configuration file, with what every test needs in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "gateway.toml"
-        self._always = f'data = "{folder / "data"}"\n'
-        self.write()
-
-    def write(self, text: str = "", *, listener: str = "port = 0", admin: str = "port = 0") -> None:
-        """Make this the file."""
-        self.path.write_text(f"{self._always}{text}\n[[listener]]\n{listener}\n[admin]\n{admin}\n")
+from tests.support.running import ConfigurationFile, RunningGateway
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> File:
-    return File(tmp_path)
+def file(tmp_path: Path) -> ConfigurationFile:
+    return ConfigurationFile(tmp_path)
 
 
 @pytest.fixture
-def gateway(file: File) -> Iterator[RunningGateway]:
+def gateway(file: ConfigurationFile) -> Iterator[RunningGateway]:
     """A gateway with that file."""
     with RunningGateway(read(file.path)) as running:
         yield running
@@ -51,7 +36,9 @@ def reload(api: Api) -> dict[str, Any]:
     return found
 
 
-def test_what_can_change_does(file: File, gateway: RunningGateway, api: Api, client: Client) -> None:
+def test_what_can_change_does(
+    file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
+) -> None:
     """A Message VPN, queues, the log's policy and limits are as the file says now; no client notices."""
     receiver = client.receiver("q", credit=10)
     file.write(
@@ -82,7 +69,7 @@ def test_what_can_change_does(file: File, gateway: RunningGateway, api: Api, cli
 
 
 def test_a_declared_queue_changes_and_is_set_free(
-    file: File, gateway: RunningGateway, api: Api, client: Client
+    file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
 ) -> None:
     """What lies on a queue stays when its declaration changes or goes; then it is the administrators'."""
     file.write("[vpn.default.queue.orders]\nsubscriptions = ['a/>']")
@@ -102,7 +89,7 @@ def test_a_declared_queue_changes_and_is_set_free(
 
 
 def test_what_cannot_change_is_named_and_stays(
-    file: File, gateway: RunningGateway, api: Api, client: Client
+    file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
 ) -> None:
     """Each setting that needs a restart is refused with its reason, all together, and the rest is applied."""
     client.receiver("taken")
@@ -134,7 +121,7 @@ def test_what_cannot_change_is_named_and_stays(
 
 
 def test_what_administrators_did_outlives_a_reload(
-    file: File, gateway: RunningGateway, api: Api, tmp_path: Path
+    file: ConfigurationFile, gateway: RunningGateway, api: Api, tmp_path: Path
 ) -> None:
     """Their Message VPNs and settings stay where the file is silent, even when it names another data folder."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading"})
@@ -147,7 +134,7 @@ def test_what_administrators_did_outlives_a_reload(
     assert api.done("GET", "config", LOG)["maxSpoolUsage"] == 7
 
 
-def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, api: Api) -> None:
+def test_a_vpn_that_users_may_enter_is_not_deleted(file: ConfigurationFile, api: Api) -> None:
     """Without it the configuration would be wrong, and the next start fail."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading", "enabled": False})
     user = f"[user.ann]\npassword = '{HASH}'\nglobal_access = 'read-write'\n"
@@ -159,7 +146,7 @@ def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, api: Api) -> None
     assert read(file.path).settings.users["ann"].vpns == ("default", "trading")
 
 
-def test_a_bad_file_changes_nothing(file: File, gateway: RunningGateway, api: Api) -> None:
+def test_a_bad_file_changes_nothing(file: ConfigurationFile, gateway: RunningGateway, api: Api) -> None:
     """Every problem is told at once, and of what is right in the file nothing is applied either."""
     before = gateway.call(lambda g: g.settings)
     file.write("[limits]\nmax_connections = 'many'\nlink_credit = 5\n[vpn.default]\nenable = false")
@@ -181,7 +168,7 @@ def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Adm
         assert (answer.status_code, "--config" in answer.text) == (400, True)
 
 
-def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
+def test_users_change(file: ConfigurationFile, gateway: RunningGateway, api: Api) -> None:
     """Who is changed or gone is cut off, whoever is as before stays; the administration asks for users at once."""
     ann = f"[user.ann]\npassword = '{HASH}'\npublish = ['queue://*']\nglobal_access = 'read-write'\n"
     bob = f"[user.bob]\npassword = '{HASH}'\n"
@@ -203,7 +190,7 @@ def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
         of_bob.sender("q").send_all([data(2)])
 
 
-def test_a_live_tail_ends_with_the_right_to_it(file: File, api: Api) -> None:
+def test_a_live_tail_ends_with_the_right_to_it(file: ConfigurationFile, api: Api) -> None:
     """Whoever may no longer administer the log is told so, and cannot come again; whoever is as before goes on."""
     rights = 'administer = ["log://>"]'
     root = f'[user.root]\npassword = "{HASH}"\nglobal_access = "read-write"\n{rights}\n'
@@ -224,7 +211,7 @@ def test_a_live_tail_ends_with_the_right_to_it(file: File, api: Api) -> None:
 
 @pytest.mark.parametrize(("stays", "status"), [(True, b"200"), (False, b"401")])
 def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
-    file: File, api: Api, stays: bool, status: bytes
+    file: ConfigurationFile, api: Api, stays: bool, status: bytes
 ) -> None:
     """A reload while a request's body comes: its sender is signed in anew, and refused if it is nobody now."""
     rights = f"password = '{HASH}'\nadminister = ['queue://*']\nglobal_access = 'read-write'\n"
@@ -246,7 +233,7 @@ def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
         assert sock.recv(65_536).split()[1] == status
 
 
-def test_a_vpn_of_the_file_is_disabled_by_it(file: File, api: Api, client: Client) -> None:
+def test_a_vpn_of_the_file_is_disabled_by_it(file: ConfigurationFile, api: Api, client: Client) -> None:
     """`enabled = false` in the file closes the clients as an administrator does, who cannot undo it."""
     file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
     reload(api)
@@ -258,16 +245,15 @@ def test_a_vpn_of_the_file_is_disabled_by_it(file: File, api: Api, client: Clien
     assert found["refused"][0].startswith("vpn.trading is gone from the file, and has data")
 
 
-def test_the_verb_says_what_became_of_it(file: File, gateway: RunningGateway, api: Api) -> None:
+def test_the_verb_says_what_became_of_it(file: ConfigurationFile, api: Api) -> None:
     """`rewind reload` ends with 0 where all is applied, and with 1 where something has to wait."""
-    url = gateway.call(lambda running: running.admin[0])
     for text, status, line in (
         ("", 0, "nothing has changed"),
         ("[limits]\nlink_credit = 7", 0, "limits.link_credit: 2000 became 7"),
         ("[store]\nread_threads = 2", 1, "store.read_threads is said to"),
     ):
         file.write(text)
-        ran = CliRunner().invoke(main, ["reload", "--admin", url])
+        ran = api.rewind("reload")
         assert (ran.exit_code, line in ran.output) == (status, True), ran.output
 
 

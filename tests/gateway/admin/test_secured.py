@@ -230,7 +230,7 @@ def test_a_second_head_is_waited_for_no_longer_than_the_first(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A letter now and then keeps no connection, whatever it has asked before."""
-    monkeypatch.setattr(http_server, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.4)
     with connect(api.http) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 200 ")

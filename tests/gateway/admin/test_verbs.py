@@ -14,7 +14,7 @@ import apsw
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from gateway.cli import main, replays
 from gateway.cli.api import Api as CliApi
@@ -48,10 +48,9 @@ def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
 
     def wait() -> None:
         with patch.object(replays.click, "progressbar", watched), patch.object(replays, "LOOK_SECONDS", 0.01):
-            ran.append(CliRunner().invoke(main, words))
+            ran.append(api.rewind("replay", "start", "q", "--wait"))
 
     ran: list[object] = []
-    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
     waiting = threading.Thread(target=wait)
     waiting.start()
     client.wait(lambda: any("50 unacknowledged" in label for label in labels), "all is on the queue")
@@ -67,9 +66,8 @@ def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
 def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) -> None:
     """The exit status is 1 then, with the reason in a sentence."""
     client.sender("q").send_all([data(i) for i in range(5)])
-    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(CliRunner().invoke, main, words)
+        waiting = pool.submit(api.rewind, "replay", "start", "q", "--wait")
         client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
         api.act("/queues/q/cancelReplay", {})
         done = waiting.result(20)
@@ -83,7 +81,7 @@ def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> N
     client.sender("r").send_all([data(i) for i in range(5)])
 
     def run(*words: str) -> tuple[int, str]:
-        ran = CliRunner().invoke(main, ["replay", *words, "--admin", str(api.http.base_url)])
+        ran = api.rewind("replay", *words)
         return ran.exit_code, ran.output
 
     assert run("list") == (0, "There is no replay on record.\n")
@@ -118,9 +116,8 @@ def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
     client.sender("q").send_all([data(0)])
 
     def run(typed: str, *options: str) -> int:
-        words = ["replay", "start", "q", *options, "--admin", str(api.http.base_url)]
         with patch.object(replays, "is_terminal", lambda: True):
-            return CliRunner().invoke(main, words, input=typed).exit_code
+            return api.rewind("replay", "start", "q", *options, input=typed).exit_code
 
     assert run("r\n") == 1
     assert run("\n") == 1
@@ -136,9 +133,8 @@ def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Clien
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
 
     def run(*words: str) -> str:
-        options = ("q", "--keep-unlogged", "--admin", str(api.http.base_url))
         with patch.object(replays, "is_terminal", lambda: True):
-            done = CliRunner().invoke(main, ["replay", *words, *options], input="q\n")
+            done = api.rewind("replay", *words, "q", "--keep-unlogged", input="q\n")
         assert done.exit_code == 0, done.output
         return done.output
 
@@ -151,7 +147,7 @@ def test_the_log_is_configured_by_verbs(api: Api) -> None:
     """What the log takes, keeps and holds is said with verbs; what cannot be is refused with exit status 1."""
 
     def run(*words: str) -> int:
-        return CliRunner().invoke(main, ["log", *words, "--admin", str(api.http.base_url)]).exit_code
+        return api.rewind("log", *words).exit_code
 
     shown = [
         "ingressEnabled",
@@ -295,7 +291,7 @@ def by_verbs(api: Api) -> Do:
 
     def do(operation: str, *named: str) -> Any:
         words = (OPERATIONS[operation][1] % named).split()
-        ran = CliRunner().invoke(main, [*words, "--json", "--admin", str(api.http.base_url)])
+        ran = api.rewind(*words, "--json")
         assert ran.exit_code == 0, (words, ran.output)
         return json.loads(ran.stdout.splitlines()[-1])
 
@@ -414,11 +410,8 @@ def test_every_operation_is_done_under_load(
 class Rewind:
     """`rewind VERB… --admin …`."""
 
-    def __init__(self, gateway: RunningGateway) -> None:
-        self._url = gateway.call(lambda running: running.admin[0])
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(main, [*words, "--admin", self._url])
+    def __init__(self, api: Api) -> None:
+        self.run = api.rewind
 
     def __call__(self, *words: str) -> str:
         ran = self.run(*words)
@@ -430,9 +423,9 @@ class Rewind:
 
 
 @pytest.fixture
-def rewind(gateway: RunningGateway) -> Rewind:
+def rewind(api: Api) -> Rewind:
     """The command, for `gateway`."""
-    return Rewind(gateway)
+    return Rewind(api)
 
 
 def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:

@@ -14,6 +14,7 @@ import pytest
 from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
 from gateway.vpn.runtime import SystemClock
+from gateway.vpn.upkeep import delayed, locks
 from store.errors import WriteFailed
 from store.ports import Batch, OnCommit, StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
@@ -39,8 +40,10 @@ class Clock(SystemClock):
 
 
 @pytest.fixture
-def clock(given: dict[str, Any]) -> Clock:
-    """Ask for it before a gateway: from then on, that gateway's time is the test's."""
+def clock(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Ask for it before a gateway: from then on, that gateway's time is the test's, and looked at often."""
+    for module in (delayed, locks):
+        monkeypatch.setattr(module, "LONGEST_SECONDS", 0.03)
     clock = given["clock"] = Clock()
     return clock
 
@@ -122,7 +125,22 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextMa
 
 FullDisk = Callable[[], AbstractContextManager[None]]
 Start = Callable[..., RunningGateway]
-Connect = Callable[..., Client]
+
+
+class Connect:
+    """Connects clients that end before the gateway does: `connect(gateway)`."""
+
+    def __init__(self, ending: ExitStack) -> None:
+        self._ending = ending
+
+    def __call__(self, gateway: RunningGateway, **more: Any) -> Client:
+        return self._ending.enter_context(Client(gateway.url, **more))
+
+    def again(self, gateway: RunningGateway, client: Client) -> Client:
+        """The client closes, the gateway is stopped and started, and there is another client."""
+        client.close()
+        gateway.restart()
+        return self(gateway)
 
 
 @pytest.fixture
@@ -144,8 +162,7 @@ def gateway(start: Start) -> RunningGateway:
 
 @pytest.fixture
 def connect(_ending: ExitStack) -> Connect:
-    """Connects clients that end before the gateway does: `connect(gateway)`."""
-    return lambda gateway, **more: _ending.enter_context(Client(gateway.url, **more))
+    return Connect(_ending)
 
 
 @pytest.fixture

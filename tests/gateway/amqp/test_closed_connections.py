@@ -113,12 +113,8 @@ class Site:
         self.gateway = gateway
         self._authority = authority
 
-    def address(self, listener: int = 0) -> tuple[str, int]:
-        host, _, port = self.gateway.urls[listener].rpartition("://")[2].rpartition(":")
-        return host, int(port)
-
     def opened(self, listener: int = 0) -> ScriptedPeer:
-        peer = ScriptedPeer.opened(self.address(listener))
+        peer = ScriptedPeer.opened(self.gateway.host_and_port(listener))
         assert isinstance(peer, ScriptedPeer)
         return peer
 
@@ -246,7 +242,7 @@ class Site:
         """Publishes over TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._authority.configure_trust(context)
-        return self._publishes(Peer.connect(self.address(4), tls=context))
+        return self._publishes(Peer.connect(self.gateway.host_and_port(4), tls=context))
 
     def over_websocket(self) -> Peer:
         """Publishes over WebSocket."""
@@ -263,17 +259,17 @@ class Site:
 
     def silent(self) -> Peer:
         """Says nothing."""
-        return Peer.connect(self.address())
+        return Peer.connect(self.gateway.host_and_port())
 
     def half_signed_in(self) -> Peer:
         """Does not go on behind the first header."""
-        peer = Peer.connect(self.address())
+        peer = Peer.connect(self.gateway.host_and_port())
         peer.mechanisms()
         return peer
 
     def refused_sign_in(self) -> Peer:
         """Is nobody that may come in."""
-        peer = Peer.connect(self.address())
+        peer = Peer.connect(self.gateway.host_and_port())
         assert peer.sasl("PLAIN", b"\0nobody\0wrong") != OK
         return peer
 
@@ -344,7 +340,7 @@ def site(tmp_path: Path, start: Start, authority: trustme.CA) -> Iterator[Site]:
     )
     # A page is less than what lies there: readers are in the midst of it.
     site = Site(start(limits=Limits(read_page_rows=64), listeners=listeners), authority)
-    with Peer.opened(site.address()) as peer:
+    with Peer.opened(site.gateway.host_and_port()) as peer:
         peer.attach_sender("q")
         peer.publish_all([b"x" * 300] * 1_000)
     gc.collect()

@@ -261,11 +261,10 @@ def test_what_stands_in_every_line_is_cut() -> None:
 def test_who_connects_again_and_again_is_told_of_now_and_then(start: Start) -> None:
     """Each connection has a line or two; hundreds of them have some, and what was left out is told at the end."""
     gateway = start()
-    host, _, port = gateway.urls[0].rpartition("://")[2].rpartition(":")
     before, count = COUNTS.held_back, ADDRESS_BURST * 2
     with capture_logs() as lines:
         for _ in range(count):
-            with socket.create_connection((host, int(port))) as refused:
+            with socket.create_connection(gateway.host_and_port()) as refused:
                 refused.sendall(b"GET / HT")
                 while refused.recv(4096):
                     pass

@@ -192,8 +192,7 @@ def test_who_connects_and_does_not_ask_is_cut_off(start: Start) -> None:
     gateway = start(
         limits=Limits(handshake_timeout_ms=100), listeners=(Listener(port=0, websocket=WebSocket()),)
     )
-    host, port = gateway.address.split(":")
-    with Peer.connect((host, int(port))) as peer:
+    with Peer.connect(gateway.host_and_port()) as peer:
         assert peer.rest() == b""
 
 
@@ -239,8 +238,7 @@ def test_what_is_behind_the_upgrade_is_answered_behind_it(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture, version: str, behind: bytes, status: bytes
 ) -> None:
     """A client that waits for no answer is told of its upgrade first, whatever it sent with it; nothing fails."""
-    host, port = gateway.address.split(":")
-    with Peer.connect((host, int(port))) as peer:
+    with Peer.connect(gateway.host_and_port()) as peer:
         peer.send(HEAD.format(version=version).encode() + behind)
         assert peer.take(12) == b"HTTP/1.1 " + status
         if behind[0] != 0x89:

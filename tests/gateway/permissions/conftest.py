@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from amqp_ext.sasl import hash_password
 from gateway.config import User, Vpn, read
 from tests.support.client import Client
-from tests.support.running import RunningGateway, settings_for
+from tests.support.log_lines import Line, kept_lines
+from tests.support.running import ConfigurationFile, RunningGateway, settings_for
 
 PASSWORD = "secret"
 # As few rounds as are allowed: what is tried here is not the hash.
 HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
-Line = MutableMapping[str, Any]
-
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[Line]]:
     """The lines the gateway logs, warnings and worse."""
-    lines: list[Line] = []
-
-    def keep(logger: Any, method: str, line: Line) -> Line:
-        lines.append(line)
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(30))
-    yield lines
-    structlog.reset_defaults()
+    with kept_lines(logging.WARNING) as lines:
+        yield lines
 
 
 Start = Callable[..., RunningGateway]
@@ -68,21 +60,19 @@ class Reloaded:
     """A gateway, and the file of its users."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
-        self._file = folder / "gateway.toml"
-        self._folder = folder
+        self._file = ConfigurationFile(folder)
         self._ending = ending
         self.gateway: RunningGateway
 
     def write(self, users: str) -> None:
         """Make these the users."""
-        listener = f"[[listener]]\nport = 0\n{self.listener}\n"
-        self._file.write_text(f'data = "{self._folder / "data"}"\n{listener}[admin]\nport = 0\n{users}')
+        self._file.write(users, listener=f"port = 0\n{self.listener}")
 
     def start(self, users: str, listener: str = "") -> RunningGateway:
         """Start with these users, and a listener of which this is said."""
         self.listener = listener
         self.write(users)
-        self.gateway = self._ending.enter_context(RunningGateway(read(self._file)))
+        self.gateway = self._ending.enter_context(RunningGateway(read(self._file.path)))
         return self.gateway
 
     def reload(self, users: str) -> None:

@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
+from proton import Event, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
 from gateway.config import Vpn, VpnStore
-from tests.support.client import Client
+from tests.support.client import WAIT_SECONDS, Client
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.shared_store import URL, SharedDatabase
 
@@ -32,6 +35,38 @@ def ask(gateway: RunningGateway, path: str) -> httpx.Response:
     """GET from the administration."""
     url = gateway.call(lambda running: running.admin[0])
     return httpx.get(f"{url}{path}", **PLAIN_HTTP, timeout=30)
+
+
+class _Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    """A program of proton's that knows several addresses, and publishes until a message is accepted."""
+
+    def __init__(self, urls: list[str], options: dict[str, Any]) -> None:
+        super().__init__()
+        self._urls, self._options = urls, options
+        self.accepted_by = ""
+
+    def on_start(self, event: Event) -> None:
+        self.connection = event.container.connect(urls=self._urls, **self._options)
+        event.container.create_sender(self.connection, "topic://s/1")
+        event.container.schedule(WAIT_SECONDS, self)
+
+    def on_sendable(self, event: Event) -> None:
+        if not self.accepted_by:
+            event.sender.send(Message("hello"))
+
+    def on_accepted(self, event: Event) -> None:
+        self.accepted_by = event.connection.connected_address
+        event.container.stop()
+
+    def on_timer_task(self, event: Event) -> None:
+        event.container.stop()
+
+
+def published_by_proton(urls: list[str], **options: Any) -> str:
+    """The address that has accepted what a client of proton's published, which begins with the first of these."""
+    publisher = _Publisher(urls, options)
+    Container(publisher).run()
+    return publisher.accepted_by
 
 
 @pytest.fixture

@@ -135,24 +135,6 @@ def test_settled_messages_are_counted_as_dropped(
     client.wait(lambda: state(gateway)["directDroppedMsgCount"] == 1, "it is counted")
 
 
-def test_a_publisher_that_knows_no_rejection_is_detached(
-    database: SharedDatabase, start: Start, connect: Connect
-) -> None:
-    """A sender whose outcomes leave out `rejected` is told by a detach."""
-    database.durability = Durability.ONE_MACHINE
-    client = connect(start(require_standby=True))
-
-    def accepted_alone(link: Any) -> None:
-        link.source.outcomes.put_array(False, 21)  # symbols
-        link.source.outcomes.enter()
-        link.source.outcomes.put_symbol("amqp:accepted:list")
-        link.source.outcomes.exit()
-
-    sender = client.sender("orders", set_up=accepted_alone)
-    sender.send(data(1))
-    assert sender.detached_by_peer().name == "amqp:precondition-failed"
-
-
 def test_dead_messages_are_moved_all_the_same(
     database: SharedDatabase, start: Start, connect: Connect
 ) -> None:

@@ -14,7 +14,7 @@ from store.ports import Durability
 from tests.gateway.roles.conftest import Connect, ask, is_active
 from tests.support.client import texts
 from tests.support.messages import data
-from tests.support.running import PLAIN_HTTP, RunningGateway
+from tests.support.running import PLAIN_HTTP, ConfigurationFile, RunningGateway
 from tests.support.shared_store import URL, SharedDatabase
 from tests.support.waiting import wait_until
 
@@ -22,38 +22,24 @@ Configure = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """The gateway's configuration."""
-    return tmp_path / "rewind.toml"
+def file(tmp_path: Path) -> ConfigurationFile:
+    return ConfigurationFile(tmp_path)
 
 
 @pytest.fixture
-def write(file: Path, tmp_path: Path) -> Callable[[str], None]:
-    """Makes a text the configuration, with what every test needs in it."""
-
-    def write(text: str) -> None:
-        always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
-        file.write_text(f"{always}\n{text}")
-
-    return write
-
-
-@pytest.fixture
-def gateway(
-    database: SharedDatabase, file: Path, write: Callable[[str], None], _ending: ExitStack
-) -> RunningGateway:
+def gateway(database: SharedDatabase, file: ConfigurationFile, _ending: ExitStack) -> RunningGateway:
     """A gateway whose Message VPN `default` another one has."""
     database.hold("other.example.com:5672")
-    write(store())
-    return _ending.enter_context(RunningGateway(read(file), engine=database.engine))
+    file.write(store())
+    return _ending.enter_context(RunningGateway(read(file.path), engine=database.engine))
 
 
 @pytest.fixture
-def configure(gateway: RunningGateway, write: Callable[[str], None]) -> Configure:
+def configure(gateway: RunningGateway, file: ConfigurationFile) -> Configure:
     """Has the gateway read another configuration; what was not applied."""
 
     def configure(text: str) -> list[str]:
-        write(text)
+        file.write(text)
         url = gateway.call(lambda running: running.admin[0])
         answer = httpx.put(f"{url}/SEMP/v2/action/reload", **PLAIN_HTTP, timeout=30)
         assert answer.status_code == 200, answer.text

@@ -8,13 +8,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests.gateway.roles.test_pair import readiness
 from tests.support.client import Client, Received, texts
 from tests.support.postgresql import Server
 from tests.support.publishing import Publishing
-from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import ROOT, GatewayProcess
 from tests.system.next_version import STEP
@@ -24,15 +23,11 @@ pytestmark = [pytest.mark.system, pytest.mark.postgresql]
 NEXT = "tests.system.next_version"
 
 
-def readiness(gateway: GatewayProcess) -> httpx.Response:
-    return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP, timeout=30)
-
-
 def test_a_rolling_change_loses_nothing(postgresql: Server, tmp_path: Path, _ending: ExitStack) -> None:
     """
-    First the one that waits, then the active one, which is stopped under load: what it had accepted is there once, in
-    order. The next version says beforehand what it will do, and waits till it may. The version before does not get the
-    store any more, and leaves it as it is.
+    The one that waits has it, then the active one is stopped under load: what it had accepted is there once, in order.
+    The next version says beforehand what it will do, and waits till it may. The version before does not get the store
+    any more, and leaves it as it is.
     """
     url = postgresql.url(postgresql.new_database())
     config = f'[vpn.default.store]\nurl = "{url}"\nlease_seconds = 2\n'
@@ -42,7 +37,7 @@ def test_a_rolling_change_loses_nothing(postgresql: Server, tmp_path: Path, _end
         _ending.callback(process.stop)
         return process
 
-    active, waiting = start("a"), start("b")
+    active = start("a")
     checked = subprocess.run(
         [sys.executable, "-m", NEXT, "upgrade-check", str(tmp_path / "a.toml"), "--json"],
         cwd=ROOT,
@@ -52,8 +47,7 @@ def test_a_rolling_change_loses_nothing(postgresql: Server, tmp_path: Path, _end
     )
     found = json.loads(checked.stdout)
     assert [step["name"] for step in found["steps"]] == [STEP] and found["wayBack"] == "backup"
-    waiting.stop()
-    other = start("c", NEXT)
+    other = start("b", NEXT)
     assert readiness(other).json()["state"] == "waiting"
     with Publishing(active.url, "orders") as publishing:
         publishing.wait_for(2_000)
@@ -62,10 +56,10 @@ def test_a_rolling_change_loses_nothing(postgresql: Server, tmp_path: Path, _end
     wait_until(lambda: readiness(other).status_code == 200, "the next version is active")
     with Publishing(other.url, "orders", first=publishing.accepted) as going_on:
         going_on.wait_for(publishing.accepted + 500)
-    late = start("d")
+    late = start("c")
     other.stop()
     wait_until(lambda: STEP in readiness(late).text, "the version before is refused")
-    last = start("e", NEXT)
+    last = start("d", NEXT)
     wait_until(lambda: readiness(last).status_code == 200, "the next version is active")
     with Client(last.url) as client:
         taken: list[Received] = []

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 import trustme
-from click.testing import CliRunner, Result
 from proton import Delivery
 
-from gateway.cli import main
 from gateway.config import Limits, Listener, Queue, ReplayLog, ReplayTarget, User, Vpn
 from gateway.config.vpn import Retention
 from tests.gateway.admin.conftest import LOG, Api, Serve, tls_of
@@ -491,13 +489,9 @@ def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Se
 # --- The verbs of jobs, as a person types them ------------------------------------------------------------------------
 
 
-def run(api: Api, *words: str) -> Result:
-    return CliRunner().invoke(main, [*words, "--admin", str(api.http.base_url)])
-
-
 def said(api: Api, *words: str) -> str:
     """What a verb that succeeds prints."""
-    ran = run(api, *words)
+    ran = api.rewind(*words)
     assert ran.exit_code == 0, ran.output
     return str(ran.stdout)
 
@@ -521,17 +515,17 @@ def test_a_job_rests_goes_on_and_is_cancelled_by_its_name(api: Api, client: Clie
     assert said(api, "replay", "pause", "slow") == "slow rests\n"
     assert said(api, "replay", "resume", "slow") == "slow goes on\n"
     assert said(api, "replay", "cancel", "slow") == "slow was cancelled; what it has published stays\n"
-    again = run(api, "replay", "cancel", "slow")
+    again = api.rewind("replay", "cancel", "slow")
     assert (again.exit_code, "is cancelled" in again.stderr) == (1, True)
-    nobody = run(api, "replay", "cancel", "nobody")
+    nobody = api.rewind("replay", "cancel", "nobody")
     assert (nobody.exit_code, "no queue 'nobody'" in nobody.stderr) == (1, True)
-    never = run(api, "replay", "copy", "--from", "#99", "--to", "q", "--wait")
+    never = api.rewind("replay", "copy", "--from", "#99", "--to", "q", "--wait")
     assert (never.exit_code, "offset 99" in never.stderr) == (1, True)
 
 
 def test_dead_letters_by_verb(api: Api, client: Client) -> None:
     """Counted as a table and as JSON, and sent back."""
-    assert run(api, "queue", "create", "q", "--set", "deadMsgQueue=dead").exit_code == 0
+    assert api.rewind("queue", "create", "q", "--set", "deadMsgQueue=dead").exit_code == 0
     client.sender("q").send_all([data(n) for n in range(3)])
     receiver = client.receiver("q")
     receiver.flow(3)

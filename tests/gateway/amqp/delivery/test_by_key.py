@@ -171,14 +171,14 @@ def test_order_by_key_holds_through_a_kill(tmp_path: Path) -> None:
     for queue in ("q", "g"):
         with connect() as client:
             client.sender(queue).send_all(numbered(200, 5))
-    for life in (1, 2, 3):
+    for life in (1, 2):
         for crew in crews:
             for credit in (10, 20, 30, 40, 50):
                 crew.add(credit)
-            crew.work(300 * life if life < 3 else 1_000)
+            crew.work(300 if life == 1 else 1_000)
         process.kill()
         for crew in crews:
             while crew.receivers:
                 crew.dies()
-        if life < 3:
+        if life == 1:
             process = GatewayProcess(tmp_path / "data", config)

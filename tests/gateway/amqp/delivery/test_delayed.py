@@ -14,7 +14,7 @@ from gateway.core.effects import DelayedMessage
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, numbered, texts
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, trim_before
 
 HOUR_MS = 3_600_000
 HOUR = Long(HOUR_MS)
@@ -73,7 +73,7 @@ def test_a_message_is_delivered_when_its_time_has_come(client: Client, kind: typ
     assert 0.7 <= time.time() - started < 4
 
 
-def test_they_come_in_the_order_of_their_times(client: Client, gateway: RunningGateway) -> None:
+def test_they_come_in_the_order_of_their_times(clock: Clock, gateway: RunningGateway, client: Client) -> None:
     """Whatever the order in which they were published; of one time, by id."""
     delays = [500, 100, 300, 100, 400, 200]
     client.sender("orders").send_all(
@@ -81,8 +81,9 @@ def test_they_come_in_the_order_of_their_times(client: Client, gateway: RunningG
     )
     assert [message.id for message in listed(gateway, "orders")] == [2, 4, 6, 3, 5, 1]
     receiver = client.receiver("orders", credit=10)
-    expected = ["100-1", "100-3", "200-5", "300-2", "400-4", "500-0"]
-    assert texts(receiver.take_and_accept(6)) == expected
+    for expected in (["100-1", "100-3"], ["200-5"], ["300-2"], ["400-4"], ["500-0"]):
+        clock.ms += 100
+        assert texts(receiver.take_and_accept(len(expected))) == expected
 
 
 def test_a_topic_s_subscribers_each_have_it_in_time(
@@ -140,7 +141,7 @@ def test_the_log_has_it_at_once(client: Client, gateway: RunningGateway) -> None
     assert texts(replayed.take_and_accept(1)) == ["third"]
 
 
-@pytest.mark.parametrize("count", [3, 30_000], ids=["near", "behind"])
+@pytest.mark.parametrize("count", [3, 4_000], ids=["near", "behind"])
 def test_what_is_published_during_a_replay_waits_for_its_time(
     clock: Clock, gateway: RunningGateway, connect: Connect, count: int
 ) -> None:
@@ -196,10 +197,7 @@ def test_trimming_the_log_leaves_what_waits(clock: Clock, gateway: RunningGatewa
     client = connect(gateway)
     client.sender("orders").send_all([delayed("x"), data("y")])
 
-    async def trim(running: Any) -> None:
-        await running.vpns["default"].trimmer.trim_before(3)
-
-    gateway.run_coroutine(trim)
+    trim_before(gateway, 3)
     client.close()
     gateway.restart()
     clock.ms += HOUR_MS
@@ -220,9 +218,7 @@ def test_it_goes_with_its_queue(gateway: RunningGateway, connect: Connect, clock
 
     gateway.run_coroutine(drop)
     clock.ms += 2 * HOUR_MS
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     client.sender("orders").send_all([data("y")])
     assert texts(client.receiver("orders", credit=5).take_and_accept(1)) == ["y"]
 

@@ -80,9 +80,7 @@ def test_direct_to_a_durable_topic_endpoint(
     for i in range(5):
         sender.send(data(i), settled=True)
     client.wait(lambda: gateway.depth("durable") == 5, "they lie on the endpoint")
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     receiver = client.receiver("topic://news/*", name="durable", durable=True, credit=5)
     receiver.take(5)
     receiver.detach()

@@ -55,9 +55,21 @@ def end_locks(clock: Clock, client: Client, messages: list[Received], after_ms: 
     are_released(client, messages)
 
 
-@pytest.mark.parametrize("address", ["work", "prioritized", "dying"])
-@pytest.mark.parametrize("outcome", [Delivery.ACCEPTED, Delivery.REJECTED, Delivery.MODIFIED, None])
-@pytest.mark.parametrize("settles", [True, False])
+@pytest.mark.parametrize(
+    ("address", "outcome", "settles"),
+    [
+        *(
+            ("work", outcome, True)
+            for outcome in (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.MODIFIED, None)
+        ),
+        *(("work", outcome, False) for outcome in (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.MODIFIED)),
+        *(
+            (address, Delivery.REJECTED, settles)
+            for address in ("prioritized", "dying")
+            for settles in (True, False)
+        ),
+    ],
+)
 def test_what_is_held_too_long_is_given_to_others(
     gateway: RunningGateway,
     client: Client,
@@ -71,8 +83,6 @@ def test_what_is_held_too_long_is_given_to_others(
     Another consumer gets it at once, with the delivery-count it had. What the first one says of it later is no outcome:
     it only has it be given messages again.
     """
-    if outcome is None and not settles:
-        pytest.skip("that says nothing")
     fill(client, address, 3)
     slow = client.receiver(address, credit=2)
     taken = slow.take(2)
@@ -272,8 +282,8 @@ def test_a_consumer_with_a_selector_and_a_replay(
 
 
 def test_very_many_are_taken_back(clock: Clock, start: Start, connect: Connect) -> None:
-    """Twenty thousand at once: in turns, and what they take is entered until their consumer has confirmed."""
-    count = 20_000
+    """Six thousand at once: in turns, and what they take is entered until their consumer has confirmed."""
+    count = 6_000
     limits = Limits(max_unsettled_per_flow=count, connection_bytes=2**31)
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     client = connect(gateway)

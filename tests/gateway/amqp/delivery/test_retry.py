@@ -13,7 +13,7 @@ from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.gateway.amqp.delivery.test_delayed import BEGINNING, HOUR_MS, listed, waiting
 from tests.support.client import SELECTOR, Client, Receiver, numbered, texts
 from tests.support.messages import HEADER, data, section
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, trim_before
 
 SECOND_MS = 1_000
 """The delay of a queue that says nothing of it."""
@@ -168,9 +168,7 @@ def test_whether_others_overtake_it(
     receiver.modify([second], failed=True, again=clock.ms + 500)
     receiver.modify([first], failed=True, again=clock.ms + 700)
     wait_for(client, gateway, 2)
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     receiver = client.receiver("orders", credit=9, filters=filters)
     clock.ms += 500
     wait_for(client, gateway, 1)
@@ -257,14 +255,8 @@ def test_what_waits_survives(start: Start, connect: Connect, clock: Clock, is_lo
     assert fail(receiver) == [1]
     wait_for(client, gateway, 1)
     if is_logged:
-
-        async def trim(running: Any) -> None:
-            await running.vpns["default"].trimmer.trim_before(4)
-
-        gateway.run_coroutine(trim)
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+        trim_before(gateway, 4)
+    client = connect.again(gateway, client)
     receiver = client.receiver("orders", credit=9)
     (message,) = receiver.take_and_accept(1)
     assert (message.text, message.delivery_count) == ("1", 1)
@@ -318,7 +310,7 @@ def test_a_backlog_of_retries_is_not_in_memory(
     clock: Clock, gateway: RunningGateway, connect: Connect
 ) -> None:
     """Each with a time of its own: what the gateway keeps of them is how many there are."""
-    count = 20_000
+    count = 5_000
     client = connect(gateway)
     client.sender("orders").send_all(data(i) for i in range(count))
     receiver = client.receiver("orders", credit=count)

@@ -16,6 +16,5 @@ Opened = Callable[[], Peer]
 @pytest.fixture
 def opened(gateway: RunningGateway) -> Iterator[Opened]:
     """Opens connections, all of one container, each with a session."""
-    host, _, port = gateway.address.rpartition(":")
     with ExitStack() as peers:
-        yield lambda: peers.enter_context(Peer.opened((host, int(port))))
+        yield lambda: peers.enter_context(Peer.opened(gateway.host_and_port()))

@@ -74,18 +74,6 @@ def test_a_consumers_name_attached_anew_takes_the_link_over(
     peer.close()
 
 
-def test_a_publishers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
-    """The older link is detached as stolen, and messages are accepted on the new one."""
-    peer = opened()
-    peer.attach_sender("queue://taken", name="mine")
-    peer.publish(b"before")
-    peer.send(attach_frame(1, receiver=False, address="queue://taken", name="mine"))
-    stolen_from(peer)
-    peer.skip_to(ATTACH)
-    peer.publish(b"after", handle=1)
-    peer.close()
-
-
 def test_a_name_can_be_stolen_again_and_again(opened: Opened) -> None:
     """Each new attach of a name ends the one before; the last is the one that lives, detached by its peer as ever."""
     peer = opened()
@@ -210,15 +198,6 @@ def test_a_link_is_found_by_its_handle_until_we_detach_it(
     table.detached(link, closed=True)
     assert outgoing.told == [("detached", True)]
     assert table.count_attach(session.sender("third")) == 2
-
-
-def test_the_link_of_a_name_is_found_when_the_name_is_attached_anew(table: LinkTable, session: Any) -> None:
-    """In its direction: a sender and a receiver may have one name."""
-    first, second = session.sender("a"), session.sender("a")
-    assert table.replaced_by(first) is None
-    attached = register(table, first)
-    assert table.replaced_by(session.receiver("a")) is None
-    assert table.replaced_by(second) is attached
 
 
 def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> None:

@@ -125,12 +125,6 @@ def test_a_reader_is_told_where_it_starts_while_there_is_room(client: Client) ->
     assert texts(reader.drain()) == ["0"]
 
 
-def test_a_large_message_comes_in_many_frames(client: Client) -> None:
-    """Both ways."""
-    client.sender("orders").send_all([data("x" * 10_000)])
-    assert texts(client.receiver("orders").drain()) == ["x" * 10_000]
-
-
 @pytest.mark.parametrize("bad", ["z" * 150, "é" * 110])
 def test_a_refusal_is_cut_to_what_there_is_room_for(client: Client, bad: str) -> None:
     """The condition and the info are whole; the text ends in an ellipsis, and starts with what was wrong."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
-from proton import Delivery, Link, symbol, ulong
+from proton import Link, symbol, ulong
 
 from amqp_ext import codec
 from gateway.config import Limits, Queue, Vpn
@@ -83,19 +83,6 @@ def test_a_lost_connection_gives_its_messages_back(gateway: RunningGateway, conn
     assert [(m.text, m.delivery_count) for m in waiting.take(4)] == [("0", 1), ("3", 1), ("4", 1), ("5", 1)]
 
 
-def test_messages_given_back_by_two_consumers_are_in_order(gateway: RunningGateway, connect: Connect) -> None:
-    """What several lost consumers held among them comes back as one row, in the order of the queue."""
-    publisher = connect(gateway)
-    publisher.sender("orders").send_all([data(i) for i in range(40)])
-    held: list[Receiver] = [connect(gateway).receiver("orders", credit=10) for _ in range(3)]
-    for receiver in held:
-        receiver.take(10)
-    for receiver in held:
-        receiver.client.cut()
-    publisher.wait(lambda: gateway.flows("orders") == 0, "the gateway notices")
-    assert texts(publisher.receiver("orders").drain()) == numbered(40)
-
-
 def test_unsettled_messages_survive_a_restart(gateway: RunningGateway, connect: Connect) -> None:
     """In order, and with their failed attempts: a poisonous message stays known as such."""
     client = connect(gateway)
@@ -123,7 +110,7 @@ def test_a_backlog_on_disk_meets_live_messages(start: Start, connect: Connect) -
     receiver = connect(gateway).receiver("orders")
     with Publishing(gateway.url, "orders", first=2_000) as publishing:
         taken: list[Received] = []
-        receiver.collect(taken, 6_000, credit=200)
+        receiver.collect(taken, 4_000, credit=200)
         publishing.stop()
         # In portions: the publisher can be further ahead than a consumer may leave unsettled.
         receiver.collect(taken, publishing.next, credit=200)
@@ -138,9 +125,7 @@ def test_a_page_from_disk_is_never_ahead_of_what_was_told(
     gateway = start(limits=Limits(read_page_rows=5))
     client = connect(gateway)
     client.sender("orders").send_all([data(i) for i in range(12)])
-    client.close()
-    gateway.restart()
-    client, publisher = connect(gateway), connect(gateway)
+    client, publisher = connect.again(gateway, client), connect(gateway)
     receiver = client.receiver("orders")
     sender = publisher.sender("orders")
     telling.hold()
@@ -288,20 +273,6 @@ def test_a_default_start_refuses_nobody_who_asked_for_nothing(start: Start) -> N
 BEGINNING = {"rewind:replay-start": "beginning"}
 
 
-def test_reading_takes_nothing(gateway: RunningGateway, connect: Connect) -> None:
-    """Any number of readers get everything, each on its own, and the queue keeps it all for its consumers."""
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(100)])
-    for outcome in (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED):
-        reader = connect(gateway).receiver("log://>", filters=BEGINNING)
-        taken = reader.drain()
-        assert texts(taken) == numbered(100)
-        reader.settle(taken, outcome)
-        assert reader.drain() == [], "a reader's message does not come back, whatever it says of it"
-    assert gateway.depth("orders") == 100
-    assert texts(client.receiver("orders").drain()) == numbered(100)
-
-
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -325,9 +296,7 @@ def test_a_readers_topics(
         client.sender(f"topic://{topic}").send_all([data(topic)])
     client.sender("q").send_all([data("#queue/q")])
     if restarted:
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client)
     reader = client.receiver(f"log://{pattern}", filters=BEGINNING)
     taken = reader.drain()
     assert texts(taken) == expected
@@ -396,7 +365,7 @@ def test_readers_catch_up_while_a_publisher_goes_on(
     slow, consumer = connect(gateway).receiver("log://>", credit=10), connect(gateway).receiver("orders")
     slow.client.open_session()
     consumed: list[Received] = []
-    with Publishing(gateway.url, "orders", limit=8_000) as publishing:
+    with Publishing(gateway.url, "orders", limit=5_000) as publishing:
         readers = []
         for _ in range(3):
             publishing.wait_for(publishing.accepted + 500)
@@ -420,7 +389,7 @@ def test_readers_catch_up_while_a_publisher_goes_on(
 
 def test_a_reader_of_one_topic_among_many_catches_up(gateway: RunningGateway, connect: Connect) -> None:
     """A reader of one topic gets all of it once, in order, while others are published between, with one end."""
-    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=12_000) as publishing:
+    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=6_000) as publishing:
         publishing.wait_for(2_000)
         reader = connect(gateway).receiver("log://a/>", filters=BEGINNING)
         taken: list[Received] = []
@@ -466,9 +435,7 @@ def test_a_reader_goes_on_after_a_restart_by_id(gateway: RunningGateway, connect
     client.sender("orders").send_all([data(i) for i in range(50)])
     taken = client.receiver("log://>", filters=BEGINNING, credit=20).take_and_accept(20)
     replay_id = taken[-1].annotations["x-opt-replay-id"]
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     client.sender("orders").send_all([data(i) for i in range(50, 60)])
     reader = client.receiver(f"log://>?replay-start={replay_id}")
     assert texts(reader.drain()) == numbered(20, 60)

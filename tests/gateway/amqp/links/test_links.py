@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -101,9 +100,7 @@ def test_drain_delivers_what_only_the_disk_has(start: Start, connect: Connect) -
     gateway = start(limits=limits)
     client = connect(gateway)
     client.sender("orders").send_all([data(i) for i in range(300)])
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     client.sender("orders").send_all([data(i) for i in range(300, 400)])
     expected = numbered(400)
     reader = client.receiver("log://>", filters={"rewind:replay-start": "beginning"})
@@ -177,18 +174,6 @@ def test_the_answer_to_an_attach(start: Start, connect: Connect) -> None:
     assert bounds[2] > 0
 
 
-def test_a_protocol_error_ends_the_connection_at_once(gateway: RunningGateway) -> None:
-    """A frame that breaks the protocol is answered with an error, and the socket is closed without any delay."""
-    host, port = gateway.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as peer:
-        peer.sendall(b"AMQP\x00\x01\x00\x00" + bytes.fromhex("0000000c02000000ffffffff"))
-        said = b""
-        while more := peer.recv(4096):
-            said += more
-    assert said.startswith(b"AMQP\x00\x01\x00\x00")
-    assert b"amqp:" in said
-
-
 @pytest.mark.parametrize("hostname", ["other", "vhost:other"])
 def test_the_hostname_chooses_the_message_vpn(start: Start, connect: Connect, hostname: str) -> None:
     """
@@ -235,15 +220,6 @@ def test_an_unsettled_message_is_stored_before_it_is_accepted(
         assert sender.outcome(delivery) == "ACCEPTED"
         assert delivery.settled
         assert references(tmp_path) == count
-
-
-@pytest.mark.parametrize("mode", [Link.SND_SETTLED, Link.SND_MIXED])
-def test_a_settled_message_reaches_the_queue(client: Client, mode: int) -> None:
-    """Messages that come settled land on their queue, though nobody is told of it."""
-    sender = client.sender("orders", snd_settle_mode=mode)
-    for i in range(50):
-        sender.send(data(i), settled=True)
-    assert texts(client.receiver("orders", credit=50).take(50)) == numbered(50)
 
 
 def test_no_message_at_all_is_rejected(client: Client) -> None:
@@ -303,17 +279,6 @@ def test_a_consumer_settles_second(client: Client, tmp_path: Path) -> None:
         assert message.delivery.remote_state == Delivery.ACCEPTED
         assert references(tmp_path) == left
         message.delivery.settle()
-
-
-def test_all_released_come_back_in_order(client: Client) -> None:
-    """Messages released in any order come back in the order of the queue."""
-    client.sender("orders").send_all([data(i) for i in range(6)])
-    receiver = client.receiver("orders", credit=6)
-    taken = receiver.take(6)
-    for i in (3, 0, 5, 1, 4, 2):
-        receiver.settle([taken[i]], Delivery.RELEASED)
-    receiver.flow(6)
-    assert texts(receiver.take(6)) == numbered(6)
 
 
 def test_a_modified_message_counts_its_failures(client: Client) -> None:
@@ -394,9 +359,7 @@ def test_messages_larger_than_a_frame(gateway: RunningGateway, connect: Connect,
     assert [message.bare for message in receiver.take(len(raws))] == raws
 
 
-@pytest.mark.parametrize(
-    ("limit", "excess"), [(3_000, 1), (MEGABYTE, 200_000), (16 * MEGABYTE, 5 * MEGABYTE)]
-)
+@pytest.mark.parametrize(("limit", "excess"), [(3_000, 1), (MEGABYTE, 200_000)])
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_message_that_is_too_large(
     start: Start, connect: Connect, limit: int, excess: int, settled: bool
@@ -455,20 +418,6 @@ def test_an_aborted_delivery_never_was(start: Start, connect: Connect) -> None:
         delivery.abort()
     sender.send_all([data("after")])
     assert texts(client.receiver("orders").drain()) == [*numbered(20), "after"]
-
-
-def test_large_messages_interleave_with_small_ones(client: Client) -> None:
-    """Large messages on one link do not disturb the frames of another link on the same connection."""
-    large, small = client.sender("large"), client.sender("small")
-    deliveries = []
-    for i in range(10):
-        deliveries.append((large, large.send(data(bytes([i]) * 300_000))))
-        deliveries += [(small, small.send(data(f"{i}-{n}"))) for n in range(10)]
-    assert {sender.outcome(delivery) for sender, delivery in deliveries} == {"ACCEPTED"}
-    assert [m.bare for m in client.receiver("large").drain()] == [
-        data(bytes([i]) * 300_000) for i in range(10)
-    ]
-    assert texts(client.receiver("small").drain()) == [f"{i}-{n}" for i in range(10) for n in range(10)]
 
 
 def test_a_consumer_that_stops_reading_does_not_stop_others(start: Start, connect: Connect) -> None:

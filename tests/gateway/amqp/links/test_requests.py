@@ -156,8 +156,7 @@ def test_a_broken_rule_costs_its_connection(
     gateway: RunningGateway, break_a_rule: Callable[[Peer], bytes], condition: str
 ) -> None:
     """Whoever breaks a rule of transfers at a node is told which by a close."""
-    host, _, port = gateway.address.rpartition(":")
-    with Peer.opened((host, int(port))) as peer:
+    with Peer.opened(gateway.host_and_port()) as peer:
         peer.send(break_a_rule(peer))
         assert error_of(peer.skip_to(CLOSE))[0] == condition
 

@@ -185,9 +185,7 @@ def test_another_selector_is_another_subscription(
     for name, (before, _, _) in SELECTORS.items():
         subscribed(client, name=name, filters=before, capabilities=capabilities).detach()
     publish(client, "a", 5)
-    client.close()
-    gateway.restart()
-    client, publisher = connect(gateway), connect(gateway)
+    client, publisher = connect.again(gateway, client), connect(gateway)
     receivers = {
         name: subscribed(client, name=name, filters=after, capabilities=capabilities)
         for name, (_, after, _) in SELECTORS.items()
@@ -392,8 +390,7 @@ def test_a_subscription_is_shared_or_not(client: Client) -> None:
 @pytest.mark.parametrize("closed", [True, False])
 def test_an_unsubscribe_in_one_write_is_one(client: Client, gateway: RunningGateway, closed: bool) -> None:
     """Attach and closing detach come before the attach could be answered: the subscription goes, if it is closed."""
-    host, _, port = gateway.address.rpartition(":")
-    with Peer.opened((host, int(port))) as peer:
+    with Peer.opened(gateway.host_and_port()) as peer:
         peer.attach_receiver("topic://a/>", name="sub", expiry=Symbol("never"))
         peer.send(frame(DETACH, [UInt(0), False]))
         peer.expect(DETACH)
@@ -480,9 +477,7 @@ def test_a_full_queue_rejects(start: Start, connect: Connect) -> None:
     receiver.close()
     client.receiver("q", credit=1).take_and_accept(1)
     client.wait(lambda: gateway.depth("q") == 2, "one is gone")
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     assert client.sender("q").outcomes([data(3), data(4)]) == ["ACCEPTED", "REJECTED"]
     assert texts(client.receiver("q").drain()) == ["2", "fits", "3"]
 

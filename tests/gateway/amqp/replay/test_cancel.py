@@ -58,9 +58,7 @@ def test_a_cancelled_replay(
     assert gateway.depth("orders") == 0
     publish(client, 3_000, 3_010)
     if restarted:
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client)
     replay = gateway.replay("orders")
     assert (replay.state.value, replay.totals.last_failure) == ("failed", "it was cancelled")
     assert (replay.totals.started, replay.totals.succeeded, replay.totals.failed) == (1, 0, 1)
@@ -301,9 +299,7 @@ def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, conn
     taken = again.take(15)
     assert marks(taken) == dict.fromkeys(numbered(20, 35), "r")
     assert [message.delivery_count for message in taken] == [1] * 10 + [0] * 5
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     publish(client, 50, 52)
     client.receiver("orders", credit=100).collect(found := [], 32)
     assert marks(found) == {str(i): "r" if i < 50 else None for i in range(20, 52)}
@@ -451,9 +447,7 @@ def test_a_replay_that_a_stop_interrupted_goes_on_under_its_record(
     publish(client, 0, 30)
     client.receiver("orders?replay-start=beginning&replay-name=r", credit=10).take_and_accept(10)
     client.wait(lambda: gateway.replay("orders").acknowledged == 10, "settlements arrive")
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "it went on")
     (record,) = records(gateway)
     assert (record.number, record.name, record.state) == (1, "r", "pending-complete")

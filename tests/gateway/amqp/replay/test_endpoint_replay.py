@@ -19,21 +19,6 @@ FROM_BEGINNING = "orders?replay-start=beginning"
 # --- what a replay brings -----------------------------------------------------------------------------------------
 
 
-def test_consumed_messages_come_again(gateway: RunningGateway, client: Client) -> None:
-    """A replay brings again what was consumed, as it was: same ids, same bytes, not marked as redelivered."""
-    raws = [data(i) for i in range(10)]
-    client.sender("orders").send_all(raws)
-    receiver = client.receiver("orders", credit=10)
-    first = receiver.take_and_accept(10)
-    receiver.close()
-    second = client.receiver(FROM_BEGINNING, credit=10).take_and_accept(10)
-    assert [message.bare for message in second] == raws
-    assert [message.id for message in second] == [message.id for message in first]
-    assert [message.delivery_count for message in second] == [0] * 10
-    assert [message.is_end for message in second] == [False] * 9 + [True]
-    client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
-
-
 def test_replaying_again_and_again(client: Client) -> None:
     """From wherever one likes; what lies on the queue when a replay starts comes by it, once, or not at all."""
     client.sender("orders").send_all([data(i) for i in range(20)])
@@ -275,11 +260,11 @@ def test_a_replay_catches_up_while_a_publisher_goes_on(
 
 def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Connect) -> None:
     """An endpoint of one topic is replayed while others are published between: all once, in order, one end marked."""
-    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=12_000) as publishing:
+    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=6_000) as publishing:
         publishing.wait_for(2_000)
         receiver = connect(gateway).receiver("topic://a/>?replay-start=beginning")
         taken: list[Received] = []
-        receiver.collect(taken, 1_200)
+        receiver.collect(taken, 1_000)
         publishing.stop()
         receiver.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == numbered(0, publishing.next, 3)
@@ -361,7 +346,7 @@ def test_topics_that_are_not_logged_during_a_replay(
 
 
 @pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
-@pytest.mark.parametrize("stops", [[0], [700], [2_999], [300] * 5], ids=str)
+@pytest.mark.parametrize("stops", [[0], [2_999], [300] * 5], ids=str)
 def test_a_replay_survives_restarts(
     start: Start, connect: Connect, stops: list[int], limits: Limits | None
 ) -> None:
@@ -377,9 +362,7 @@ def test_a_replay_survives_restarts(
     published = 3_000
     for more in stops:
         receiver.collect(taken, len(taken) + more, credit=min(100, 3_000 - more))
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client)
         client.sender("orders").send_all([data(i) for i in range(published, published + 50)])
         published += 50
         receiver = client.receiver("orders")
@@ -400,9 +383,9 @@ def test_direct_messages_during_a_replay(
     gateway = start(limits=limits)
     client = connect(gateway)
     sender = client.sender("orders")
-    sender.send_all([data(i) for i in range(3_000)])
-    receiver = client.receiver("orders", credit=3_000)
-    receiver.take_and_accept(3_000)
+    sender.send_all([data(i) for i in range(1_500)])
+    receiver = client.receiver("orders", credit=1_500)
+    receiver.take_and_accept(1_500)
     receiver.close()
     gateway.start_replay("orders", "beginning")
     for i in range(10):
@@ -412,11 +395,9 @@ def test_direct_messages_during_a_replay(
     if taken_before:
         client.receiver("orders").collect(taken, taken_before, credit=50)
     if taken_before is not None:
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
-    client.receiver("orders").collect(taken, 3_010)
-    assert texts(taken) == numbered(3_000) + [f"direct {i}" for i in range(10)]
+        client = connect.again(gateway, client)
+    client.receiver("orders").collect(taken, 1_510)
+    assert texts(taken) == numbered(1_500) + [f"direct {i}" for i in range(10)]
 
 
 def test_a_restart_while_a_publisher_is_busy_and_a_replay_under_way(start: Start, connect: Connect) -> None:

@@ -136,39 +136,32 @@ def test_messages_that_are_not_in_the_log(client: Client, source: str) -> None:
     client.receiver(source, filters={"rewind:replay-start": ulong(4)})
 
 
-def test_a_shared_queue_with_other_consumers(gateway: RunningGateway, connect: Connect) -> None:
-    """A client may not rewind a non-exclusive queue under its other consumers (135); alone, it may."""
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("", NON_EXCLUSIVE),
+        ("?exclusive=wait", INACTIVE_FLOW),
+        ("?exclusive=refuse", ("amqp:resource-locked", None, None)),
+    ],
+)
+def test_a_queue_with_another_consumer(
+    gateway: RunningGateway, connect: Connect, option: str, error: tuple[str, str | None, int | None]
+) -> None:
+    """
+    A client may not rewind a non-exclusive queue under its other consumers (135), nor an exclusive one whose active
+    consumer is another (136), nor attach where the queue refuses it anyway. Nobody is disturbed; alone, it may.
+    """
     first, second = connect(gateway), connect(gateway)
-    first.sender("orders").send_all([data("x")])
+    first.sender(f"orders{option}").send_all([data("x")])
     consumer = first.receiver("orders", credit=1)
     consumer.take_and_accept(1)
-    assert refusal(second, "orders?replay-start=beginning") == NON_EXCLUSIVE
+    assert refusal(second, "orders?replay-start=beginning") == error
+    assert gateway.replay_state("orders") == "n/a"
     consumer.flow(1)
     first.sender("orders").send_all([data("y")])
     assert texts(consumer.take(1)) == ["y"], "the refused one has disturbed nobody"
     consumer.close()
     assert texts(second.receiver("orders?replay-start=beginning").drain()) == ["x", "y"]
-
-
-def test_an_exclusive_queue_with_an_active_consumer(gateway: RunningGateway, connect: Connect) -> None:
-    """On an exclusive=wait queue only the active consumer may ask for a replay (136); once it is gone, the next may."""
-    first, second = connect(gateway), connect(gateway)
-    first.sender("orders?exclusive=wait").send_all([data("x")])
-    consumer = first.receiver("orders", credit=1)
-    consumer.take_and_accept(1)
-    assert refusal(second, "orders?replay-start=beginning") == INACTIVE_FLOW
-    consumer.close()
-    assert texts(second.receiver("orders?replay-start=beginning").drain()) == ["x"]
-
-
-def test_an_exclusive_queue_that_refuses(gateway: RunningGateway, connect: Connect) -> None:
-    """On an exclusive=refuse queue a second consumer is refused as locked, also with a replay, and nothing starts."""
-    first, second = connect(gateway), connect(gateway)
-    first.sender("orders?exclusive=refuse").send_all([data("x")])
-    first.receiver("orders", credit=1).take_and_accept(1)
-    condition, replay_error, _ = refusal(second, "orders?replay-start=beginning")
-    assert (condition, replay_error) == ("amqp:resource-locked", None)
-    assert gateway.replay_state("orders") == "n/a"
 
 
 def test_without_a_log(start: Start, connect: Connect) -> None:

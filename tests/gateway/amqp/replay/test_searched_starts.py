@@ -285,9 +285,7 @@ def test_a_point_stays_where_it_is(gateway: RunningGateway, connect: Connect) ->
         for name, expected in (("first", "0"), ("second", "3"), ("third", "6")):
             assert texts(by_map(client, "log://t", "point", name).take(1)) == [expected]
         assert is_unavailable(refusal(by_map, client, "log://t", "point", "gone"))
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client)
         assert points(gateway) == before
 
 

@@ -69,17 +69,6 @@ def test_every_way_to_ask(client: Client, generation: int, start: Start, source:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_unknown_filters_are_not_repeated(client: Client, source: str) -> None:
-    """A filter that is not known is neither applied nor repeated, so that the client can see it (section 3.5.8)."""
-    receiver = client.receiver(
-        source,
-        filters={"x": Described(symbol("example.com:unknown"), 1), "rewind:replay-start": "last"},
-    )
-    assert set(receiver.filters) == {"rewind:replay-start"}
-    receiver.close()
-
-
-@pytest.mark.parametrize("source", SOURCES)
 def test_only_those_who_asked_like_rabbitmq_get_its_offset(client: Client, source: str) -> None:
     """`x-stream-offset` is there as a long on links that used RabbitMQ's filter, and on no others."""
     for filters, has_it in (({"rabbitmq:stream-offset-spec": "first"}, True), (BEGINNING, False)):
@@ -174,19 +163,6 @@ def test_a_bound_without_a_start(client: Client, generation: int) -> None:
         client.receiver(f"log://>?replay-start=%234&until={bound}"),
     ):
         assert texts(receiver.take_to_end()) == ["3", "4", "5", "6"]
-
-
-@pytest.mark.parametrize("credit", [1, 2, 3, 10, 500])
-def test_a_bounded_replay_with_any_credit(client: Client, credit: int) -> None:
-    """However little credit there is at a time, a bounded replay delivers all and ends."""
-    receiver = client.receiver("log://>?until=now")
-    taken = []
-    while len(taken) < starts.COUNT:
-        receiver.flow(credit)
-        count = min(credit, starts.COUNT - len(taken))
-        taken += receiver.take_and_accept(count)
-    assert texts(taken) == numbered(starts.COUNT)
-    assert not receiver.detached_by_peer().name
 
 
 def test_a_bounded_replay_waits_for_settlements(client: Client) -> None:

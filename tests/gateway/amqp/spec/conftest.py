@@ -147,8 +147,7 @@ def opened_at() -> Iterator[OpenedAt]:
     with ExitStack() as peers:
 
         def opened(gateway: RunningGateway, **fields: Any) -> ScriptedPeer:
-            host, _, port = gateway.address.rpartition(":")
-            peer = ScriptedPeer.opened((host, int(port)), **fields)
+            peer = ScriptedPeer.opened(gateway.host_and_port(), **fields)
             assert isinstance(peer, ScriptedPeer)
             return peers.enter_context(peer)
 

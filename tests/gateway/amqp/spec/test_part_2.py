@@ -215,6 +215,21 @@ def a_session_works(peer: ScriptedPeer, channel: int) -> None:
     peer.attach(0, receiver=True, source=["queue://q"], channel=channel)
 
 
+def publishing(opened: Opened, links: int = 1) -> ScriptedPeer:
+    """A peer with so many links to send to the queue `q` on."""
+    peer = opened()
+    for handle in range(links):
+        peer.attach(handle, target=["queue://q"])
+    return peer
+
+
+def first_of_queue(peer: ScriptedPeer) -> bytes:
+    """The first message on the queue `q`."""
+    peer.attach(1, receiver=True, source=["queue://q"])
+    peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(1)]))
+    return body_of(peer.skip_to(TRANSFER).payload)
+
+
 WRONG_ON_A_SESSION = [
     (frame(FLOW, [*SESSION, UInt(9), UInt(0), UInt(1)]), UNATTACHED),
     (frame(TRANSFER, [UInt(9), UInt(0), b"t", UInt(0)], data(b"x")), UNATTACHED),
@@ -261,8 +276,7 @@ def test_what_is_wrong_on_a_session_ends_it(opened: Opened) -> None:
 
 def test_links_of_a_session_that_was_ended_are_gone(opened: Opened) -> None:
     """What a consumer had not settled is another's."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     peer.transfer(0, 0, data(b"one"))
     assert peer.told() == ACCEPTED
     peer.attach(1, receiver=True, source=["queue://q"])
@@ -299,12 +313,9 @@ def test_what_is_wrong_about_the_connection_closes_it(opened: Opened) -> None:
 
 def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> None:
     """There is nothing left to settle (2.7.5)."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), True, False, UByte(1)], data(b"one")))
-    peer.attach(1, receiver=True, source=["queue://q"])
-    peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(1)]))
-    assert body_of(peer.skip_to(TRANSFER).payload) == b"one"
+    assert first_of_queue(peer) == b"one"
 
 
 NAMED = ["c", *[None] * 8]
@@ -333,8 +344,7 @@ def test_an_open_that_is_wrong_is_answered_and_closed(gateway: RunningGateway) -
     2.7.1), with frames below 512 octets, on another channel than 0 (2.4.1).
     """
     for sent, condition in [*WRONG_OPENS, (frame(OPEN, ["c", None, UInt(512)]) + begin_frame(), None)]:
-        host, _, port = gateway.address.rpartition(":")
-        with ScriptedPeer.connect((host, int(port))) as peer:
+        with ScriptedPeer.connect(gateway.host_and_port()) as peer:
             peer.anonymous()
             peer.send(sent)
             peer.expect(OPEN)
@@ -347,8 +357,7 @@ def test_an_open_that_is_wrong_is_answered_and_closed(gateway: RunningGateway) -
 def test_a_begin_says_how_many_handles_there_may_be(start: Any, opened_at: OpenedAt) -> None:
     """`max_links_per_session` (2.7.2), which a link at the last of them is within."""
     gateway = start(limits=Limits(max_links_per_session=4))
-    host, _, port = gateway.address.rpartition(":")
-    with ScriptedPeer.connect((host, int(port))) as peer:
+    with ScriptedPeer.connect(gateway.host_and_port()) as peer:
         peer.anonymous()
         peer.open()
         assert peer.begin().field(4) == 3
@@ -359,8 +368,7 @@ def test_a_begin_says_how_many_handles_there_may_be(start: Any, opened_at: Opene
 
 def test_credit_past_the_largest_is_the_largest(opened: Opened) -> None:
     """An engine may take it for a debt, and send nothing (2.7.4)."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     peer.transfer(0, 0, data(b"one"))
     assert peer.told() == ACCEPTED
     peer.attach(1, receiver=True, source=["queue://q"])
@@ -370,8 +378,7 @@ def test_credit_past_the_largest_is_the_largest(opened: Opened) -> None:
 
 def test_a_message_format_holds_for_all_of_a_delivery(opened: Opened) -> None:
     """A continuation says it again or not at all (2.7.5); another ends the session, and the message is nowhere."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     message = data(b"in parts")
     for number, form in ((0, None), (1, UInt(0))):
         peer.send(
@@ -388,8 +395,7 @@ def test_a_message_format_holds_for_all_of_a_delivery(opened: Opened) -> None:
 
 def test_an_aborted_delivery_is_over(opened: Opened) -> None:
     """What follows is a delivery of its own, with a format of its own."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     peer.send(
         frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], b"half"),
         frame(TRANSFER, [UInt(0), None, None, None, None, False, None, None, None, True]),
@@ -454,8 +460,7 @@ def test_a_channel_can_be_begun_again_after_its_end(opened: Opened) -> None:
 
 def test_a_delivery_id_holds_for_all_of_a_delivery(opened: Opened) -> None:
     """A continuation says it again or not at all (2.7.5)."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
+    peer = publishing(opened)
     peer.send(
         frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], b"half"),
         frame(TRANSFER, [UInt(0), UInt(9), b"t", None, False, False], b"whole"),
@@ -515,9 +520,7 @@ def test_two_publishers_and_a_coordinator_count_apart(opened: Opened) -> None:
 
 def test_each_delivery_is_told_its_own_outcome(opened: Opened) -> None:
     """Those of one link are refused, and those of the other are not; of the ids 0 to 9 each is there twice."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     for number in range(10):
         peer.transfer(0, number, data(b"%d" % number))
         peer.transfer(1, number + 100, b"no message")
@@ -528,9 +531,7 @@ def test_each_delivery_is_told_its_own_outcome(opened: Opened) -> None:
 
 def test_a_delivery_of_several_transfers_counts_once(opened: Opened) -> None:
     """Whether the later ones say its id or not; one that is taken back counts, and nothing is said of it."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], data(b"first")[:3]))
     for number, again in ((0, UInt(0)), (1, None)):
         message = data(b"in pieces %d" % number)
@@ -552,9 +553,7 @@ def test_a_delivery_of_several_transfers_counts_once(opened: Opened) -> None:
 
 def test_a_transfer_may_fill_its_frame(opened: Opened) -> None:
     """Though the engine's id for it takes more octets than the peer's does."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     for number in range(300):
         peer.transfer(0, number, data(b""), settled=True)
     for number in range(2):
@@ -567,9 +566,7 @@ def test_a_transfer_may_fill_its_frame(opened: Opened) -> None:
 
 def test_what_a_peer_says_of_its_own_deliveries_is_let_be(opened: Opened) -> None:
     """It does not say of which link's; all the same, it is told what becomes of them."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     for handle in (0, 1):
         peer.transfer(handle, 0, data(b"x"))
     peer.send(disposition(0, 1, receiver=False), disposition(2**31 - 1, 2**32 - 2, receiver=False))
@@ -578,9 +575,7 @@ def test_what_a_peer_says_of_its_own_deliveries_is_let_be(opened: Opened) -> Non
 
 def test_what_is_received_in_such_a_session_is_settled_as_ever(opened: Opened) -> None:
     """Our own ids are over all links."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     for handle in (0, 1):
         peer.transfer(handle, 0, data(b"%d" % handle))
     outcomes(peer, 2)
@@ -599,9 +594,7 @@ def test_what_is_received_in_such_a_session_is_settled_as_ever(opened: Opened) -
 def test_what_is_remembered_of_a_peer_is_held_for_it(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the connection's bound: here one such id is as much as all."""
     monkeypatch.setattr(link_table, "DELIVERY_ID_BYTES", Limits().connection_bytes + 1)
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     peer.transfer(0, 0, data(b"x"))
     assert outcomes(peer, 1) == [(0, ACCEPTED)]
     peer.send(frame(TRANSFER, [UInt(1), UInt(0), b"t", UInt(0), False, True], b"half"))
@@ -619,9 +612,7 @@ def test_what_is_remembered_of_a_peer_is_held_for_it(opened: Opened, monkeypatch
 )
 def test_an_id_left_out_is_an_error(opened: Opened, sent: list[tuple[int, int]], ends_with: int) -> None:
     """Of the session where its links count apart, else of the connection."""
-    peer = opened()
-    peer.attach(0, target=["queue://q"])
-    peer.attach(1, target=["queue://q"])
+    peer = publishing(opened, 2)
     for handle, number in sent:
         peer.transfer(handle, number, data(b"x"))
     ended = next(said for said in peer.until(END, CLOSE) if said.code in (END, CLOSE))

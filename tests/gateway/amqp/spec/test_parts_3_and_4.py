@@ -779,11 +779,3 @@ def test_a_settled_message_in_a_transaction_fails_that_and_nothing_else(opened: 
     assert peer.discharge(COORDINATOR, 2, txn_id) == "amqp:transaction:rollback"
     peer.transfer(RELAY, 3, to("queue://q"))
     assert peer.told() == ACCEPTED
-
-
-def test_what_may_not_be_made_is_not_found(start: Start, opened_at: Any) -> None:
-    """A queue that is not there, where messages do not make queues."""
-    peer = opened_at(start(vpn=Vpn(create_queues=False)))
-    peer.attach(RELAY, target=[None])
-    peer.transfer(RELAY, 0, to("queue://missing"))
-    assert peer.told() in ("amqp:not-found", "amqp:unauthorized-access")

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -48,8 +47,7 @@ class Connecting:
         listener: int = 0,
     ) -> tuple[ScriptedPeer, Frame]:
         """A peer that has sent its open with this policy, None for no wish to be alone; and the gateway's open."""
-        host, _, port = urlsplit(self._gateway.urls[listener]).netloc.rpartition(":")
-        peer = ScriptedPeer.connect((host, int(port)))
+        peer = ScriptedPeer.connect(self._gateway.host_and_port(listener))
         assert isinstance(peer, ScriptedPeer)
         self._stack.enter_context(peer)
         if user is None:

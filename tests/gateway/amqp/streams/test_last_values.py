@@ -457,10 +457,3 @@ def test_a_key_that_is_declared_otherwise_has_its_values_from_the_log(start: Sta
     running.settings = settings_for(running.settings.data, prices(value_key="isin"))
     running.start()
     assert values(connect(running)) == ["y1", "x2"]
-
-
-def test_rights_are_those_of_the_queue(start: Start, connect: Connect) -> None:
-    """Nobody else reads it: see tests/gateway/permissions; and a quota of readers holds."""
-    client = connect(start(prices(max_flows=1)))
-    client.receiver("prices")
-    assert refusal(client.receiver, "prices").name == "amqp:resource-limit-exceeded"

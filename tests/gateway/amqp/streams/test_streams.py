@@ -84,9 +84,7 @@ def test_a_stream_is_made_on_first_attach(
         client.sender(f"s{number}").send_all([data(number)])
     unnamed = refusal(getattr(client, end), None, dynamic=True, capabilities=["stream"])
     assert unnamed.name == "amqp:not-implemented"
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     for number in range(len(WAYS)):
         assert kind_of(gateway, f"s{number}") == "stream"
         assert texts(client.receiver(f"s{number}", filters=BEGINNING).drain()) == [str(number)]
@@ -420,9 +418,7 @@ def test_a_purged_stream_begins_anew(start: Start, connect: Connect) -> None:
         for untouched in ("other", "log://a/>"):
             assert len(client.receiver(untouched, filters=BEGINNING).drain()) == 6
         assert gateway.depth("work") == 6
-        client.close()
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client)
 
 
 def test_starts_before_the_purge(clock: Clock, start: Start, connect: Connect) -> None:

@@ -120,9 +120,7 @@ def test_a_rule_s_topics_are_trimmed_and_others_stay(start: Start, connect: Conn
     assert left[0] > 10
     before = counted(gateway)
     assert before[0] == len(left)
-    client.close()
-    gateway.restart()
-    client = connect(gateway)
+    client = connect.again(gateway, client)
     client.wait(lambda: is_counted(gateway), "it is counted again")
     assert counted(gateway) == before
     assert ids(client.read_log("debug/>")) == left

@@ -201,8 +201,7 @@ class WholePeer(Peer):
 @pytest.fixture
 def peer(gateway: RunningGateway) -> Iterator[WholePeer]:
     """A connection without SASL, with a session."""
-    host, _, port = gateway.address.rpartition(":")
-    with WholePeer.connect((host, int(port))) as peer:
+    with WholePeer.connect(gateway.host_and_port()) as peer:
         peer.send(AMQP_HEADER)
         assert peer.take(len(AMQP_HEADER)) == AMQP_HEADER
         peer.open()

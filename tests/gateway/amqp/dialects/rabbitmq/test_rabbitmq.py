@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from typing import Any
 
 import pytest
-import structlog
 from proton import Delivery
 
 from amqp_ext.sasl import hash_password
 from gateway.config import Listener, User
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, refusal, texts, with_properties
+from tests.support.log_lines import kept_lines
 from tests.support.management import Pair, declaration
 from tests.support.messages import annotated, data, message_to
 from tests.support.running import RunningGateway
@@ -221,18 +222,11 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway, conn
 
 def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Connect) -> None:
     """As what administrators change over HTTP does; what only looks, or is there already, leaves none."""
-    lines: list[Any] = []
-
-    def keep(logger: Any, method: str, line: Any) -> Any:
-        if line["event"] == "administered":
-            lines.append(line)
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
-    pair = Pair(connect(gateway))
-    for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
-        method, path = asked.split()
-        assert pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
+    with kept_lines(logging.INFO, "administered") as lines:
+        pair = Pair(connect(gateway))
+        for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
+            method, path = asked.split()
+            assert pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
     operations = [line["operation"].partition("(")[0] for line in lines]
     assert operations == ["DeclareQueue", "PurgeQueue", "DeleteQueue"]
     assert all(line["user"] == "anonymous" and "'q'" in line["operation"] for line in lines)
