@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gateway.config import Limits, Reloaded
@@ -98,33 +99,27 @@ class Guest(Protocol):
         """It is gone."""
 
 
+@dataclass(eq=False)
 class HttpClient:
-    """
-    A client, for one request (``gateway.vpn.clients.ClientIdentity``, ``gateway.admin.administered_gateway``).
+    """A client, for one request (``gateway.vpn.clients.ClientIdentity``)."""
 
-    Args:
-        peer: HOST:PORT it comes from.
-        address: What it reads or publishes to.
-        is_sender: It publishes; else it reads.
-    """
-
-    def __init__(
-        self, number: int, user: str, peer: str, vpn_name: str, address: str, *, is_sender: bool
-    ) -> None:
-        self.number = number
-        self.user = user
-        self.who: Who = user
-        """The user, or who a token says that he is."""
-        self.peer = peer
-        self.vpn_name: str | None = vpn_name
-        self.account: Account
-        self.refused: Refused | None = None
-        """Why it was ended."""
-        self.sent = 0
-        """Messages that it was sent, or has sent."""
-        self._address = address
-        self._is_sender = is_sender
-        self._end: Callable[[], None] | None = None
+    number: int
+    user: str
+    who: Who
+    """The user, or who a token says that he is."""
+    peer: str
+    """HOST:PORT it comes from."""
+    vpn_name: str | None
+    address: str
+    """What it reads or publishes to."""
+    is_sender: bool
+    """It publishes; else it reads."""
+    account: Account = field(init=False)
+    refused: Refused | None = None
+    """Why it was ended."""
+    sent: int = 0
+    """Messages that it was sent, or has sent."""
+    _end: Callable[[], None] | None = None
 
     @property
     def peer_container(self) -> str:
@@ -133,7 +128,7 @@ class HttpClient:
 
     def link_states(self) -> list[LinkState]:
         """Its request, in the place of a link; nobody gives credit over HTTP."""
-        return [LinkState(self.peer_container, self._is_sender, self._address, "http", 0, 0, self.sent)]
+        return [LinkState(self.peer_container, self.is_sender, self.address, "http", 0, 0, self.sent)]
 
     def when_stopped(self, end: Callable[[], None]) -> None:
         """Call this once the client is to end; at once, if that has been said."""
@@ -199,7 +194,7 @@ class HttpClients:
                 f"user {user!r} has {MOST_CLIENTS_PER_USER} requests under way, and may not have more",
             )
         guest = self._gateway.admit(host, user)
-        client = HttpClient(guest.number, user, f"{host}:{port}", vpn, address, is_sender=is_sender)
+        client = HttpClient(guest.number, user, user, f"{host}:{port}", vpn, address, is_sender)
         client.account = self._gateway.ledger.open(
             self._gateway.limits.connection_bytes,
             lambda bound: client.stop(
@@ -214,9 +209,7 @@ class HttpClients:
     def leave(self, client: HttpClient) -> None:
         """Its request is over."""
         guest = self._clients.pop(client)
-        self._by_user[client.user] -= 1
-        if not self._by_user[client.user]:
-            del self._by_user[client.user]
+        self._by_user -= Counter([client.user])  # and forgets who has none
         client.account.close()
         guest.leave()
 

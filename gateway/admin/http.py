@@ -25,20 +25,21 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.admin.administrators import CERTIFICATE
 from gateway.logging.lines import PeerLines
 from gateway.sockets import accepted_from, tell_refused
 from gateway.tls import peer_common_name
+from gateway.vpn.runtime import keep
 
 # --- the server ---------------------------------------------------------------------------------------------------
 
@@ -53,12 +54,7 @@ _KEEP_ALIVE_S = 75
 class HttpServer:
     """An application under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        tls: ssl.SSLContext | None,
-        refused: Counter[str],
-    ) -> None:
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, refused: Counter[str]) -> None:
         """
         Nothing here belongs to an event loop yet: it may be made on another thread.
 
@@ -203,12 +199,11 @@ class Handshakes:
 
     def begin(self, address: str, port: int) -> bool:
         """Whether a peer may begin one; ``end`` is called then."""
-        limit = None
         if self._by_address.total() >= MOST_HANDSHAKES:
             limit = "admin_handshakes"
         elif self._by_address[address] >= MOST_HANDSHAKES_PER_ADDRESS:
             limit = "admin_handshakes_per_address"
-        if limit is None:
+        else:
             self._by_address[address] += 1
             return True
         self._refused[limit] += 1
@@ -217,9 +212,7 @@ class Handshakes:
 
     def end(self, address: str) -> None:
         """It is over, or given up."""
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
+        self._by_address -= Counter([address])  # and forgets who has none
 
 
 class TlsAcceptor:
@@ -258,9 +251,11 @@ class TlsAcceptor:
             if not self._handshakes.begin(address, port):
                 accepted.close()
                 continue
-            task = asyncio.create_task(self._connect(accepted))
-            self._connecting.add(task)
-            task.add_done_callback(partial(self._connected, address))
+            task = keep(asyncio.create_task(self._connect(accepted)), self._connecting)
+            task.add_done_callback(partial(self._ended, address))
+
+    def _ended(self, address: str, _connecting: object) -> None:
+        self._handshakes.end(address)
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:
@@ -272,10 +267,6 @@ class TlsAcceptor:
             accepted.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
-
-    def _connected(self, address: str, task: asyncio.Task[None]) -> None:
-        self._connecting.discard(task)
-        self._handshakes.end(address)
 
 
 # --- one connection -----------------------------------------------------------------------------------------------
@@ -299,17 +290,6 @@ ABORT: Final = "rewind.abort"
 """Key of a request's scope: cuts its connection, whatever is not written yet."""
 
 
-class _Known:
-    """An application whose requests know something of their connection, by keys of their scopes."""
-
-    def __init__(self, app: ASGIApp, known: Mapping[str, Any]) -> None:
-        self._app = app
-        self._known = known
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app({**scope, **self._known}, receive, send)
-
-
 class _Phase(enum.Enum):
     HEAD = "a head is coming"
     IDLE = "nothing is"
@@ -329,7 +309,8 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         ssl_object = transport.get_extra_info("ssl_object")
         name = peer_common_name(ssl_object) if ssl_object is not None else None
-        self.app = _Known(self.app, {ABORT: transport.abort, CERTIFICATE: name})
+        app, known = self.app, {ABORT: transport.abort, CERTIFICATE: name}
+        self.app = lambda scope, receive, send: app({**scope, **known}, receive, send)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.close()
         self._look()
@@ -382,8 +363,7 @@ class HttpConnection(H11Protocol):
 
     def _now(self) -> _Phase:
         if self.conn.their_state is h11.IDLE:
-            has_begun = not self.cycle or bool(
-                self.conn.trailing_data[0]
-            )  # the cycle is None until the first one
+            # The cycle is None until the first one.
+            has_begun = not self.cycle or bool(self.conn.trailing_data[0])
             return _Phase.HEAD if has_begun else _Phase.IDLE
         return _Phase.REST if self.cycle and self.cycle.response_complete else _Phase.REQUEST

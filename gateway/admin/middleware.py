@@ -173,7 +173,6 @@ class BoundedSignIns:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._by_address: Counter[str] = Counter()
-        self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         comes_back = scope["path"] == SIGN_IN_RETURN
@@ -205,17 +204,14 @@ class BoundedSignIns:
 
     @contextmanager
     def _counted(self, address: str) -> Iterator[None]:
-        if self._count >= MOST_SIGN_INS or self._by_address[address] >= MOST_SIGN_INS_PER_ADDRESS:
+        counts = self._by_address
+        if counts.total() >= MOST_SIGN_INS or counts[address] >= MOST_SIGN_INS_PER_ADDRESS:
             raise SempError("NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429)
-        self._count += 1
-        self._by_address[address] += 1
+        counts[address] += 1
         try:
             yield
         finally:
-            self._count -= 1
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+            self._by_address -= Counter([address])  # and forgets who has none
 
     async def _read(self, receive: Receive) -> bytes | None:
         """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -601,31 +602,23 @@ async def _guarded(work: Coroutine[Any, Any, None], failed: Callable[[Exception]
         failed(error)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Handshake:
     """
     The SASL handshake of one connection, from its first byte until the peer is known or turned away (AMQP 1.0 part
     5.3).
-
-    Args:
-        check: Has a password checked, off the loop; raises ``TooManyChecks``.
-        sign_in: Finds out whose a token is; raises ``Refused``.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        sasl: SaslServer,
-        check: Callable[[Callable[[], bool]], Awaitable[bool]],
-        sign_in: Callable[[str], Awaitable[str]],
-    ) -> None:
-        self._connection = connection
-        self._check = check
-        self._sign_in = sign_in
-        self.sasl = sasl
+    connection: Connection
+    sasl: SaslServer
+    check: Callable[[Callable[[], bool]], Awaitable[bool]]
+    """Has a password checked, off the loop; raises ``TooManyChecks``."""
+    sign_in: Callable[[str], Awaitable[str]]
+    """Finds out whose a token is; raises ``Refused``."""
 
     def receive(self, data: bytes) -> None:
         """Bytes from the peer; at the end the connection is told of it."""
-        connection, sasl = self._connection, self.sasl
+        connection, sasl = self.connection, self.sasl
         before = sasl.state
         sasl.receive(data)
         connection.output.write(sasl.drain_output())
@@ -642,17 +635,17 @@ class Handshake:
     def time_out(self, reason: str) -> None:
         """It took too long: whoever is in the middle of signing in is told, and all are cut."""
         self.sasl.put_off(reason)
-        self._connection.output.write(self.sasl.drain_output())
-        self._connection.turn_away(self.sasl.failure)
+        self.connection.output.write(self.sasl.drain_output())
+        self.connection.turn_away(self.sasl.failure)
 
     async def _verify(self) -> None:
         """A password's hash is slow on purpose: it is computed off the loop. A token's key may have to be fetched."""
         sasl = self.sasl
         try:
             if sasl.token is not None:
-                sasl.identify(await self._sign_in(sasl.token))
+                sasl.identify(await self.sign_in(sasl.token))
             elif sasl.verification is not None:
-                sasl.resolve(await self._check(sasl.verification))
+                sasl.resolve(await self.check(sasl.verification))
         except TooManyChecks:
             sasl.put_off("too many passwords are being checked")
         except Refused as refused:

@@ -36,6 +36,9 @@ PAGE: Final = 200
 WHO_ASKS: Final = "say who asks: --user NAME, or --token-file FILE"
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
+LOG: Final = ("replayLogs", "default")
+"""Leads to a Message VPN's log."""
+
 _CLAMP: Final = "say missing=clamp"
 """What a refusal proposes in the words of requests; verbs have an option for it."""
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from gateway.cli.api import Api
+from gateway.cli.api import LOG, Api
 from gateway.cli.options import Shown
 from gateway.cli.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
@@ -135,7 +135,7 @@ def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
     def told(last_id: int, generation: int) -> None:
         body = {"msgId": last_id, "generation": generation}
         try:
-            api.act("replayLogs", "default", "archivedUpTo", body=body)
+            api.act(*LOG, "archivedUpTo", body=body)
         except click.ClickException as error:
             raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.api import Api, verb
+from gateway.cli.api import LOG, Api, verb
 from gateway.cli.words import DAY_MS, HOUR_MS, MEGABYTE, counted, duration, moment, number, size
 
 MOST_SHOWN: Final = 10
 """Ids that a sentence names."""
 
-_LOG: Final = ("replayLogs", "default")
-_FILTER: Final = (*_LOG, "topicFilterSubscriptions")
+_FILTER: Final = (*LOG, "topicFilterSubscriptions")
 _UNITS_HOURS: Final = {"h": 1, "D": 24, "W": 24 * 7}
 
 
@@ -29,7 +28,7 @@ def replay_log() -> None:
 @verb(replay_log, "show")
 def show_log(api: Api) -> None:
     """Show its use, its oldest and its newest message."""
-    api.show(api.look(*_LOG))
+    api.show(api.look(*LOG))
 
 
 def _hours(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
@@ -59,7 +58,7 @@ def show_plan(api: Api, hours: int | None) -> None:
 
     The rate is that of the last week, or of as much of it as is known. Nothing is said of what was not measured.
     """
-    data = api.look(*_LOG, "plan", keepHours=hours)
+    data = api.look(*LOG, "plan", keepHours=hours)
     if api.as_json:
         api.show(data)
         return
@@ -70,7 +69,7 @@ def show_plan(api: Api, hours: int | None) -> None:
 @verb(replay_log, "trim", click.argument("before"))
 def trim(api: Api, before: str) -> None:
     """Delete what the log holds BEFORE a place: a date, `10D`, `#123`, `rmid1:…`, `point:NAME`."""
-    data = api.act(*_LOG, "trimLoggedMsgs", body={"before": before})
+    data = api.act(*LOG, "trimLoggedMsgs", body={"before": before})
     api.done(data, f"the log begins at message {data['firstMsgId']}")
 
 
@@ -87,7 +86,7 @@ def trim(api: Api, before: str) -> None:
 def messages(api: Api, topics: tuple[str, ...], newest: bool, count: int, **query: Any) -> None:
     """List messages of the log."""
     order = "newest" if newest else None
-    found = api.all("monitor", *_LOG, "msgs", limit=count, order=order, subscribe=topics or None, **query)
+    found = api.all("monitor", *LOG, "msgs", limit=count, order=order, subscribe=topics or None, **query)
     columns = ("msgId", "replicationGroupMsgId", "spooledTimeMs", "priority", "contentSize", "topic")
     api.table(found, columns, "no messages")
 
@@ -114,7 +113,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
     """Erase the content of messages, by ID (`123`, `rmid1:…`) or selector: in the log, on queues, everywhere."""
     wanted |= _ids(messages)
     asked = {name: value for name, value in wanted.items() if value}
-    found = api.act(*_LOG, "redactMsg", body={**asked, "preview": True})
+    found = api.act(*LOG, "redactMsg", body={**asked, "preview": True})
     if preview:
         api.done(found, _told(found, "would be erased"))
         return
@@ -129,7 +128,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
         "reason": reason,
         "withCopies": wanted["withCopies"],
     }
-    done = api.act(*_LOG, "redactMsg", body=body)
+    done = api.act(*LOG, "redactMsg", body=body)
     sentence = _told(done, "erased")
     if not done["scrubbed"]:
         sentence += "; somebody reads still, and until he is done old pages are kept in the store's files"
@@ -137,7 +136,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
 
 
 def _change(api: Api, attribute: str, value: bool | int, sentence: str) -> None:
-    api.done(api.configure("PATCH", *_LOG, body={attribute: value}), sentence)
+    api.done(api.configure("PATCH", *LOG, body={attribute: value}), sentence)
 
 
 @verb(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.api import Api, NotDone, api_options, verb
+from gateway.cli.api import LOG, Api, NotDone, api_options, verb
 from gateway.cli.words import arranged, counted
 
 ENDPOINT_COLUMNS = ("kind", "accessType", "bindCount", "spooledMsgCount", "msgSpoolUsage", "replayState")
@@ -75,7 +75,7 @@ def status(api: Api, is_all: bool) -> None:
         with suppress(
             NotDone
         ):  # a gateway that waits has no log, and a store that cannot be read none to show
-            log = api.look("replayLogs", "default")
+            log = api.look(*LOG)
             data |= {
                 "replayLogUsage": log["msgSpoolUsage"],
                 "oldestLoggedMsgTimeMs": log["oldestMsgTimeMs"],

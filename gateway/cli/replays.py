@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.api import Api, NotDone, verb
+from gateway.cli.api import LOG, Api, NotDone, verb
 from gateway.cli.words import counted
 from gateway.core.model import ENDED
 from gateway.core.replay.states import ReplayState
@@ -23,7 +23,6 @@ from gateway.core.replay.states import ReplayState
 LOOK_SECONDS: Final = 0.2
 """Between two looks at a replay, or a job, that is waited for."""
 
-_LOG: Final = ("replayLogs", "default")
 _UNDER_WAY: Final = {
     state.value for state in (ReplayState.INITIALIZING, ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE)
 }
@@ -274,7 +273,7 @@ def preview(api: Api, endpoint: str, by_topic: bool, topic_endpoint: bool, **bod
 )
 def copy(api: Api, wait: bool, **body: Any) -> None:
     """Publish a part of the log again, to an address; a job that goes on after a stop of the gateway."""
-    data = api.act(*_LOG, "startCopy", body=body)
+    data = api.act(*LOG, "startCopy", body=body)
     if wait:
         _show_end(api, data)
         return
@@ -298,7 +297,7 @@ def resume(api: Api, name: str) -> None:
 
 
 def _act(api: Api, action: str, name: str) -> Any:
-    return api.act(*_LOG, action, body={"replayName": name})
+    return api.act(*LOG, action, body={"replayName": name})
 
 
 def _show_end(api: Api, begun: dict[str, Any]) -> None:

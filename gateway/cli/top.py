@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gateway.cli import words
-from gateway.cli.api import Api, NotDone, api_options
+from gateway.cli.api import LOG, Api, NotDone, api_options
 from gateway.cli.tables import console, show, table_of
 from gateway.cli.words import style_of
 from gateway.core.model import ENDED
@@ -137,7 +137,7 @@ class Watch:
         replays: list[dict[str, Any]] = []
         queues, queue_count = (before.queues, before.queue_count) if before is not None else ([], 0)
         if vpn["state"] != "standby":
-            log = api.look("replayLogs", "default")
+            log = api.look(*LOG)
             if at >= self._list_again:
                 queues, queue_count = self._queues(at)
                 self._list_again = at + LIST_SHARE * (self._seconds() - at)

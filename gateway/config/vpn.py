@@ -59,10 +59,12 @@ class QueueKey:
     @property
     def annotation(self) -> Any:
         """Its type, as pydantic reads and documents it."""
-        return Annotated[_TYPES[self.setting.type], Field(description=self.setting.described(self.unit))]
+        return Annotated[
+            SETTING_TYPES[self.setting.type], Field(description=self.setting.described(self.unit))
+        ]
 
 
-_TYPES: Final[dict[SettingType, Any]] = {
+SETTING_TYPES: Final[dict[SettingType, Any]] = {
     SettingType.FLAG: bool,
     SettingType.NUMBER: Annotated[int, Field(ge=0)],
     SettingType.QUOTA: Quota,

@@ -703,7 +703,7 @@ class _ReplayCursor(LogCursor):
     __slots__ = ("_endpoint", "_live_from", "_matchers", "_starts")
 
     def __init__(self, endpoint: Endpoint, position: int, last: int | None) -> None:
-        super().__init__(position, last, None, is_live=False)
+        super().__init__(position, last, None, caught_up=False)
         assert endpoint.replay is not None
         self._endpoint = endpoint
         self._live_from = endpoint.replay.marked_below

@@ -21,9 +21,9 @@ from spark_bridge.errors import Refused
 from store.archive.errors import ConnectionFailed
 
 CREDIT = 2_000  # messages in flight to a receiver; 1,000 to 10,000 measured alike
-WINDOW = (
-    5_000  # messages in flight from a sender: enough that a group commit never waits for the next messages
-)
+WINDOW = 5_000
+"""Messages in flight from a sender: enough that a group commit never waits for the next messages."""
+
 BURST = 128  # messages handed to the engine between two looks at the socket
 
 

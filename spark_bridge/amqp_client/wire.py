@@ -217,9 +217,8 @@ class Wire(AbstractContextManager["Wire"]):
             self._check()
             wake = deadline if not tick else min(deadline, tick / 1000)
             self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if blocked else 0))
-            held = (
-                isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-            )  # bytes poll knows not of
+            # Bytes that poll knows nothing of.
+            held = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
             events = self._poll.poll(0 if held else max(0.0, (wake - now) * 1000))
             now = time.monotonic()
             if held or (events and events[0][1] & ~select.POLLOUT):

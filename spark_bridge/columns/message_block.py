@@ -133,9 +133,9 @@ def _joined(parts: Sequence[bytes]) -> Octets:
 
 Codes: TypeAlias = "npt.NDArray[np.integer[Any]]"
 
-MOST_ITEMS: Final = (
-    64  # in a list or map; each costs a step for the whole page, so one giant is better read alone
-)
+MOST_ITEMS: Final = 64
+"""In a list or map; each costs a step for the whole page, so one giant is better read alone."""
+
 MOST_BYTES: Final = 1 << 30  # in a block; Arrow's offsets have 31 bits
 MOST_COMPARED: Final = PADDING  # octets of a pattern: each eight cost a look at all messages
 
@@ -273,9 +273,8 @@ class MessageBlock:
         self.starts: Numbers = messages.starts
         self.ends: Numbers = messages.ends
         self.block = messages.block
-        self._beyond = (
-            len(self.block) - PADDING + 1
-        )  # what runs over the block's end is held here: behind all
+        # What runs over the block's end is held here: behind all.
+        self._beyond = len(self.block) - PADDING + 1
         if self._beyond > MOST_BYTES:
             raise Unusual(np.zeros(self.size, np.bool_))
         self._buffer = pa.py_buffer(self.block)

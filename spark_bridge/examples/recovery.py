@@ -51,9 +51,8 @@ def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> 
     paid = rows.select(
         "replayId", F.from_json(F.col("body").cast("string"), "account string, amount bigint").alias("p")
     )
-    sums = (
-        paid.groupBy("p.account").agg(F.sum("p.amount"), F.max("replayId")).collect()
-    )  # Spark does the large part
+    # Spark does the large part.
+    sums = paid.groupBy("p.account").agg(F.sum("p.amount"), F.max("replayId")).collect()
     changed = [(account, amount) for account, amount, _ in sums if account is not None and amount is not None]
     if sums:
         cursor.executemany(ADD.replace("?", mark), changed)

@@ -22,7 +22,7 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
-from spark_bridge.places.log_place import LiveLog, LogPlace, check_stop, say, topic_filter
+from spark_bridge.places.log_place import LiveLog, LogPlace, planned, say, topic_filter
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.segments import Chooser, batches
@@ -113,13 +113,7 @@ class ArchiveReader:
         whole = self.extent()
         state = self._table.state
         first = self._first(whole, state)
-        last, stop = whole.last, self._selection.stop
-        if self._selection.before is not None:
-            last = self._first_since(self._selection.before, whole, state) - 1
-        elif stop is not None:
-            check_stop(stop, first, whole)
-            last = stop - 1
-        return replace(whole, first=first, last=last)
+        return planned(self._selection, first, whole, lambda date: self._first_since(date, whole, state))
 
     def _first(self, whole: IdRange, state: State) -> int:
         selection = self._selection

@@ -27,8 +27,8 @@ from spark_bridge.columns.message_block import PAGE_BYTES, EncodedMessages, Gath
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
 from spark_bridge.options import WHOLE_LOG, Selection
-from spark_bridge.places.log_place import LiveLog, check_end, check_stop, topic_filter
-from spark_bridge.places.stored_log import check_is_whole
+from spark_bridge.places.log_place import LiveLog, check_end, planned, topic_filter
+from spark_bridge.places.stored_log import check_begin, check_is_whole
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss, LogError
 from store.archive.source import IdRange
@@ -101,13 +101,7 @@ def survey(broker: Broker, selection: Selection) -> IdRange:
         if start == StartKind.LAST.value and len(selection.patterns) > 1:
             first, whole = _last_of(wire, selection.patterns)
         whole = extent_for(wire, selection.patterns, whole)
-        last = whole.last
-        if selection.before is not None:
-            last = min(last, _looked_up(wire, where, _date(selection.before))[0] - 1)
-        elif selection.stop is not None:
-            check_stop(selection.stop, first, whole)
-            last = selection.stop - 1
-    return replace(whole, first=first, last=last)
+        return planned(selection, first, whole, lambda date: _looked_up(wire, where, _date(date))[0])
 
 
 def _clamped(text: str) -> str | dict[Symbol, Any]:
@@ -161,21 +155,15 @@ class LogLink:
         self.rest = ids
         """What is still to come behind the last page that was checked."""
         # What a rule of retention took out between others is not there; whether the range was trimmed, is seen below.
-        start: dict[str, Any] = {
-            "offset": ULong(ids.first),
-            "until": ULong(ids.last),
-            "missing": Symbol("clamp"),
+        start: dict[Symbol, Any] = {
+            Symbol("offset"): ULong(ids.first),
+            Symbol("until"): ULong(ids.last),
+            Symbol("missing"): Symbol("clamp"),
         }
         if ids.generation is not None:
-            start["generation"] = ULong(ids.generation)
+            start[Symbol("generation")] = ULong(ids.generation)
         try:
-            self._link = Receiver(
-                wire,
-                where,
-                filters=_filter({Symbol(key): value for key, value in start.items()}),
-                settled=True,
-                batches=True,
-            )
+            self._link = Receiver(wire, where, filters=_filter(start), settled=True, batches=True)
         except Refused as error:
             raise DataLoss(
                 f"Offsets {ids.first} to {ids.last} cannot be read any more. {error.sentence}"
@@ -186,13 +174,9 @@ class LogLink:
             raise DataLoss(
                 f"Offsets {ids.first} to {ids.last} were asked for; the broker understood {first} to {until}."
             )
-        held_first = _integer(self._link.properties, FIRST, where)
-        if held_first > ids.first:
-            raise DataLoss(
-                f"The log was trimmed since the read was planned: of {ids.first} and up, {held_first} is first now."
-            )
-        check_end(ids, _integer(self._link.properties, LAST, where))
         now = extent(self._link, where)
+        check_begin(ids, now)
+        check_end(ids, now.last)
         if patterns is not None and replace(ids, taken_below=()).lost_since(now.taken_below):
             check_is_whole(ids, extent_for(wire, patterns, now).taken_below)
 

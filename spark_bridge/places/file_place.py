@@ -57,9 +57,9 @@ BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one
 
 FAILED = (Error, pa.ArrowException, OSError)  # what the driver raises where the file cannot be read
 
-LIGHT_ROWS = (
-    2_000  # where so many of a log's largest message fit into a page, sizes need not be looked at first
-)
+LIGHT_ROWS = 2_000
+"""Where so many of a log's largest message fit into a page, sizes need not be looked at first."""
+
 SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
 _NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
 

@@ -10,7 +10,7 @@ selection says so, it leaves out what is lost and says so on stderr).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -29,19 +29,30 @@ def topic_filter(patterns: Sequence[str]) -> TopicFilter:
     return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
 
 
-def check_stop(stop: int, first: int, extent: IdRange) -> None:
+def planned(selection: Selection, first: int, whole: IdRange, first_since: Callable[[int], int]) -> IdRange:
     """
-    Hold an exclusive end against the log and the start of the read.
+    What a selection means that starts at an id of the log.
+
+    Args:
+        first_since: The first id from a time (ms) on, one past the last where there is none.
 
     Raises:
-        OptionError: It fits neither.
+        OptionError: Its end fits neither the log nor the start.
     """
-    if stop > extent.last + 1:
-        raise OptionError(
-            f"Option endingOffsets={stop} lies beyond the log, whose last offset is {extent.last}."
-        )
-    if stop < first:
-        raise OptionError(f"Option endingOffsets={stop} lies before the start of the read, offset {first}.")
+    last, stop = whole.last, selection.stop
+    if selection.before is not None:
+        last = min(last, first_since(selection.before) - 1)
+    elif stop is not None:
+        if stop > whole.last + 1:
+            raise OptionError(
+                f"Option endingOffsets={stop} lies beyond the log, whose last offset is {whole.last}."
+            )
+        if stop < first:
+            raise OptionError(
+                f"Option endingOffsets={stop} lies before the start of the read, offset {first}."
+            )
+        last = stop - 1
+    return replace(whole, first=first, last=last)
 
 
 def check_end(ids: IdRange, last: int) -> None:
@@ -135,12 +146,10 @@ class LiveLog(LogPlace, Protocol):
         while ids.first <= ids.last:
             now = self.extent(selection)
             if now.generation != ids.generation or now.first > ids.last or now.last < ids.first:
-                say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+                _say_gone(ids.first, ids.last)
                 return
-            if now.first > ids.first:
-                say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
-            if now.last < ids.last:
-                say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
+            _say_gone(ids.first, now.first - 1)
+            _say_gone(now.last + 1, ids.last)
             ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
             if ids.lost_since(now.taken_below):
                 say(
@@ -161,6 +170,11 @@ class LiveLog(LogPlace, Protocol):
                 ids = replace(ids, first=reached)  # rows that are out cannot be taken back
                 continue
             ids = replace(ids, first=stop + 1)
+
+
+def _say_gone(first: int, last: int) -> None:
+    if first <= last:
+        say(f"Offsets {first} to {last} are no longer in the log; they are left out.")
 
 
 def say(sentence: str) -> None:

@@ -30,7 +30,7 @@ from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from spark_bridge.errors import OptionError
 from spark_bridge.options import EVERY_TOPIC, WHOLE_LOG, Selection
-from spark_bridge.places.log_place import LiveLog, check_stop, topic_filter
+from spark_bridge.places.log_place import LiveLog, planned, topic_filter
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange, LogWatch
@@ -179,13 +179,8 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
         extent = self.settled_extent()
         marks = marks_for(self.taken_out(), selection.patterns)
         first = _start(self, selection, extent, marks)
-        last, stop = extent.last, selection.stop
-        if selection.before is not None:
-            last = first_since(self, selection.before, extent) - 1
-        elif stop is not None:
-            check_stop(stop, first, extent)
-            last = stop - 1
-        return IdRange(first, last, extent.generation, below(marks))
+        whole = replace(extent, taken_below=below(marks))
+        return planned(selection, first, whole, lambda date: first_since(self, date, extent))
 
 
 class StoredPlace(LiveLog, ABC):
@@ -299,6 +294,16 @@ def check_range(ids: IdRange, extent: IdRange) -> None:
         raise DataLoss(
             f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
         )
+    check_begin(ids, extent)
+
+
+def check_begin(ids: IdRange, extent: IdRange) -> None:
+    """
+    The same for its first id alone.
+
+    Raises:
+        DataLoss: The log does not reach down to it.
+    """
     if extent.first > ids.first:
         raise DataLoss(
             f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."

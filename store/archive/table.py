@@ -297,9 +297,9 @@ class ArchiveTable:
     def _note_missing(self, first: int, last: int) -> None:
         """Say of ids that no archiver will ever find them."""
         assert self._table is not None
-        ranges = [*self.state.missing, (first, last)]
+        ranges = " ".join(f"{begin}-{end}" for begin, end in [*self.state.missing, (first, last)])
         with self._told():
-            self._table.alter.set_table_properties({MISSING: _ranges_text(ranges)}, raise_if_not_exists=False)
+            self._table.alter.set_table_properties({MISSING: ranges}, raise_if_not_exists=False)
         self.refresh()
 
     def _commit(
@@ -309,9 +309,14 @@ class ArchiveTable:
         told: Mapping[str, str],
     ) -> State:
         assert self._table is not None
+        properties = CommitProperties(
+            custom_metadata=dict(told),
+            max_commit_retries=_TRIES,
+            app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+        )
         with self._told():
             self._table.create_write_transaction(
-                list(actions), "append", self._table.schema(), commit_properties=_properties(numbers, told)
+                list(actions), "append", self._table.schema(), commit_properties=properties
             )
         state = self.refresh()
         self.sync()
@@ -339,14 +344,6 @@ def _erased(generation: int) -> str:
     return f"rewind-erase:{generation}"
 
 
-def _properties(numbers: Mapping[str, int], told: Mapping[str, str] | None = None) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata=dict(told or {}),
-        max_commit_retries=_TRIES,
-        app_transactions=[Transaction(name, number) for name, number in numbers.items()],
-    )
-
-
 def _added(segment: Segment, *, is_new: bool) -> AddAction:
     stats = {
         "numRecords": segment.rows,
@@ -361,10 +358,6 @@ def _added(segment: Segment, *, is_new: bool) -> AddAction:
 def _text_of(time_ms: int) -> str:
     at = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _ranges_text(ranges: Sequence[tuple[int, int]]) -> str:
-    return " ".join(f"{first}-{last}" for first, last in ranges)
 
 
 def _state_of(table: DeltaTable, where: str) -> State:

@@ -1,7 +1,7 @@
 """Queues and topic endpoints: their attributes, which have Solace's names, their state, and what is done to them."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -28,17 +28,14 @@ from gateway.admin.semp.resources import (
     while_waiting,
 )
 from gateway.admin.semp.vpns import Sampled, sampled
-from gateway.core.broker import Broker
+from gateway.config.vpn import SETTING_TYPES
 from gateway.core.endpoint.by_key import Groups
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import (
-    MOST_IDS,
-    MOST_PARTITIONS,
     SETTINGS,
     EndpointKind,
     EndpointSettings,
     Exclusivity,
-    RetryType,
     Setting,
     SettingType,
     Unit,
@@ -100,17 +97,13 @@ Source: Solace's SEMP v2 reference, "msgVpn/queues".
 """
 
 _TYPES: Final[dict[SettingType, Any]] = {
-    SettingType.FLAG: bool,
+    **SETTING_TYPES,
     SettingType.NUMBER: Count,
     SettingType.QUOTA: Count,
-    SettingType.WINDOW: Annotated[int, Field(ge=0, le=MOST_IDS)],
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
-    SettingType.PROPERTY: Annotated[str, Field(max_length=200)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
-    SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
-    SettingType.RETRY: Literal[tuple(one.value for one in RetryType)],
-    SettingType.PARTITIONS: Annotated[int, Field(ge=0, le=MOST_PARTITIONS)],
 }
+"""As the file has them, but for what is bounded or checked otherwise here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,17 +473,8 @@ def _subscription(vpn: str, queue: str, topic: str) -> dict[str, Any]:
 def _add_configured(collection: Collection, shown: type) -> None:
     """List, show and delete the endpoints of a collection, as they are configured."""
     path, right = f"/{collection.name}", collection.right
-
-    @_CONFIG.list(path, rights.WHOLE_VPN, shown, summary=f"All {collection.name}")
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
-        broker = vpn_of(request, vpn).vpn.broker
-
-        def show(name: str) -> dict[str, Any] | None:
-            endpoint = broker.endpoints.get(name)
-            return None if endpoint is None else configured(endpoint, vpn)
-
-        async with resources_of(request).listing.page():
-            return await paging.answer(request, _names(broker, collection), show)
+    declare = _CONFIG.list(path, rights.WHOLE_VPN, shown, summary=f"All {collection.name}")
+    _add_list(declare, collection, lambda endpoint, vpn: configured(endpoint, vpn.name))
 
     @_CONFIG.get(path + "/{name}", right, shown, summary=f"One of the {collection.name}")
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
@@ -505,29 +489,33 @@ def _add_configured(collection: Collection, shown: type) -> None:
         return answer(request)
 
 
-def _names(broker: Broker, collection: Collection) -> list[str]:
-    return [name for name, endpoint in broker.endpoints.items() if endpoint.kind in collection.kinds]
+def _add_list(
+    declare: Callable[[Callable[..., Any]], Any],
+    collection: Collection,
+    shown: Callable[[Endpoint, MessageVpn], dict[str, Any]],
+) -> None:
+    """List the endpoints of a collection."""
+
+    @declare
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+        running = vpn_of(request, vpn).vpn
+        endpoints = running.broker.endpoints
+        names = [name for name, endpoint in endpoints.items() if endpoint.kind in collection.kinds]
+
+        def show(name: str) -> dict[str, Any] | None:
+            endpoint = endpoints.get(name)
+            return None if endpoint is None else shown(endpoint, running)
+
+        async with resources_of(request).listing.page():
+            return await paging.answer(request, names, show)
 
 
 def _add_monitored(collection: Collection) -> None:
     """What goes on at the endpoints of a collection: their state, consumers and depth."""
     path, kind, right = f"/{collection.name}", collection.kinds[0], collection.right
 
-    @_MONITOR.list(
-        path, rights.WHOLE_VPN, MONITORED[kind], summary=f"All {collection.name}, with their replays"
-    )
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
-        running = vpn_of(request, vpn).vpn
-        broker = running.broker
-
-        def show(name: str) -> dict[str, Any] | None:
-            endpoint = broker.endpoints.get(name)
-            if endpoint is None:
-                return None
-            return monitored(endpoint, running)
-
-        async with resources_of(request).listing.page():
-            return await paging.answer(request, _names(broker, collection), show)
+    summary = f"All {collection.name}, with their replays"
+    _add_list(_MONITOR.list(path, rights.WHOLE_VPN, MONITORED[kind], summary=summary), collection, monitored)
 
     @_MONITOR.get(path + "/{name}", right, MONITORED_ALONE[kind])
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
@@ -621,7 +609,7 @@ def _add_actions(collection: Collection) -> None:
         vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)
         administration, endpoint = collection.find(request, vpn, name)
-        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        message_id = logged_id(administration, body.replicationGroupMsgId)
         matches = endpoint.topics.matches
 
         def check(topic: str) -> None:

@@ -1,16 +1,15 @@
 """Erasing messages: their content is overwritten; offset, id, time and topic stay."""
 
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, NamedTuple
 
 from fastapi import Request
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from amqp_ext.message.annotations import MOST_REASON
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, answer, resource
+from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, Shown, answer, resource
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, range_of, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
@@ -46,19 +45,28 @@ class RedactMsg(Body):
     """So many are erased, as a preview said, or none."""
 
 
-class _Redacted(TypedDict):
-    msgCount: int
-    msgIds: list[int]
-    missingMsgIds: list[int]
-    deadMsgIds: list[int]
-    copyMsgIds: list[int]
-    originMsgIds: list[int]
-    copiedTo: list[str]
-    preview: bool
-    scrubbed: bool
+class _Outcome(NamedTuple):
+    """What was erased, or would be, and what was made of it."""
+
+    found: Erased
+    copies: Copies
+    is_preview: bool
 
 
-REDACTED: Final = resource("MsgsRedacted", _Redacted)
+_REDACTED: Final = Shown[_Outcome](
+    {
+        "msgCount": (int, lambda one: len(one.found.ids)),
+        "msgIds": (list[int], lambda one: one.found.ids),
+        "missingMsgIds": (list[int], lambda one: one.found.missing),
+        "deadMsgIds": (list[int], lambda one: one.copies.dead),
+        "copyMsgIds": (list[int], lambda one: one.copies.others),
+        "originMsgIds": (list[int], lambda one: one.copies.origins),
+        "copiedTo": (list[str], lambda one: one.copies.elsewhere),
+        "preview": (bool, lambda one: one.is_preview),
+        "scrubbed": (bool, lambda one: one.found.is_scrubbed),
+    }
+)
+REDACTED: Final = resource("MsgsRedacted", _REDACTED)
 
 _ACTION = Tree("action")
 
@@ -79,7 +87,8 @@ async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Ans
     if body.preview:
         found = await while_waiting(request, erasing.found(wanted))
         missing = sorted(set(ids) - set(found))
-        return answer(request, _shown(Erased(found, missing, is_scrubbed=False), copies, is_preview=True))
+        preview = Erased(found, missing, is_scrubbed=False)
+        return answer(request, _REDACTED.of(_Outcome(preview, copies, is_preview=True)))
     if body.expectedMsgCount is not None and body.expectedMsgCount != len(wanted):
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
@@ -89,22 +98,7 @@ async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Ans
     with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
         # What jobs published while the first copies were looked for, is named, at least.
         copies = copies.later(await erasing.copies.of(ids, since=looked_to))
-    return answer(request, _shown(done, copies, is_preview=False))
-
-
-def _shown(found: Erased, copies: Copies, *, is_preview: bool) -> dict[str, Any]:
-    shown: _Redacted = {
-        "msgCount": len(found.ids),
-        "msgIds": found.ids,
-        "missingMsgIds": found.missing,
-        "deadMsgIds": copies.dead,
-        "copyMsgIds": copies.others,
-        "originMsgIds": copies.origins,
-        "copiedTo": copies.elsewhere,
-        "preview": is_preview,
-        "scrubbed": found.is_scrubbed,
-    }
-    return dict(shown)
+    return answer(request, _REDACTED.of(_Outcome(done, copies, is_preview=False)))
 
 
 def _named(administration: Administration, body: RedactMsg) -> list[int]:
@@ -119,7 +113,7 @@ def _named(administration: Administration, body: RedactMsg) -> list[int]:
         raise SempError("INVALID_PARAMETER", f"{beside[0]} is said beside a selector, and there is none.")
     ids = set(body.msgId or ())
     for text in body.replicationGroupMsgId or ():
-        ids.add(logged_id(administration, "replicationGroupMsgId", text))
+        ids.add(logged_id(administration, text))
     if not ids:
         raise SempError("INVALID_PARAMETER", "Give msgId, replicationGroupMsgId or selector.")
     return sorted(ids)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import Field
@@ -37,6 +37,7 @@ from gateway.admin.semp.envelope import (
     ListAnswer,
     Responses,
     SempError,
+    Shown,
     answer,
     list_answer,
     resource,
@@ -335,11 +336,9 @@ async def messages(
     """Messages of the log, the oldest or the newest first."""
     administration = log_of(request, vpn, log)
     running = administration.vpn
-    if paging.where:
-        raise SempError(
-            "INVALID_PARAMETER",
-            "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
-        )
+    paging.refuse_where(
+        "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`."
+    )
     chosen = wanted(asked.patterns, asked.selector)
     position, bound = place_of(paging.after) or await asked.place(request, running)
     # A rare topic may be far away.
@@ -451,32 +450,26 @@ SHOWN_KEY: Final = 1_000
 ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, deliveryCount=int, isUnacked=bool)
 
 
-class _Delayed(TypedDict):
-    msgId: int
-    replicationGroupMsgId: str
-    deliveryTime: int
-    deliveryTimeMs: int
-    priority: int
-    contentSize: int
-    deliveryCount: int
-    isRetry: bool
+class _Delayed(NamedTuple):
+    """A message that waits for its time, of a log of this generation."""
+
+    message: DelayedMessage
+    generation: int
 
 
-DELAYED_MESSAGE: Final = resource("DelayedMsg", _Delayed)
-
-
-def listed_delayed(message: DelayedMessage, generation: int) -> _Delayed:
-    """A message that waits for its time, in a list; ``generation`` is the log's."""
-    return {
-        "msgId": message.id,
-        "replicationGroupMsgId": format_replay_id(generation, message.id),
-        "deliveryTime": message.due_ms // 1_000,
-        "deliveryTimeMs": message.due_ms,
-        "priority": message.priority,
-        "contentSize": message.size_bytes,
-        "deliveryCount": message.attempts,
-        "isRetry": message.is_retry,
+_DELAYED: Final = Shown[_Delayed](
+    {
+        "msgId": (int, lambda one: one.message.id),
+        "replicationGroupMsgId": (str, lambda one: format_replay_id(one.generation, one.message.id)),
+        "deliveryTime": (int, lambda one: one.message.due_ms // 1_000),
+        "deliveryTimeMs": (int, lambda one: one.message.due_ms),
+        "priority": (int, lambda one: one.message.priority),
+        "contentSize": (int, lambda one: one.message.size_bytes),
+        "deliveryCount": (int, lambda one: one.message.attempts),
+        "isRetry": (bool, lambda one: one.message.is_retry),
     }
+)
+DELAYED_MESSAGE: Final = resource("DelayedMsg", _DELAYED)
 
 
 class _Value(TypedDict):
@@ -510,8 +503,7 @@ def _add_messages(collection: Collection) -> None:
         """What lies on it, the oldest first; nothing is consumed."""
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
-        if paging.where:
-            raise SempError("INVALID_PARAMETER", "What lies on an endpoint is not chosen from by `where`.")
+        paging.refuse_where("What lies on an endpoint is not chosen from by `where`.")
         position, _ = place_of(paging.after) or (1, 0)
         found = await while_waiting(request, running.listing.page(endpoint, position, paging.count))
         generation = running.broker.log.generation
@@ -544,12 +536,11 @@ def _add_messages(collection: Collection) -> None:
         """What waits on it for its time, the next one first."""
         administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
-        if paging.where:
-            raise SempError("INVALID_PARAMETER", "What waits on an endpoint is not chosen from by `where`.")
+        paging.refuse_where("What waits on an endpoint is not chosen from by `where`.")
         after = place_of(paging.after) or (0, 0)
         found = await while_waiting(request, running.delayed.page(endpoint, after, paging.count))
         generation = running.broker.log.generation
-        page = [paging.shown(listed_delayed(message, generation)) for message in found]
+        page = [paging.shown(_DELAYED.of(_Delayed(message, generation))) for message in found]
         cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
         return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
 
@@ -557,7 +548,7 @@ def _add_messages(collection: Collection) -> None:
     async def cancel_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
         """Have a message that waits on it not be delivered; the log keeps it."""
         administration, endpoint = collection.find(request, vpn, name)
-        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.cancel(endpoint, message_id)
         return answer(request)
 
@@ -565,7 +556,7 @@ def _add_messages(collection: Collection) -> None:
     async def release_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
         """Have a message that waits on it be delivered now."""
         administration, endpoint = collection.find(request, vpn, name)
-        message_id = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId)
+        message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.release(endpoint, message_id)
         return answer(request)
 
@@ -581,8 +572,7 @@ async def values(
     """Keys of a last-value queue, each with the message that is its newest; in the order of the log."""
     administration, endpoint = QUEUES.find(request, vpn, name)
     running = administration.vpn
-    if paging.where:
-        raise SempError("INVALID_PARAMETER", "Values are not chosen from by `where`; name a `key`.")
+    paging.refuse_where("Values are not chosen from by `where`; name a `key`.")
     position, _ = place_of(paging.after) or (0, 0)
     count = paging.count if key is None else 1
     if key is not None:
@@ -609,7 +599,7 @@ async def delete_value(request: Request, vpn: Name, name: Name, body: DeleteValu
         raise SempError("INVALID_PARAMETER", "Say one of `key` and `replicationGroupMsgId`.")
     key: str | int | None = body.key
     if key is None:
-        key = logged_id(administration, "replicationGroupMsgId", body.replicationGroupMsgId or "")
+        key = logged_id(administration, body.replicationGroupMsgId or "")
     await last_values.delete(endpoint, key)
     return answer(request)
 

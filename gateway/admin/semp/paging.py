@@ -123,6 +123,15 @@ class Paging:
             return {name: value for name, value in thing.items() if name not in without}
         return {name: thing[name] for name in names}
 
+    def refuse_where(self, sentence: str) -> None:
+        """The list is not chosen from by conditions.
+
+        Raises:
+            SempError: INVALID_PARAMETER, there are some.
+        """
+        if self.where:
+            raise SempError("INVALID_PARAMETER", sentence)
+
     def matches(self, thing: Mapping[str, Any]) -> bool:
         """Whether it meets the conditions."""
         for name, operator, text in self.where:

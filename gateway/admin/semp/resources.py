@@ -155,14 +155,14 @@ def replay_id(attribute: str, text: str) -> ReplayId:
         raise SempError("INVALID_PARAMETER", f"The attribute {attribute!r} is wrong: {error}") from None
 
 
-def logged_id(administration: Administration, attribute: str, text: str) -> int:
-    """The id of the message of the log that an attribute names by its replay id.
+def logged_id(administration: Administration, text: str) -> int:
+    """The id of the message of the log that a ``replicationGroupMsgId`` names.
 
     Raises:
         SempError: INVALID_PARAMETER, it is none.
         Refused: LOG_MODIFIED, it is of another log.
     """
-    named = replay_id(attribute, text)
+    named = replay_id("replicationGroupMsgId", text)
     if named.generation != administration.vpn.log.generation:
         raise Refused(ErrorCode.LOG_MODIFIED, f"{named} is of another generation of the log")
     return min(named.number, MAX_ID)

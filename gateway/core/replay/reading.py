@@ -101,28 +101,21 @@ def compile_filters(
     return passes
 
 
+@dataclass(slots=True, eq=False)
 class LogCursor:
-    __slots__ = ("caught_up", "held_back", "last", "matches", "position", "selects")
+    """How far a reader of the log is."""
 
-    def __init__(
-        self,
-        position: int,
-        last: int | None,
-        matches: Callable[[str], bool] | None,
-        *,
-        is_live: bool,
-        selects: Callable[[Row], bool] | None = None,
-    ) -> None:
-        self.position = position
-        """The next id to be considered."""
-        self.last = last
-        """The last id to be delivered, of a bounded replay."""
-        self.matches = matches
-        """Whether a topic is subscribed to; None when every topic is."""
-        self.selects = selects
-        """The reader's selector and filters; None when it has none."""
-        self.held_back: Row | None = None
-        self.caught_up = is_live
+    position: int
+    """The next id to be considered."""
+    last: int | None
+    """The last id to be delivered, of a bounded replay."""
+    matches: Callable[[str], bool] | None
+    """Whether a topic is subscribed to; None when every topic is."""
+    caught_up: bool
+    """All before live was considered; from the beginning for a reader that starts there."""
+    selects: Callable[[Row], bool] | None = None
+    """The reader's selector and filters; None when it has none."""
+    held_back: Row | None = None
 
     @property
     def is_finished(self) -> bool:

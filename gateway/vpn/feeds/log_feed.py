@@ -505,7 +505,7 @@ class Readers:
         matches = topic_matcher(patterns) if stream is None else stream.topics.matches
         value, first = resolved.values_from, resolved.first
         begin = first if value is None else value
-        cursor = LogCursor(begin, resolved.last, matches, is_live=resolved.is_live, selects=selects)
+        cursor = LogCursor(begin, resolved.last, matches, resolved.is_live, selects)
         topics = () if matches is None else tuple(patterns)
         user = client.client.user
 

@@ -79,7 +79,7 @@ def test_a_reader_has_each_message_once_and_knows_the_last(
     is left out, and so is what lies beyond its end.
     """
     log = [row(i, kind) for i, kind in enumerate(kinds, 1)]
-    cursor = LogCursor(first, last, lambda topic: topic != "other", is_live=False)
+    cursor = LogCursor(first, last, lambda topic: topic != "other", caught_up=False)
     end = LAST if last is None else last
     expected = [i for i, kind in enumerate(kinds, 1) if kind == "wanted" and first <= i <= end]
     assert read(cursor, log, cycle(steps)) == (expected, expected[-1:])
