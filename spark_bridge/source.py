@@ -21,16 +21,15 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.errors import Refused, SchemaError
 from spark_bridge.options import Options, parse
-from spark_bridge.places.from_options import log_place, log_places
-from spark_bridge.stream import LogPartition, LogStream, settle, shares
+from spark_bridge.places.from_options import log_places
+from spark_bridge.stream import LogStream, read_share, settle, shares
 from spark_bridge.writer import LogStreamWriter, LogWriter
 from store.archive.columns import COLUMNS, Columns
 from store.archive.errors import DataLoss, LogError
 from store.archive.source import IdRange
 
-_TYPES = COLUMNS | {
-    "enqueuedTime": "timestamp_ltz"
-}  # `timestamp` is what spark.sql.timestampType makes of it
+# `timestamp` is what spark.sql.timestampType makes of it.
+_TYPES = COLUMNS | {"enqueuedTime": "timestamp_ltz"}
 DDL = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 HEADERS = "systemProperties"
 """The column that the option includeHeaders is about."""
@@ -134,11 +133,8 @@ class LogReader(DataSourceReader):
         return [*shares(self._options.partitions, self._ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
-        assert isinstance(partition, LogPartition)
-        settle()
-        selection = self._options.selections[partition.place]
-        return log_place(self._options, partition.place).read(selection, self._columns, partition.ids)
+        """See ``read_share``."""
+        return read_share(self._options, self._columns, partition)
 
 
 def _plan(options: Options) -> tuple[IdRange, ...]:

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
-from spark_bridge.places.from_options import log_places
+from spark_bridge.places.from_options import log_place, log_places
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange, LogWatch
@@ -63,6 +63,13 @@ def shares(count: int | None, ranges: Sequence[IdRange]) -> list[LogPartition]:
         for place, whole in enumerate(ranges)
         for ids in whole.split(each if count else min(each, _worthwhile(whole)))
     ]
+
+
+def read_share(options: Options, columns: Columns, share: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
+    assert isinstance(share, LogPartition)
+    settle()
+    return log_place(options, share.place).read(options.selections[share.place], columns, share.ids)
 
 
 def _worthwhile(ids: IdRange) -> int:
@@ -160,11 +167,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [part for part in parts if part.ids.first <= part.ids.last]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range as Arrow batches."""
-        assert isinstance(partition, LogPartition)
-        settle()
-        selection = self._options.selections[partition.place]
-        return self._places[partition.place].read(selection, self._columns, partition.ids)
+        """See ``read_share``."""
+        return read_share(self._options, self._columns, partition)
 
     def commit(self, end: Offsets) -> None:
         """Nothing: the log keeps what it keeps, whoever has read it."""

@@ -39,7 +39,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from amqp_ext.addresses.address import AddressKind
 from amqp_ext.sasl import ANONYMOUS_USER
 from gateway.admin.administered_gateway import HttpClient, HttpClients
-from gateway.admin.audit import CLIENTS_ROOT, asked_of
+from gateway.admin.audit import CLIENTS_ROOT, LOOKING, asked_of
 from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
 from gateway.config.setting_types import is_loopback
@@ -229,10 +229,6 @@ _CALLER: Final = "rewind.caller"
 
 _SESSION: Final = "rewind.session"
 """Key of a request's scope: the session of the console that it came in."""
-
-
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing."""
 
 
 class _Caller(NamedTuple):
@@ -440,7 +436,7 @@ async def _who_of(users: Users, request: Request) -> Who | None:
         session = sessions_of(request).find(token_of(request))
         if session is not None:
             asked_of(request.scope).user = session.user
-            if request.method not in _SAFE and not session.has_csrf_token(
+            if request.method not in LOOKING and not session.has_csrf_token(
                 request.headers.get("x-csrf-token", "")
             ):
                 raise SempError("UNAUTHORIZED", _NO_CSRF_TOKEN, 403)

@@ -20,7 +20,9 @@ log = structlog.get_logger()
 _ASKED: Final = "rewind.asked"
 """Key of a request's scope: what is known of it, for its line."""
 
-_LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+
 _TURNED_AWAY: Final = frozenset({401, 403, 421})
 
 CLIENTS_ROOT: Final = "/v1/"
@@ -84,7 +86,7 @@ class AuditLog:
         try:
             await self._app(scope, heard, answered)
         finally:
-            changes = scope["method"] not in _LOOKING or scope["path"] == SIGN_IN_RETURN
+            changes = scope["method"] not in LOOKING or scope["path"] == SIGN_IN_RETURN
             if (changes and not is_client) or asked.status in _TURNED_AWAY:
                 self._write(scope, asked)
 

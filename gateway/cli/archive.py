@@ -7,17 +7,20 @@ Here are the verbs and their options; the work is in ``gateway.cli.archiving``, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 import click
 
 from gateway.cli.api import Api, api_options
 from gateway.cli.options import F, needing
 
-_EXTRA: Final = (
-    "an archive",
-    "pip install 'rewind-gateway[archive]'",
-)
+
+def _work() -> ModuleType:
+    """What does it."""
+    with needing("an archive", "pip install 'rewind-gateway[archive]'"):
+        return import_module("gateway.cli.archiving")
 
 
 def _bound(name: str, kind: Any, default: float, text: str) -> Callable[[F], F]:
@@ -60,9 +63,7 @@ def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -
         return
     if to is None:
         raise click.UsageError("Missing option '--to': the folder or URI of the archive.")
-    with needing(*_EXTRA):
-        from gateway.cli.archiving import archive_log  # noqa: PLC0415 - as the module says
-    archive_log(api, source, to, follow=follow, **asked)
+    _work().archive_log(api, source, to, follow=follow, **asked)
 
 
 @archive.command()
@@ -74,9 +75,7 @@ def compact(to: str, is_all: bool, as_json: bool) -> None:
 
     The files that it replaces stay for those who read an earlier version of the table, until a vacuum.
     """
-    with needing(*_EXTRA):
-        from gateway.cli.archiving import compact_archive  # noqa: PLC0415 - as the module says
-    compact_archive(to, is_all=is_all, as_json=as_json)
+    _work().compact_archive(to, is_all=is_all, as_json=as_json)
 
 
 @archive.command()
@@ -91,15 +90,11 @@ def compact(to: str, is_all: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="A JSON object with the names of the files.")
 def vacuum(to: str, hours: int, as_json: bool) -> None:
     """Remove the files that compaction replaced, and what writers left that were killed."""
-    with needing(*_EXTRA):
-        from gateway.cli.archiving import vacuum_archive  # noqa: PLC0415 - as the module says
-    vacuum_archive(to, hours, as_json=as_json)
+    _work().vacuum_archive(to, hours, as_json=as_json)
 
 
 @archive.command()
 @click.option("--to", required=True, metavar="PLACE", help="The archive: a folder or a URI.")
 def convert(to: str) -> None:
     """Make an archive of an earlier version a Delta table, once. It may be interrupted, and run again."""
-    with needing(*_EXTRA):
-        from gateway.cli.archiving import convert_archive  # noqa: PLC0415 - as the module says
-    convert_archive(to)
+    _work().convert_archive(to)

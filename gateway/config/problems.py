@@ -171,10 +171,9 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
     owners = Counter(name for user in settings.users.values() for name in set(user.certificate_names))
     for name, user in settings.users.items():
         path = toml.dotted(["user", name])
-        if user.password is not None and user.password_file is not None:
-            yield ConfigProblem(f"{path}.password_file", "stands beside `password`; keep one of the two")
-        if user.token is not None and user.token_file is not None:
-            yield ConfigProblem(f"{path}.token_file", "stands beside `token`; keep one of the two")
+        for key in ("password", "token"):
+            if getattr(user, key) is not None and getattr(user, f"{key}_file") is not None:
+                yield ConfigProblem(f"{path}.{key}_file", f"stands beside `{key}`; keep one of the two")
         # With identity providers, it may be a token that says this name.
         has_token = user.token or user.token_file or user.sas_key_file or settings.identity_providers
         if not (user.password or user.password_file or user.certificate_names or has_token):

@@ -192,7 +192,7 @@ class LogLink:
         """
         page = Gathered(in_batches=self._link.in_batches)
         try:
-            while taken := self._receive(1 if self._link.in_batches else PAGE_ROWS - len(page)):
+            while taken := self._link.receive(1 if self._link.in_batches else PAGE_ROWS - len(page)):
                 try:
                     for delivery in taken:
                         page.add(delivery)
@@ -207,6 +207,10 @@ class LogLink:
             if len(page):
                 yield page.messages()
             raise
+        except Refused as error:
+            raise DataLoss(
+                f"The read of offsets {self._ids.first} to {self._ids.last} broke off. {error.sentence}"
+            ) from error
         if len(page):
             yield page.messages()
 
@@ -228,14 +232,6 @@ class LogLink:
             )
         if len(offsets):
             self.rest = replace(self._ids, first=int(offsets[-1]) + 1)
-
-    def _receive(self, limit: int) -> list[bytes]:
-        try:
-            return self._link.receive(limit)
-        except Refused as error:
-            raise DataLoss(
-                f"The read of offsets {self._ids.first} to {self._ids.last} broke off. {error.sentence}"
-            ) from error
 
 
 def _filter(start: str | Mapping[Any, Any]) -> dict[str, Described]:

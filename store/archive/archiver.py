@@ -19,7 +19,7 @@ import pyarrow as pa
 from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError, LogUnavailable
 from store.archive.segments import SCHEMA, SegmentWriter, publish_segment, with_envelopes
 from store.archive.source import ArchivableLog, IdRange, LogWatch
-from store.archive.storage import ArchiveStorage, Step, no_step
+from store.archive.storage import ArchiveStorage
 from store.archive.table import ArchiveTable, CommitConflict, Segment
 
 LOOK_SECONDS = 0.2  # between two looks at the end of the log
@@ -53,7 +53,6 @@ class Archiver:
     told: Callable[[int, int], None] | None = None
     progress: Callable[[Segment, int], None] = lambda _segment, _last: None
     warned: Callable[[str], None] = lambda _sentence: None
-    step: Step = no_step
     skip_lost: bool = False
 
     def __post_init__(self) -> None:
@@ -167,10 +166,10 @@ class Archiver:
                 self.storage.remove(segment.file)
                 raise
             found = True
-            self.step(f"committed {segment.file}")
+            self.storage.step(f"committed {segment.file}")
             self._untold = True
             self._tell()
-            self.step(f"told {segment.last}")
+            self.storage.step(f"told {segment.last}")
             self.progress(segment, ids.last)
             position = segment.last + 1
         return found

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from store.archive.erasures import FOLDER, Erasure, Erasures, blanked
 from store.archive.errors import ArchiveError
 from store.archive.segments import SCHEMA, SegmentWriter, batches, publish_segment
-from store.archive.storage import ArchiveStorage, Step, no_step
+from store.archive.storage import ArchiveStorage
 from store.archive.table import OLD_FORM, ArchiveTable, CommitConflict, Segment, State
 
 DAY_MS: Final = 86_400_000
@@ -43,7 +43,6 @@ def compact(
     *,
     is_all: bool = False,
     now_ms: int | None = None,
-    step: Step = no_step,
 ) -> State:
     """
     Compact every day that is over, or with ``is_all`` today, too. Safe beside archivers and other compactions.
@@ -63,14 +62,14 @@ def compact(
                     for group in _groups(list(found)):
                         new = _written(storage, group, {})
                         _exchange(storage, table, [new], group, is_erasing=False)
-                        step(f"exchanged {new.file}")
+                        storage.step(f"exchanged {new.file}")
                         progress(new, len(group))
             return table.state
         except CommitConflict:
             continue  # an erasure or another compaction was first: what is left to do is another thing now
 
 
-def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure], step: Step = no_step) -> None:
+def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure]) -> None:
     """
     Write every file anew that has the content of one of these messages; returns when none is left that has it, and
     no archiver can commit it any more that read it before.
@@ -89,12 +88,12 @@ def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure], step: Step = n
         gone = [name for name in storage.names() if name.endswith(".parquet") and name not in named]
         old = [one for one in state.segments if any(one.low <= i <= one.high for i in erased)]
         new = [_written(storage, [one], erased) for one in old]
-        step("written anew")
+        storage.step("written anew")
         try:
             _exchange(storage, table, new, old, is_erasing=True)
         except CommitConflict:
             continue
-        step("exchanged")
+        storage.step("exchanged")
         for name in [*gone, *(one.file for one in old)]:
             storage.remove(name)
         return

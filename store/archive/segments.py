@@ -59,15 +59,6 @@ def with_envelopes(batch: pa.RecordBatch, messages: Sequence[bytes]) -> pa.Recor
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def messages_of(table: pa.Table) -> list[bytes]:
-    """The messages of rows that have the columns body, envelope and bodyAt, bit for bit."""
-    found = []
-    for row in table.select(["body", "envelope", "bodyAt"]).to_pylist():
-        envelope, at = row["envelope"], row["bodyAt"]
-        found.append(envelope if at is None else envelope[:at] + row["body"] + envelope[at:])
-    return found
-
-
 @dataclass
 class SegmentWriter:
     """Puts batches into one Parquet file on a stream, and counts what is in it. Memory: one row group."""

@@ -35,7 +35,7 @@ _OPTIONS: Final = {
 
 
 def no_step(_name: str) -> None:
-    """Called between the steps of making something durable; tests end the process there."""
+    """Nothing is done between two steps; tests end the process there."""
 
 
 def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
@@ -64,6 +64,7 @@ class ArchiveStorage:
     Attributes:
         where: As a person named it.
         uri: As ``deltalake`` takes it, with ``options``.
+        step: Is called between the steps of making something durable.
     """
 
     def __init__(self, where: str, system: fs.FileSystem, path: str, step: Step = no_step) -> None:
@@ -71,7 +72,7 @@ class ArchiveStorage:
         self.uri, self.options = _for_table(where)
         self._system = system
         self._path = path.rstrip("/")
-        self._step = step
+        self.step = step
 
     def publish(self, write: Callable[[Any], None], named: Callable[[Any], str]) -> tuple[str, int]:
         """
@@ -85,12 +86,12 @@ class ArchiveStorage:
         """
         with self._told(), tempfile.TemporaryFile() as file:
             write(file)
-            self._step("written")
+            self.step("written")
             size, name = file.tell(), named(file)
             file.seek(0)
             with self._system.open_output_stream(self._at(name)) as stream:
                 shutil.copyfileobj(file, stream, 1 << 20)
-        self._step("published")
+        self.step("published")
         return name, size
 
     def put(self, name: str, content: bytes) -> None:
@@ -155,14 +156,14 @@ class FolderStorage(ArchiveStorage):
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=TEMPORARY) as file:
                 write(file)
-                self._step("written")
+                self.step("written")
                 _sync_file(file)
-                self._step("synced")
+                self.step("synced")
                 size, name = file.tell(), named(file)
                 os.link(file.name, self._folder / name)
-                self._step("linked")
+                self.step("linked")
             _sync_folder(self._folder)
-        self._step("published")
+        self.step("published")
         return name, size
 
     def put(self, name: str, content: bytes) -> None:

@@ -7,6 +7,7 @@ Whether a Message VPN's schema is what its writer promises: a look at everything
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 import psycopg
@@ -64,27 +65,10 @@ PRIORITIES: Final = (
 )
 
 
-def check(connection: psycopg.Connection[Any], place: str) -> list[str]:
-    """
-    What is wrong with a schema, a sentence each; nothing when all is well. Reads all of it: some seconds a gigabyte.
-
-    Args:
-        connection: One whose search path is the schema, and that commits by itself. It is closed at the end.
-        place: What the schema is, as a person is told.
-    """
-    try:
-        reading = ReadConnection(connection, SETTINGS)
-        try:
-            return _check(reading, place)
-        finally:
-            reading.close()
-    except psycopg.Error as error:
-        return [f"it cannot be read: {error}"]
-
-
 def check_vpn(database: Database, vpn: str) -> list[str]:
     """
-    What is wrong with what a Message VPN has in a database, as ``check`` says it.
+    What is wrong with what a Message VPN has in a database, a sentence each; nothing when all is well. Reads all of it:
+    some seconds a gigabyte.
 
     Raises:
         StoreError: The database cannot be asked.
@@ -93,7 +77,11 @@ def check_vpn(database: Database, vpn: str) -> list[str]:
         connection = database.connect(vpn, "check")
     except (psycopg.Error, OSError) as error:
         raise StoreError("cannot check", database.place, error, "Look at the url and the password") from error
-    return check(connection, database.place_of(vpn))
+    try:
+        with closing(ReadConnection(connection, SETTINGS)) as reading:
+            return _check(reading, database.place_of(vpn))
+    except psycopg.Error as error:
+        return [f"it cannot be read: {error}"]
 
 
 def _check(reading: ReadConnection, place: str) -> list[str]:

@@ -11,7 +11,6 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 
 from gateway.core.model import CONTENT, HELD, ID, Row
 from store.checksum import is_sound
@@ -20,7 +19,7 @@ from store.errors import DamagedMessage, StoreError, StoreHeld
 from store.postgresql import schema
 from store.postgresql.check import check_vpn
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Database, schema_name
+from store.postgresql.database import Database, quoted_schema
 from store.postgresql.packed import copied
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.schema import migrate
@@ -96,8 +95,7 @@ class PostgresTables(StoreTables):
                 "cannot copy", self.place, "a gateway waits for it, and would take it", "Stop that gateway"
             )
         if is_target:
-            made = sql.Identifier(schema_name(self._vpn))
-            connection.execute(sql.SQL("create schema if not exists {}").format(made))
+            connection.execute(f"create schema if not exists {quoted_schema(self._vpn)}".encode())
         ((is_there,),) = connection.execute(b"select to_regclass('log') is not null").fetchall()
         if not (is_there or is_target):
             raise StoreError(

@@ -180,8 +180,8 @@ def answer(request: Request, data: Mapping[str, Any] | None = None) -> Answer:
     )
 
 
-def _meta(request: Request, status: int = 200) -> Meta:
-    return Meta(responseCode=status, request=Asked(method=request.method, uri=str(request.url)))
+def _meta(request: Request) -> Meta:
+    return Meta(request=Asked(method=request.method, uri=str(request.url)))
 
 
 async def list_answer(

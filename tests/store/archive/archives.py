@@ -41,7 +41,6 @@ def archiver(
         FolderStorage(Path(to), step),
         Limits(rows=rows),
         told=log.note_archived,
-        step=step,
     )
 
 

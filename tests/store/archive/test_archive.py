@@ -30,7 +30,7 @@ from store.archive.archiver import Archiver, Limits
 from store.archive.erasures import Erasure, Erasures
 from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError
 from store.archive.maintenance import DAY_MS, compact, convert
-from store.archive.segments import messages_of
+from store.archive.segments import messages_at
 from store.archive.storage import FolderStorage, Step, no_step, storage_at
 from store.archive.table import ArchiveTable, CommitConflict, Segment
 from tests.gateway.admin.test_erasing import is_marker
@@ -112,7 +112,8 @@ def test_path_url_and_archive_give_the_same_rows(tmp_path: Path) -> None:
                 assert ids(subscribe="t/b/*,!t/a", **options) == ids(path=gateway.path, subscribe="t/b/*")
         with closing(sqlite3.connect(Path(gateway.path) / "default.db")) as file:
             contents = [content for (content,) in file.execute("select content from message order by id")]
-        assert messages_of(ds.dataset(str(tmp_path / "path")).to_table().sort_by("offset")) == contents
+        rows = ds.dataset(str(tmp_path / "path")).to_table().sort_by("offset")
+        assert messages_at(rows, range(rows.num_rows)).contents == contents
 
 
 def test_segments_are_plain_parquet_in_zstd(log: StoredLog, to: str) -> None:
@@ -401,13 +402,13 @@ def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> Non
         names.append(name)
         assert ids(archive=to) == log.logged, name
 
-    compact(FolderStorage(Path(to), look), is_all=True, step=look)
+    compact(FolderStorage(Path(to), look), is_all=True)
     assert early + [i for batch in reading for i in batch.column(0).to_pylist()] == log.logged
     assert len(names) == 2 * 5
     for number in range(len(names)):
         to, crashing = archived(str(number)), CrashAt(number)
         with pytest.raises(Crash):
-            compact(FolderStorage(Path(to), crashing), is_all=True, step=crashing)
+            compact(FolderStorage(Path(to), crashing), is_all=True)
         assert ids(archive=to) == log.logged, crashing.names[-1]
         compact(storage_at(to), is_all=True)
         archiver(log, to).run()
@@ -615,7 +616,7 @@ def archived(tmp_path: Path) -> tuple[StoredLog, str]:
 
 def erase(to: str, step: Step = no_step) -> None:
     """As a gateway does."""
-    maintenance.erase(FolderStorage(Path(to), step), dict.fromkeys(SOME, WHEN), step)
+    maintenance.erase(FolderStorage(Path(to), step), dict.fromkeys(SOME, WHEN))
 
 
 def contents(folder: str) -> bytes:

@@ -19,7 +19,7 @@ from store.errors import StoreHeld
 from store.ports import StoreOptions
 from store.postgresql import check, reader
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import Connection, Database, Statement, carry_out, schema_name
+from store.postgresql.database import PREFIX, Connection, Database, Statement, carry_out
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import FENCE, migrate
 from store.postgresql.store import PostgresStore, PostgresStores
@@ -76,7 +76,7 @@ def check_named(server: Server, folder: Path, vpn: str) -> list[str]:
 
 def check_url(url: str, vpn: str) -> list[str]:
     """The same of any Message VPN of a database."""
-    return check.check(Database(url).connect(vpn, "check"), schema_name(vpn))
+    return check.check_vpn(Database(url), vpn)
 
 
 def state_named(server: Server, folder: Path, vpn: str) -> State:
@@ -98,7 +98,7 @@ class PostgresTables:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._schema = f"rewind_port-{next(_numbers)}"
+        self._schema = f"{PREFIX}port-{next(_numbers)}"
         self._readers: list[PostgresReader] = []
         self._connection = self._connect()
         self._connection.execute(f'create schema "{self._schema}"'.encode())
@@ -172,7 +172,7 @@ class PostgresTables:
 
     def check(self) -> list[str]:
         """See ``StoredVpn``."""
-        return check.check(self._connect(), self._schema)
+        return check.check_vpn(Database(self._server.url()), self._schema.removeprefix(PREFIX))
 
     def count(self, table: str) -> int:
         """See ``StoredVpn``."""

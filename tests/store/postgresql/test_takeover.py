@@ -18,7 +18,7 @@ from store.copies import SKIP_IDS
 from store.errors import Deposed, StoreHeld
 from store.ports import Batch, Durability
 from store.postgresql import takeover
-from store.postgresql.check import check, check_vpn
+from store.postgresql.check import check_vpn
 from store.postgresql.database import Connection, Database
 from store.postgresql.partitions import attached_spans
 from store.postgresql.store import PostgresStores
@@ -297,7 +297,7 @@ def test_a_server_that_is_killed_loses_nothing_that_was_told(
         with Database(vpn.url).connect(vpn.name, "test") as connection:
             assert state_of(connection) == model.state()
         vpn.gateway().close()
-        assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []
+        assert check_vpn(Database(vpn.url), vpn.name) == []
     finally:
         vpn.close()
 
@@ -469,4 +469,4 @@ def test_mishaps_and_takeovers_lose_nothing_that_was_told(
         # What was settled, and was not stored, is left alone from now on.
     assert gateway.commit(publication(model.last_id + 1, [b"end"], time_ms=MADE_MS)) is None
     gateway.close()
-    assert check(Database(vpn.url).connect(vpn.name, "check"), vpn.name) == []
+    assert check_vpn(Database(vpn.url), vpn.name) == []
