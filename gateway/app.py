@@ -179,7 +179,7 @@ class Gateway:
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, listener=settings.admin)
             services.push_async_callback(self._admin_server.stop)
-            self.admin = await self._admin_server.start()
+            self.admin = [await self._admin_server.start()]
         except BaseException:
             await self.stop()
             raise

@@ -314,7 +314,7 @@ class Administrator:
         self.require_any(f"administer {kind.value}://{name[:250]}", (Action.ADMINISTER, kind, name))
 
 
-class SignIn:
+def signed_in(app: ASGIApp, users: Users, is_open: Callable[[str], bool]) -> ASGIApp:
     """
     Finds out who asks before anything else of the request is read; who is not known is told so.
 
@@ -323,20 +323,17 @@ class SignIn:
         is_open: Whether anybody may ask for a path.
     """
 
-    def __init__(self, app: ASGIApp, users: Users, is_open: Callable[[str], bool]) -> None:
-        self._app = app
-        self._users = users
-        self._is_open = is_open
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._is_open(scope["path"]):
+    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_open(scope["path"]):
             request = Request(scope)
             try:
-                scope[_CALLER] = await _caller_of(self._users, request)
+                scope[_CALLER] = await _caller_of(users, request)
             except SempError as refused:
                 await told(request, refused)(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return passed
 
 
 async def _caller_of(users: Users, request: Request) -> _Caller:

@@ -13,11 +13,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.admin.administered_gateway import AdministeredGateway, HttpClients
-from gateway.admin.administrators import Sessions, SignIn
+from gateway.admin.administrators import Sessions, signed_in
 from gateway.admin.audit import AuditLog
 from gateway.admin.console.routes import is_of_console, page_routes, provider_routes, session_routes
 from gateway.admin.metrics import metrics_routes
-from gateway.admin.middleware import BoundedBodies, BoundedSignIns, CalledBy, EncodedPaths
+from gateway.admin.middleware import BoundedBodies, BoundedSignIns, called_by_name, encoded_paths
 from gateway.admin.operations import LazyRoute, openapi_document
 from gateway.admin.rights import Right
 from gateway.admin.semp import clients, endpoints, erasing, log, messages, replays, vpns
@@ -79,11 +79,13 @@ def create_app(
     app.router.routes.extend(provider_routes(settings))
     tell_errors(app)
     # The last one is passed first.
-    app.add_middleware(EncodedPaths)
+    app.add_middleware(encoded_paths)
     app.add_middleware(BoundedBodies)
-    app.add_middleware(SignIn, users=gateway.users, is_open=lambda path: path in OPEN or is_of_console(path))
+    app.add_middleware(
+        signed_in, users=gateway.users, is_open=lambda path: path in OPEN or is_of_console(path)
+    )
     app.add_middleware(BoundedSignIns)
-    app.add_middleware(CalledBy, settings=settings)
+    app.add_middleware(called_by_name, settings=settings)
     app.add_middleware(AuditLog)
     return app
 

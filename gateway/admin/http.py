@@ -25,7 +25,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
@@ -52,7 +52,7 @@ _KEEP_ALIVE_S = 75
 
 
 class HttpServer:
-    """An application under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
+    """An application under uvicorn, on a socket that listens already, from ``start`` to ``stop``; it starts once."""
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, refused: Counter[str]) -> None:
         """
@@ -80,9 +80,9 @@ class HttpServer:
         self._server.config.ssl = tls
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, sockets: Sequence[socket.socket]) -> None:
+    async def start(self, bound: socket.socket) -> None:
         """Accept connections; returns when it does."""
-        self._serving = asyncio.create_task(self._server.serve(list(sockets)), name="administration")
+        self._serving = asyncio.create_task(self._server.serve([bound]), name="administration")
         listening = asyncio.ensure_future(self._server.listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():

@@ -69,35 +69,30 @@ class LoopLag:
 PIECE: Final = 500
 """Lines that are sent at once."""
 
-_GAUGES: Final = (
-    ("rewind_endpoint_messages", "Messages on an endpoint; of a last-value queue, its keys."),
-    ("rewind_endpoint_bytes", "Their content."),
-    ("rewind_endpoint_unsettled_messages", "Those at consumers, unsettled."),
-    ("rewind_endpoint_flows", "Consumers bound to it."),
-    ("rewind_endpoint_demand_messages", "Room at its consumers."),
-    ("rewind_endpoint_delayed_messages", "Messages that wait for their time, beside those on it."),
+_FAMILIES: Final = (
+    ("rewind_endpoint_messages", "gauge", "Messages on an endpoint; of a last-value queue, its keys."),
+    ("rewind_endpoint_bytes", "gauge", "Their content."),
+    ("rewind_endpoint_unsettled_messages", "gauge", "Those at consumers, unsettled."),
+    ("rewind_endpoint_flows", "gauge", "Consumers bound to it."),
+    ("rewind_endpoint_demand_messages", "gauge", "Room at its consumers."),
+    ("rewind_endpoint_delayed_messages", "gauge", "Messages that wait for their time, beside those on it."),
     (
         "rewind_endpoint_oldest_unsettled_seconds",
+        "gauge",
         "How long a consumer has had the delivery that is unsettled longest; 0 without any.",
     ),
     (
         "rewind_endpoint_lag_seconds",
+        "gauge",
         "How old its oldest message is, some seconds ago; NaN before that was looked at.",
     ),
-)
-
-_OF_REPLAYED: Final = (
+    ("rewind_endpoint_settled_messages_total", "counter", "Messages that left it for good."),
+    # Of those that were replayed.
     ("rewind_replay_remaining_ids", "gauge", "Ids a replay has to look at."),
     ("rewind_replay_starts_total", "counter", "Replays begun."),
     ("rewind_replay_successes_total", "counter", "Replays completed."),
     ("rewind_replay_failures_total", "counter", "Replays failed or cancelled."),
     ("rewind_replayed_messages_total", "counter", "Replayed messages sent."),
-)
-
-_FAMILIES: Final = (
-    *((name, "gauge", text) for name, text in _GAUGES),
-    ("rewind_endpoint_settled_messages_total", "counter", "Messages that left it for good."),
-    *_OF_REPLAYED,
 )
 
 

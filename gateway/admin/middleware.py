@@ -31,7 +31,7 @@ from gateway.admin.semp.envelope import ROOT, SESSION, SempError, told
 from gateway.config import AdminListener
 
 
-class CalledBy:
+def called_by_name(app: ASGIApp, settings: Callable[[], AdminListener]) -> ASGIApp:
     """
     Refuses requests that call the administration by a name that is none of its, and those of foreign pages.
 
@@ -39,16 +39,11 @@ class CalledBy:
         settings: Those in effect.
     """
 
-    def __init__(self, app: ASGIApp, settings: Callable[[], AdminListener]) -> None:
-        self._app = app
-        self._settings = settings
+    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = _refusal(scope, settings())
+        await (app if refused is None else told(Request(scope), refused))(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = _refusal(scope, self._settings())
-        if refused is not None:
-            await told(Request(scope), refused)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+    return passed
 
 
 def _refusal(scope: Scope, settings: AdminListener) -> SempError | None:
@@ -242,15 +237,14 @@ class BoundedSignIns:
             ) from None
 
 
-class EncodedPaths:
+def encoded_paths(app: ASGIApp) -> ASGIApp:
     """Leaves the names in a path as they were sent, so that a ``/`` in one does not part it."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or b""
         path = raw.partition(b"?")[0].decode("ascii", "replace")
         if scope["path"].startswith(ROOT) and path.startswith(ROOT):
             scope = {**scope, "path": path}
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return passed

@@ -9,7 +9,7 @@ connections wait in the kernel's queue meanwhile.
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,8 @@ _ANY_PORT = AdminListener(port=0)
 class AdminServer:
     """The administration from ``start`` to ``stop``; it starts once."""
 
-    def __init__(
-        self,
-        gateway: AdministeredGateway,
-        *,
-        listener: AdminListener = _ANY_PORT,
-        sockets: Sequence[socket.socket] | None = None,
-    ) -> None:
-        """Serve as ``listener`` says, on ``sockets`` in place of its host and port if they are given, bound already.
-
-        The server owns ``sockets`` from here on and closes them in ``stop``.
+    def __init__(self, gateway: AdministeredGateway, *, listener: AdminListener = _ANY_PORT) -> None:
+        """Serve as ``listener`` says.
 
         Raises:
             gateway.tls.TlsError: A file cannot be used; it is named.
@@ -47,29 +39,25 @@ class AdminServer:
         self._gateway = gateway
         self._listener = listener
         self._tls = server_context(listener.tls) if listener.tls is not None else None
-        self._sockets = list(sockets) if sockets is not None else None
-        self._watched: list[socket.socket] = []
+        self._bound: socket.socket | None = None
         self._serving: asyncio.Task[HttpServer] | None = None
         self.clients = HttpClients(gateway)
         """Those without AMQP that read and publish."""
         self.refused: Counter[str] = Counter()
         """Connections that were refused, by the name of the bound."""
 
-    async def start(self) -> list[str]:
-        """Accept connections; the URLs, one for each socket.
+    async def start(self) -> str:
+        """Accept connections; the URL.
 
         Raises:
             OSError: The address cannot be had.
         """
         listener = self._listener
-        if self._sockets is None:
-            self._sockets = [_bind(listener.host, listener.port)]
-        loop = asyncio.get_running_loop()
-        for bound in self._sockets:
-            bound.setblocking(False)
-            loop.add_reader(bound, self._serve)
-            self._watched.append(bound)
-        return [self._url(bound) for bound in self._sockets]
+        bound = self._bound = _bind(listener.host, listener.port)
+        bound.setblocking(False)
+        asyncio.get_running_loop().add_reader(bound, self._serve, bound)
+        host, port = bound.getsockname()[:2]
+        return replace(listener, host=host).url(port)
 
     def reload(self, listener: AdminListener, changed_users: Collection[str] = ()) -> None:
         """Make these the settings, read the certificate's files again, and end what changed users have under way.
@@ -89,24 +77,26 @@ class AdminServer:
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
-        self._unwatch()
+        bound, self._bound = self._bound, None
+        if bound is not None and self._serving is None:
+            asyncio.get_running_loop().remove_reader(bound)
         self.clients.stop(Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped"))
         if self._serving is not None:
             await asyncio.wait({self._serving})
             if not self._serving.cancelled() and self._serving.exception() is None:
                 await self._serving.result().stop()
-        for bound in self._sockets or ():
+        if bound is not None:
             bound.close()
 
-    def _serve(self) -> None:
+    def _serve(self, bound: socket.socket) -> None:
         """The first connection is there."""
-        self._unwatch()
-        self._serving = asyncio.create_task(self._load(), name="administration")
+        asyncio.get_running_loop().remove_reader(bound)
+        self._serving = asyncio.create_task(self._load(bound), name="administration")
         self._serving.add_done_callback(_tell_failure)
 
-    async def _load(self) -> "HttpServer":
+    async def _load(self, bound: socket.socket) -> "HttpServer":
         server = await asyncio.get_running_loop().run_in_executor(None, self._make)
-        await server.start(self._sockets or ())
+        await server.start(bound)
         return server
 
     def _make(self) -> "HttpServer":
@@ -115,15 +105,6 @@ class AdminServer:
 
         app = create_app(self._gateway, lambda: self._listener, self.clients)
         return HttpServer(app, self._tls, self.refused)
-
-    def _unwatch(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._watched:
-            loop.remove_reader(self._watched.pop())
-
-    def _url(self, bound: socket.socket) -> str:
-        host, port = bound.getsockname()[:2]
-        return replace(self._listener, host=host).url(port)
 
 
 def _tell_failure(serving: "asyncio.Task[HttpServer]") -> None:

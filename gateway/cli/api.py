@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
@@ -139,7 +140,7 @@ class Api:
 
     def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
         """Every object of a list, page by page."""
-        return self._pages(self._path(tree, names), limit, query)
+        return islice(self._pages(self._path(tree, names), limit, query), limit)
 
     def all_vpns(self) -> Iterator[dict[str, Any]]:
         """Every Message VPN, page by page."""
@@ -182,18 +183,14 @@ class Api:
         return NotDone(sentence, as_json=self.as_json, more=more, hint=hint)
 
     def _pages(self, path: str, limit: int | None, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        left = limit
-        cursor: str | None = None
-        while left is None or left > 0:
-            count = PAGE if left is None else min(PAGE, left)
-            answer = self._ask("GET", path, None, {**query, "count": count, "cursor": cursor})
+        asked: dict[str, Any] = {**query, "count": PAGE if limit is None else min(PAGE, limit)}
+        while True:
+            answer = self._ask("GET", path, None, asked)
             yield from answer["data"]
-            if left is not None:
-                left -= len(answer["data"])
             paging = answer["meta"].get("paging")
             if not paging:
                 return
-            cursor = paging["cursorQuery"]
+            asked["cursor"] = paging["cursorQuery"]
 
     def _where_to_look(self, names: tuple[str, ...], sentence: str) -> str:
         """The verb that lists what exists, and names that look like the one that does not; empty for other refusals."""

@@ -34,7 +34,7 @@ from gateway.core.log import ArchivedRun
 from gateway.core.model import Point
 from gateway.core.sizing import HOUR_MS, LogPlan, Rate
 from gateway.vpn.administration import Administration
-from gateway.vpn.log import Histogram
+from gateway.vpn.log import Histogram, Moment
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import MEGABYTE
 
@@ -430,30 +430,43 @@ class _Bucket(TypedDict):
     msgCount: int
 
 
-class _LogEnds(TypedDict):
-    oldestMsgId: int
-    oldestTimeMs: int
-    newestMsgId: int
-    newestTimeMs: int
-
-
 class _ArchiveEnd(TypedDict):
     oldestMsgId: int
     oldestTimeMs: int
 
 
-class _Histogram(InVpn):
-    replayLogName: str
-    fromTimeMs: int
-    untilTimeMs: int
-    firstMsgId: int
-    lastMsgId: int
-    buckets: list[_Bucket]
-    log: _LogEnds | None
-    archive: _ArchiveEnd | None
+class _LogEnds(_ArchiveEnd):
+    newestMsgId: int
+    newestTimeMs: int
 
 
-HISTOGRAM: Final = resource("ReplayLogHistogram", _Histogram)
+def _bucket(time_ms: int, first: int, count: int) -> _Bucket:
+    return {"timeMs": time_ms, "firstMsgId": first, "msgCount": count}
+
+
+def _oldest(end: Moment | None) -> _ArchiveEnd | None:
+    return None if end is None else {"oldestMsgId": end.message_id, "oldestTimeMs": end.time_ms}
+
+
+def _log_ends(found: Histogram) -> _LogEnds | None:
+    oldest, newest = _oldest(found.oldest), found.newest
+    if oldest is None or newest is None:
+        return None
+    return {**oldest, "newestMsgId": newest.message_id, "newestTimeMs": newest.time_ms}
+
+
+_HISTOGRAM: Final = Shown[Histogram](
+    {
+        "fromTimeMs": (int, lambda found: found.from_ms),
+        "untilTimeMs": (int, lambda found: found.until_ms),
+        "firstMsgId": (int, lambda found: found.first_id),
+        "lastMsgId": (int, lambda found: found.last_id),
+        "buckets": (list[_Bucket], lambda found: [_bucket(*bucket) for bucket in found.buckets]),
+        "log": (_LogEnds | None, _log_ends),
+        "archive": (_ArchiveEnd | None, lambda found: _oldest(found.archived)),
+    }
+)
+HISTOGRAM: Final = resource("ReplayLogHistogram", _Named, _HISTOGRAM)
 
 
 @_MONITOR.get("/replayLogs/{log}/histogram", rights.WHOLE_VPN, HISTOGRAM)
@@ -473,34 +486,8 @@ async def histogram(
     if since is not None and until is not None and since >= until:
         raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
     found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
-    return answer(request, paging.shown(_histogram(found, vpn)))
-
-
-def _histogram(found: Histogram, vpn: str) -> _Histogram:
-    oldest, newest, archived = found.oldest, found.newest, found.archived
-    return {
-        "msgVpnName": vpn,
-        "replayLogName": LOG_NAME,
-        "fromTimeMs": found.from_ms,
-        "untilTimeMs": found.until_ms,
-        "firstMsgId": found.first_id,
-        "lastMsgId": found.last_id,
-        "buckets": [
-            {"timeMs": time_ms, "firstMsgId": first, "msgCount": count}
-            for time_ms, first, count in found.buckets
-        ],
-        "log": None
-        if oldest is None or newest is None
-        else {
-            "oldestMsgId": oldest.message_id,
-            "oldestTimeMs": oldest.time_ms,
-            "newestMsgId": newest.message_id,
-            "newestTimeMs": newest.time_ms,
-        },
-        "archive": None
-        if archived is None
-        else {"oldestMsgId": archived.message_id, "oldestTimeMs": archived.time_ms},
-    }
+    shown = {"msgVpnName": vpn, "replayLogName": LOG_NAME, **_HISTOGRAM.of(found)}
+    return answer(request, paging.shown(shown))
 
 
 # --- trimming -----------------------------------------------------------------------------------------------------

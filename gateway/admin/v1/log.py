@@ -225,7 +225,6 @@ class LogStream:
         self._row_bytes = 1
         self._at_once = RowsAtOnce(clock.seconds, MOST_ROWS)
         self._spent = 0.0
-        self._is_over = False
         self._is_left = False
         """The client has gone."""
         self._refused: Refused | None = None
@@ -237,7 +236,7 @@ class LogStream:
     def room(self) -> int:
         """How many messages it can take right now."""
         free = PIECE_BYTES - self._size
-        if free <= 0 or self._spent >= TURN_S or self._is_over:
+        if free <= 0 or self._spent >= TURN_S or self._over.is_set():
             return 0
         room = min(
             self._at_once.count,
@@ -277,7 +276,6 @@ class LogStream:
 
     def finish(self) -> None:
         """All that was asked for was sent."""
-        self._is_over = True
         self._news.set()
         self._over.set()
 
@@ -297,7 +295,7 @@ class LogStream:
             feed.run()
             while not self._is_left:
                 if not self._pieces:
-                    if self._is_over:
+                    if self._over.is_set():
                         break
                     await self._wait(feed, send)
                     continue
@@ -314,7 +312,7 @@ class LogStream:
                 await asyncio.sleep(0)
                 self._size, self._spent = 0, 0.0
                 self.account.holds(Kind.UNSETTLED, self._unsent)
-                if not self._is_over:
+                if not self._over.is_set():
                     feed.run()
                     await self._rest()
             await send(

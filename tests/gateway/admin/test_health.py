@@ -51,8 +51,8 @@ class Gateway(EmptyGateway):
 
 @asynccontextmanager
 async def running(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the first address of `server` while it runs."""
-    url, *_ = await server.start()
+    """A client of `server` while it runs."""
+    url = await server.start()
     try:
         async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP, timeout=30) as client:
             yield client
@@ -91,21 +91,6 @@ async def test_a_handler_that_fails_costs_one_request() -> None:
     async with running(AdminServer(gateway)) as client:
         assert (await client.get("/readyz")).status_code == 500
         assert (await client.get("/healthz")).status_code == 200
-
-
-@in_loop()
-async def test_bound_sockets_are_served_and_closed() -> None:
-    """Sockets that were bound before are served, their URLs come in their order, and `stop` closes them."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    ports = [bound.getsockname()[1] for bound in sockets]
-    server = AdminServer(Gateway(), sockets=sockets)
-    urls = await server.start()
-    assert urls == [f"http://127.0.0.1:{port}" for port in ports]
-    async with httpx.AsyncClient(**PLAIN_HTTP) as client:
-        for url in urls:
-            assert (await client.get(f"{url}/healthz")).status_code == 200
-    await server.stop()
-    assert [bound.fileno() for bound in sockets] == [-1, -1]
 
 
 @in_loop()
@@ -168,10 +153,8 @@ async def test_a_request_under_way_is_answered() -> None:
 
 @in_loop()
 async def test_a_server_that_never_started_can_be_stopped() -> None:
-    """`stop` before `start` closes the sockets it was given and does nothing else."""
-    bound = socket.create_server(("127.0.0.1", 0))
-    await AdminServer(Gateway(), sockets=[bound]).stop()
-    assert bound.fileno() == -1
+    """`stop` before `start` does nothing."""
+    await AdminServer(Gateway()).stop()
 
 
 def process_state() -> tuple[object, ...]:
