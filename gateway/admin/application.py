@@ -14,20 +14,20 @@ from pydantic import BaseModel
 
 from gateway.admin.administered_gateway import AdministeredGateway, HttpClients
 from gateway.admin.administrators import Sessions, signed_in
-from gateway.admin.audit import AuditLog
+from gateway.admin.audit import SIGN_IN, AuditLog
 from gateway.admin.console.routes import is_of_console, page_routes, provider_routes, session_routes
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.middleware import BoundedBodies, BoundedSignIns, called_by_name, encoded_paths
 from gateway.admin.operations import LazyRoute, openapi_document
 from gateway.admin.rights import Right
 from gateway.admin.semp import clients, endpoints, erasing, log, messages, replays, vpns
-from gateway.admin.semp.envelope import SESSION, tell_errors
+from gateway.admin.semp.envelope import tell_errors
 from gateway.admin.semp.resources import Resources
 from gateway.admin.v1 import log as v1_log
 from gateway.admin.v1 import publish as v1_publish
 from gateway.config import AdminListener
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SESSION})
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SIGN_IN})
 """What anybody may ask for, beside the files of the console."""
 
 _MODULES: Final = (vpns, endpoints, log, messages, replays, erasing, clients, v1_log, v1_publish)

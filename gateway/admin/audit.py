@@ -29,7 +29,7 @@ CLIENTS_ROOT: Final = "/v1/"
 """Of what clients ask for, who are no administrators: they have lines of their own."""
 
 SIGN_IN: Final = "/session"
-"""The path whose bodies have passwords: none goes into a line."""
+"""Of who has signed in with a browser. Bodies have passwords: none goes into a line."""
 
 SIGN_IN_RETURN: Final = "/session/return"
 """Where browsers sign in that come from an identity provider, with a GET whose query goes into no line."""

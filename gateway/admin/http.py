@@ -309,6 +309,7 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         ssl_object = transport.get_extra_info("ssl_object")
         name = peer_common_name(ssl_object) if ssl_object is not None else None
+        # Its requests know something of their connection.
         app, known = self.app, {ABORT: transport.abort, CERTIFICATE: name}
         self.app = lambda scope, receive, send: app({**scope, **known}, receive, send)
         if len(self.connections) > MAX_CONNECTIONS:

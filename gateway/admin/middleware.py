@@ -26,8 +26,8 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.admin.audit import SIGN_IN_RETURN
-from gateway.admin.semp.envelope import ROOT, SESSION, SempError, told
+from gateway.admin.audit import SIGN_IN, SIGN_IN_RETURN
+from gateway.admin.semp.envelope import ROOT, SempError, told
 from gateway.config import AdminListener
 
 
@@ -171,7 +171,7 @@ class BoundedSignIns:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         comes_back = scope["path"] == SIGN_IN_RETURN
-        if not comes_back and (scope["path"] != SESSION or scope["method"] != "POST"):
+        if not comes_back and (scope["path"] != SIGN_IN or scope["method"] != "POST"):
             await self._app(scope, receive, send)
             return
         client = scope.get("client")

@@ -152,9 +152,13 @@ class ArchiveTable:
         """
         with self._told():
             if self._table is None:
-                if not self._is_converting:
-                    self._check_form()
-                self._open()
+                if not self._is_converting and self._storage.names(OLD_FORM):
+                    raise ArchiveError(
+                        f"The archive {self._storage.where} has the form of an earlier version: run `rewind archive "
+                        f"convert --to {self._storage.where}` once."
+                    )
+                with suppress(TableNotFoundError):
+                    self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options)
             else:
                 self._table.update_incremental()
             if self._table is not None and self._table.version() != self.state.version:
@@ -282,17 +286,6 @@ class ArchiveTable:
         version = self.state.version
         self._storage.sync_commits(max(self._synced + 1, version - UNSYNCED, 0), version)
         self._synced = version
-
-    def _check_form(self) -> None:
-        if self._storage.names(OLD_FORM):
-            raise ArchiveError(
-                f"The archive {self._storage.where} has the form of an earlier version: run `rewind archive convert "
-                f"--to {self._storage.where}` once."
-            )
-
-    def _open(self) -> None:
-        with suppress(TableNotFoundError):
-            self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options)
 
     def _note_missing(self, first: int, last: int) -> None:
         """Say of ids that no archiver will ever find them."""

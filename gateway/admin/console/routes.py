@@ -43,9 +43,9 @@ from gateway.admin.administrators import (
     token_of,
     who_if_known,
 )
-from gateway.admin.audit import SIGN_IN_RETURN, asked_of
+from gateway.admin.audit import SIGN_IN, SIGN_IN_RETURN, asked_of
 from gateway.admin.operations import LazyRoute, LazyRouter
-from gateway.admin.semp.envelope import REFUSALS, SESSION, Answer, SempError, answer, one, resource
+from gateway.admin.semp.envelope import REFUSALS, Answer, SempError, answer, one, resource
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.config import AdminListener
 from gateway.config.settings import GlobalAccess
@@ -244,7 +244,7 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
         response.headers.update(HEADERS)
         response.headers["Cache-Control"] = "no-store"
 
-    router = LazyRouter(SESSION, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
+    router = LazyRouter(SIGN_IN, tags=["session"], answers=REFUSALS, dependencies=[Depends(there)])
 
     @router.operation("GET", "", None, responses=one(STATE))
     async def show(request: Request, who: _Known) -> Answer:

@@ -43,7 +43,7 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.admin.audit import asked_of
+from gateway.admin.audit import SIGN_IN, asked_of
 from gateway.core.errors import ErrorCode, Refused
 from store.errors import LogTrimmed, ReadFailed
 
@@ -56,9 +56,6 @@ ROOT: Final = "/SEMP/v2"
 
 CLIENTS_ROOT: Final = "/v1"
 """Of what clients without AMQP ask for."""
-
-SESSION: Final = "/session"
-"""Of who has signed in with a browser."""
 
 WRITTEN: Final = 100
 """Objects of a list that are written in one turn of the loop: about a millisecond."""
@@ -286,7 +283,7 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
-        if not request.url.path.startswith((ROOT, CLIENTS_ROOT, SESSION)):
+        if not request.url.path.startswith((ROOT, CLIENTS_ROOT, SIGN_IN)):
             return await http_exception_handler(request, error)
         if error.status_code == 405:
             # The framework names those of the first route with this path alone.

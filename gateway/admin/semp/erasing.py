@@ -111,9 +111,10 @@ def _named(administration: Administration, body: RedactMsg) -> list[int]:
     beside = [name for name in ("subscribe", "start", "until") if getattr(body, name) is not None]
     if beside:
         raise SempError("INVALID_PARAMETER", f"{beside[0]} is said beside a selector, and there is none.")
-    ids = set(body.msgId or ())
-    for text in body.replicationGroupMsgId or ():
-        ids.add(logged_id(administration, text))
+    ids = {
+        *(body.msgId or ()),
+        *(logged_id(administration, text) for text in body.replicationGroupMsgId or ()),
+    }
     if not ids:
         raise SempError("INVALID_PARAMETER", "Give msgId, replicationGroupMsgId or selector.")
     return sorted(ids)
