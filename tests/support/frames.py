@@ -85,12 +85,11 @@ def open_frame(
     *,
     container: str = "peer",
     hostname: str | None = None,
-    max_frame: int = 65_536,
     idle_ms: int | None = None,
 ) -> bytes:
     """Open; without a heartbeat unless ``idle_ms`` asks for one."""
     idle = None if idle_ms is None else UInt(idle_ms)
-    return frame(OPEN, [container, hostname, UInt(max_frame), UShort(255), idle])
+    return frame(OPEN, [container, hostname, UInt(65_536), UShort(255), idle])
 
 
 def begin_frame(answered: int | None = None) -> bytes:

@@ -111,7 +111,7 @@ def test_a_gateway_that_stopped_is_taken_over(
 def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn, gateway: Gateway) -> None:
     """However long another waits: its commits go on, though nobody publishes."""
     stores = vpn.stores(lease_seconds=0.5)
-    for _ in range(4):
+    for _ in range(3):
         gateway.beat()
         for _ in range(5):
             with pytest.raises(StoreHeld):

@@ -23,7 +23,6 @@ from gateway.core.effects import Effect
 from gateway.core.model import ROUTE, WHOLE
 from store.errors import StoreError, StoreTooNew
 from store.ports import Batch, Store, StoreOptions
-from store.schema import unknown_migrations
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.schema import MIGRATIONS, PAGE_BYTES, migrations
@@ -279,11 +278,6 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     assert tables(path) == before
     open_file(path, 1, synchronous="FULL").close()
     assert check(path) == []
-
-
-def test_known_migrations_are_not_unknown() -> None:
-    """A file of this very version is no later one."""
-    assert unknown_migrations(NAMES, NAMES) == []
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])

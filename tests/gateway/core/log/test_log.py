@@ -465,10 +465,10 @@ GB = 10**9
 NOW_MS = 1_767_323_045_000
 
 
-def grown(*, days: float, bytes_per_second: float = 1_000, step_ms: int = MINUTE_MS) -> LogGrowth:
+def grown(*, days: float, bytes_per_second: float = 1_000) -> LogGrowth:
     """A log that took ten messages a second for so long, looked at once a minute."""
     growth = LogGrowth()
-    for passed in range(0, int(days * DAY_MS) + 1, step_ms):
+    for passed in range(0, int(days * DAY_MS) + 1, MINUTE_MS):
         growth.note(Taken(NOW_MS + passed, passed / 100, passed / 1_000 * bytes_per_second))
     return growth
 
