@@ -82,8 +82,11 @@ def test_a_stream_that_never_ends_holds_nothing_up(sound: Target) -> None:
     assert b"text/event-stream" in played.received
 
 
-def test_what_is_sent_on_a_session_that_was_ended_is_not_waited_for(sound: Target) -> None:
+def test_what_is_sent_on_a_session_that_was_ended_is_not_waited_for(
+    sound: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gateway ends it for a target that is none; what came after that is left for another connection."""
+    monkeypatch.setattr("tests.fuzz.driver.SILENT_SECONDS", 5.0)
     kind = sound.kinds["addresses"]
     good = kind.input(SEED, 0, 0)
     odd = frame(ATTACH, ["odd", UInt(1), True, None, None, None, 7])
