@@ -88,6 +88,33 @@ def test_late_join_with_a_queue(gateway_over_time: RunningGateway, connect: Conn
     analytics.wait(lambda: gateway.replay_state("analytics") == "complete", "the replay is complete")
 
 
+def test_late_join_with_a_durable_subscription(
+    gateway_over_time: RunningGateway, connect: Connect, clock: Clock
+) -> None:
+    """
+    "A new analytics or trading algorithm is brought online that requires some amount of historical data to make
+    decisions about subsequent live data."
+    """
+    gateway = gateway_over_time
+    trading = connect(gateway)
+    publish_orders(trading, "prices/ACME", range(100))
+    clock.ms += 90 * DAY_MS
+    some = publish_orders(trading, "prices/ACME", range(100, 200))
+    algorithm = connect(gateway)
+    address = with_start("topic://prices/*", "30D")
+    consumer = algorithm.receiver(address, name="algorithm", durable=True, credit=500)
+    assert texts(consumer.take_and_accept(100)) == some, "what it needs, and no more"
+    some = publish_orders(trading, "prices/ACME", range(200, 210))
+    assert texts(consumer.take_and_accept(10)) == some
+    consumer.detach()
+    kept = publish_orders(trading, "prices/ACME", range(210, 220))
+    algorithm.close()
+    trading.close()
+    gateway.restart()
+    consumer = connect(gateway).receiver("topic://prices/*", name="algorithm", durable=True, credit=500)
+    assert texts(consumer.take_and_accept(10)) == kept, "durable from now on, without a replay"
+
+
 # --- a subscription that was wrong ------------------------------------------------------------------------------------
 
 
@@ -228,6 +255,19 @@ def test_a_consumer_that_stores_its_position_itself(
     database.process(reader.take_to_end())
     assert database.bodies == numbered(live.next), "no gap, no duplicate, in order"
     assert gateway.depth("beside") == live.next, "nobody else was touched"
+
+
+def test_a_known_point_is_found_whatever_was_acknowledged(client: Client) -> None:
+    """
+    "Replay messages from a queue from a given message identified by a message ID or a header property",
+    "irrespective of whether the message has been committed or not".
+    """
+    sender = client.sender("trades")
+    sender.send_all(trade(n, {"tradeId": f"FFS98765432{n}"}, message_id=f"m-{n}") for n in range(10))
+    client.receiver("trades", credit=10).take_and_accept(7)
+    for start in ("message-id:m-4", "match:tradeId = 'FFS987654324'"):
+        reader = client.receiver(with_start("log://#queue/trades", start) + "&until=now")
+        assert texts(reader.take_to_end()) == ["4", "5", "6", "7", "8", "9"]
 
 
 # --- the points in time of the proposal -------------------------------------------------------------------------------
