@@ -293,6 +293,25 @@ def publish(api: Api, address: str = "q") -> int:
     return api.http.post("/v1/publish", params={"address": address}, content='{"body":"x"}').status_code
 
 
+def test_who_has_the_least_learns_and_does_nothing(api: Api) -> None:
+    """Whatever is asked in whatever spelling: not what is there, nor is a queue made."""
+    sign_in(api, "writer")
+    for subscribe in (">", "a/>", "#queue/q", "!a", "*", "a/b"):
+        assert read(api, subscribe) == 403
+    for queue in (
+        "r",
+        "queue://r",
+        "/queues/r",
+        "topic://#queue/r",
+        "r?create=always",
+        "topic://q",
+        "amqp://h/r",
+    ):
+        assert publish(api, queue) in (400, 403), queue
+    sign_in(api, "root")
+    assert [queue["queueName"] for queue in api.seen("/queues")] == ["mine", "victim"]
+
+
 def test_the_rights_are_those_of_an_amqp_client(api: Api) -> None:
     """To consume the log, and to publish, by password or token; to administer everything is neither."""
     for name, can in {

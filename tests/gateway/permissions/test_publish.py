@@ -277,6 +277,20 @@ def unsubscribe(client: Client, name: str = "sub", **more: Any) -> None:
     client.receiver(None, name=name, set_up=durable, **more).close()
 
 
+def test_somebody_s_durable_subscription_is_not_taken_over(start: Start, login: Login) -> None:
+    """A durable topic endpoint is found by its name: with another subscription it would be dropped, so that needs
+    a right to what it has."""
+    gateway = start(ann={}, bob={"consume": ["topic://b/>"]})
+    ann, bob = login(gateway, "ann"), login(gateway, "bob")
+    ann.receiver("topic://a/>", name="subscription", durable=True).detach()
+    ann.sender("topic://a/x").send_all([data("kept")])
+    with pytest.raises(Refused, match="may not consume topic://a/>") as refused:
+        bob.receiver("topic://b/>", name="subscription", durable=True)
+    assert refused.value.name == UNAUTHORIZED
+    again = ann.receiver("topic://a/>", name="subscription", durable=True, credit=1)
+    assert texts(again.take_and_accept(1)) == ["kept"]
+
+
 SHARED = {"capabilities": ["topic", "shared"]}
 GLOBAL = {"capabilities": ["topic", "shared", "global"]}
 

@@ -109,6 +109,17 @@ def test_what_the_engine_has_does_not_leave_either(
     assert len(receiver.take(40)) == 40
 
 
+def test_publishers_wait(database: SharedDatabase, gateway: RunningGateway, client: Client) -> None:
+    """Where nothing can be confirmed, nothing is refused: messages are accepted when the store answers again."""
+    sender = client.sender("orders")
+    with database.cut():
+        deliveries = [sender.send(data(number)) for number in range(5)]
+        wait_until(lambda: not holds(gateway), "the lease runs out")
+        client.open_session()
+        assert [delivery.remote_state for delivery in deliveries] == [0] * 5
+    assert [sender.outcome(delivery) for delivery in deliveries] == ["ACCEPTED"] * 5
+
+
 def test_a_stop_does_not_wait_for_a_store_out_of_reach(
     database: SharedDatabase, gateway: RunningGateway, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

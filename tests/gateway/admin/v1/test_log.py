@@ -514,3 +514,14 @@ def test_of_a_body_that_ends_in_the_middle_what_came_is_kept(
     wait_until(lambda: len(api.seen("/clients")) == 1, "they are gone")
     assert gateway.call(lambda running: running.ledger.process.held_bytes) < 100_000
     stop_and_check(api, client)
+
+
+def test_a_foreign_page_and_a_foreign_name_are_turned_away(api: Api) -> None:
+    """As from all of the administration's address: no page from elsewhere publishes or reads."""
+    for headers, status in (({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 421)):
+        assert api.http.post("/v1/publish?address=q", content="{}", headers=headers).status_code == status
+        assert api.http.get("/v1/log", headers=headers).status_code == status
+    own = {"Origin": str(api.http.base_url).rstrip("/")}
+    answer = api.http.post("/v1/publish?address=q", content="{}", headers=own)
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
