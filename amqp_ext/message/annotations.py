@@ -266,13 +266,12 @@ class Splicer:
         """What it brought in front is mostly what the one before it brought: then it is a template filled in, too."""
         self._prepare(message_id, time_ms, topic)
         if theirs != self._theirs or self._start is not self._joined_of:
-            joined = _with_front_of(
-                theirs, len(theirs), self._annotations(message_id, time_ms, topic), 0, self._keys
-            )
-            annotated_bytes = len(self._middle) + 8 + 2 + len(self._end) + self._digit_count
+            ours = self._filled(self._start, message_id)
+            joined = _with_front_of(theirs, len(theirs), ours, 0, self._keys)
             if len(theirs) > LONGEST_FRONT:
                 return joined
-            self._theirs, self._joined_of, self._joined = theirs, self._start, joined[:-annotated_bytes]
+            behind = len(ours) - len(self._start)
+            self._theirs, self._joined_of, self._joined = theirs, self._start, joined[:-behind]
         return self._filled(self._joined, message_id)
 
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:

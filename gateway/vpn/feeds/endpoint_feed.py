@@ -488,7 +488,12 @@ class EndpointFeed(VpnPart):
                 use(future.result())
             self.run()
 
-        begin().add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
+        future = begin()
+        if future.done():
+            # It need not be read: it is there in the loop's next turn, which nobody has to be woken for.
+            loop.call_soon(done, future)
+        else:
+            future.add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
 
 
 def no_ttl(content: bytes) -> None:
