@@ -1,11 +1,11 @@
 """
-Hatchling's build hook: compiles the C extension that has the engine's loops.
+Hatchling's build hook: compiles what is written in C, the engine's loops and the set of ids of deduplication.
 
-Into a wheel; or into the tree, where the install is editable. A machine that cannot compile it gets a wheel without it:
-the gateway then runs the same loops in Python, and says so. ``$REWIND_NATIVE`` says what is wanted, as it does to a
-gateway: ``1`` makes a build fail that cannot compile, ``0`` leaves the extension out.
+Into a wheel; or into the tree, where the install is editable. A machine that cannot compile them gets a wheel without
+them: the gateway then runs the same loops in Python, and says so. ``$REWIND_NATIVE`` says what is wanted, as it does to
+a gateway: ``1`` makes a build fail that cannot compile, ``0`` leaves the extensions out.
 
-``python .build/extension.py`` compiles it into the tree.
+``python .build/extension.py`` compiles them into the tree.
 """
 
 import os
@@ -22,12 +22,11 @@ from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).parent.parent
 
-MODULE = "gateway.amqp.engine._transfers"
-SOURCE = Path(*MODULE.split(".")).with_suffix(".c")
+MODULES = ("gateway.amqp.engine._transfers", "gateway.core._id_set")
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one library serves every Python: the stable ABI has no word yet on those without the interpreter's lock."""
 
-BUILT = SOURCE.with_suffix(".abi3.so" if STABLE else sysconfig.get_config_var("EXT_SUFFIX"))
+SUFFIX = ".abi3.so" if STABLE else sysconfig.get_config_var("EXT_SUFFIX")
 OLDEST = (3, 11)
 """The Python whose stable ABI it is, as ``requires-python`` has it."""
 
@@ -38,50 +37,63 @@ FAILURES = (BaseError, CCompilerError)
 """There is no compiler, or no header of Python's; or it is not C."""
 
 
-def compile_to(folder: str) -> Path:
-    """Compiles the extension, with all that comes of it in one folder; says where. Raises ``FAILURES``."""
+def source_of(module: str) -> Path:
+    """What it is compiled from, below the root."""
+    return Path(*module.split(".")).with_suffix(".c")
+
+
+def compile_to(folder: str) -> list[Path]:
+    """Compiles them, with all that comes of it in one folder, where they lie as below the root. Raises ``FAILURES``."""
     limited = [("Py_LIMITED_API", f"0x{OLDEST[0]:02x}{OLDEST[1]:02x}0000")] if STABLE else []
-    extension = Extension(
-        MODULE,
-        [str(SOURCE)],
-        define_macros=limited,
-        extra_compile_args=list(OPTIONS),
-        py_limited_api=STABLE,
-    )
-    command = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
+    extensions = [
+        Extension(
+            module,
+            [str(source_of(module))],
+            define_macros=limited,
+            extra_compile_args=list(OPTIONS),
+            py_limited_api=STABLE,
+        )
+        for module in MODULES
+    ]
+    command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib = folder
     command.build_temp = os.path.join(folder, "objects")
     command.ensure_finalized()
     command.run()
-    return Path(folder, BUILT)
+    return [source_of(module).with_suffix(SUFFIX) for module in MODULES]
 
 
-def platform_of(library: Path) -> str:
+def platform_of(libraries: list[Path]) -> str:
     """
-    The platform of a wheel with this library, as PEP 600 names those of glibc: it needs nothing but that, from the
-    version on whose symbols it asks for.
+    The platform of a wheel with these libraries, as PEP 600 names those of glibc: they need nothing but that, from the
+    version on whose symbols they ask for.
     """
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    glibc = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+    code = b"".join(library.read_bytes() for library in libraries)
+    glibc = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", code)]
     return re.sub("^linux", f"manylinux_2_{max(17, *glibc)}", platform) if glibc else platform
 
 
 def compile_in_place() -> None:
     """
-    Compiles the extension into the tree, where a process may have it loaded, and another may compile it as well.
+    Compiles them into the tree, where a process may have them loaded, and another may compile them as well.
 
-    Raises ``FAILURES``, and then there is none: one from before may be older than what calls it.
+    Raises ``FAILURES``, and then there are none: those from before may be older than what calls them.
     """
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
-    for other in set((ROOT / SOURCE).parent.glob(f"{SOURCE.stem}.*.so")) - {ROOT / BUILT}:
-        other.unlink(missing_ok=True)  # made for one Python, which would take it first
+    sources = [ROOT / source_of(module) for module in MODULES]
+    for source in sources:
+        for other in set(source.parent.glob(f"{source.stem}.*.so")) - {source.with_suffix(SUFFIX)}:
+            other.unlink(missing_ok=True)  # made for one Python, which would take it first
     with TemporaryDirectory(prefix="extension-", dir=build) as folder:
         try:
-            # On the same disk, so that half a file is never seen.
-            compile_to(folder).replace(ROOT / BUILT)
+            for built in compile_to(folder):
+                # On the same disk, so that half a file is never seen.
+                Path(folder, built).replace(ROOT / built)
         except FAILURES:
-            (ROOT / BUILT).unlink(missing_ok=True)
+            for source in sources:
+                source.with_suffix(SUFFIX).unlink(missing_ok=True)
             raise
 
 
@@ -100,15 +112,19 @@ class ExtensionHook(BuildHookInterface[Any]):
                 compile_in_place()
                 return
             built = compile_to(self._folder.name)
+            libraries = [Path(self._folder.name, library) for library in built]
         except FAILURES as error:
             if wanted == "1":
                 raise
-            self.app.display_warning(f"{MODULE} is not compiled, its loops run in Python, slower: {error}")
+            self.app.display_warning(
+                f"{' and '.join(MODULES)} are not compiled, what they do runs in Python, slower: {error}"
+            )
             return
-        build_data["force_include"][str(built)] = str(BUILT)
+        for library, place in zip(libraries, built, strict=True):
+            build_data["force_include"][str(library)] = str(place)
         build_data["pure_python"] = False
         if STABLE:
-            build_data["tag"] = f"cp{OLDEST[0]}{OLDEST[1]}-abi3-{platform_of(built)}"
+            build_data["tag"] = f"cp{OLDEST[0]}{OLDEST[1]}-abi3-{platform_of(libraries)}"
         else:
             build_data["infer_tag"] = True
 
@@ -122,4 +138,4 @@ if __name__ == "__main__":
     try:
         compile_in_place()
     except FAILURES as error:
-        sys.exit(f"{SOURCE}: {error}")
+        sys.exit(f"{' and '.join(str(source_of(module)) for module in MODULES)}: {error}")

@@ -11,15 +11,24 @@ number is bounded in any case.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.effects import DedupIds, ForgetIds, Publication, StoredIds
 from gateway.core.endpoint.settings import MOST_IDS
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TIME_MS
+
+if TYPE_CHECKING:
+    IdSet = set[bytes]
+else:
+    try:
+        from gateway.core._id_set import IdSet
+    except ImportError:  # it was not built: the same, slower
+        IdSet = set
 
 FORGOTTEN_AT_ONCE: Final = 16_384
 """Ids that left a window before the store is told to delete them; a start finds so many more, and lets them go."""
@@ -27,7 +36,7 @@ FORGOTTEN_AT_ONCE: Final = 16_384
 
 @dataclass(slots=True, eq=False)
 class DedupWindow:
-    """The ids of one endpoint's window. Invariant: ``_batches`` has those of ``first_of``, each once, oldest first."""
+    """The ids of one endpoint's window. Invariant: ``_batches`` has those of ``ids``, each once, oldest first."""
 
     messages: int
     """How many of them it keeps."""
@@ -35,9 +44,9 @@ class DedupWindow:
     """How long it keeps each; 0: as long as it is among them."""
     duplicates: int = 0
     """What was not stored again since the gateway started."""
-    first_of: dict[bytes, int] = field(default_factory=dict)
-    """By id, the first message of the publication that it came with."""
-    _batches: deque[tuple[int, int, Sequence[bytes]]] = field(default_factory=deque)
+    ids: IdSet = field(default_factory=IdSet)
+    """Those of the window."""
+    _batches: deque[tuple[int, int, list[bytes]]] = field(default_factory=deque)
     """(first message, time, ids) of each publication."""
     _durable: int = 0
     """Ids that are committed: the oldest ones."""
@@ -49,17 +58,17 @@ class DedupWindow:
     """The publication that begins with this message, and those before it, have left."""
 
     def __len__(self) -> int:
-        return len(self.first_of)
+        return len(self.ids)
 
     def restore(self, batches: Iterable[StoredIds]) -> None:
         """Take over what the store kept, oldest first."""
         for (first, time_ms), ids in reversed(list(batches)):
             # One that had left, and was not yet deleted there, may have come again.
-            stay = [one for one in ids if one not in self.first_of]
-            self.first_of.update(dict.fromkeys(stay, first))
+            stay = [one for one in ids if one not in self.ids]
+            self.ids.update(stay)
             if stay:
                 self._batches.appendleft((first, time_ms, stay))
-        self._durable = len(self.first_of)
+        self._durable = len(self.ids)
         self._shrink()
 
     def resize(self, messages: int, age_ms: int) -> None:
@@ -73,14 +82,14 @@ class DedupWindow:
         while self.age_ms and self._durable and batches[0][1] <= now_ms - self.age_ms:
             self._leave(len(batches[0][2]) - self._passed)
 
-    def publish(self, first: int, time_ms: int, ids: Sequence[bytes]) -> int:
+    def publish(self, first: int, time_ms: int, ids: list[bytes]) -> int:
         """
         Take up new ids, durable when their publication is.
 
         Returns:
             The store need not keep the ids of the publication that begins here, nor of those before it; 0: as before.
         """
-        self.first_of.update(dict.fromkeys(ids, first))
+        self.ids.update(ids)
         self._batches.append((first, time_ms, ids))
         if self._to_forget < min(FORGOTTEN_AT_ONCE, self.messages):
             return 0
@@ -97,8 +106,7 @@ class DedupWindow:
         # One of the newest, mostly the last.
         for place in range(len(self._batches) - 1, -1, -1):
             if self._batches[place][0] == first:
-                for one in self._batches[place][2]:
-                    del self.first_of[one]
+                self.ids.difference_update(self._batches[place][2])
                 del self._batches[place]
                 return
 
@@ -109,30 +117,30 @@ class DedupWindow:
         Args:
             named: Ids by messages, which are durable.
         """
-        gone: dict[int, set[bytes]] = {}
+        batches = list(self._batches)
+        firsts = [first for first, _, _ in batches]
+        left: dict[int, list[bytes]] = {}
         for message, one in named.items():
-            # A later one is of another message, which came once the id of this one had left.
-            if (first := self.first_of.get(one, message + 1)) <= message:
-                gone.setdefault(first, set()).add(one)
-        if not gone:
-            return {}
-        return {
-            first: [one for one in ids if one not in gone[first]]
-            for first, _, ids in self._batches
-            if first in gone
-        }
+            place = bisect_right(firsts, message) - 1
+            if place < 0:
+                continue
+            first, _, ids = batches[place]
+            ids = left.get(first, ids)
+            # What has left may have come again, with another message.
+            if one in (ids if place else ids[self._passed :]):
+                left[first] = [other for other in ids if other != one]
+        return left
 
     def forget(self, kept: Mapping[int, Sequence[bytes]]) -> None:
         """Of these durable publications no other ids stay."""
-        left = deque[tuple[int, int, Sequence[bytes]]]()
+        left = deque[tuple[int, int, list[bytes]]]()
         for first, time_ms, ids in self._batches:
             stay, passed = ids, self._passed
             self._passed = 0
             if passed or first in kept:
                 wanted = kept.get(first, ids)
                 stay = [one for one in ids[passed:] if one in wanted]
-                for one in set(ids[passed:]).difference(stay):
-                    del self.first_of[one]
+                self.ids.difference_update([one for one in ids[passed:] if one not in wanted])
                 self._durable -= len(ids) - passed - len(stay)
             if stay:
                 left.append((first, time_ms, stay))
@@ -147,8 +155,7 @@ class DedupWindow:
         """So many of the oldest publication leave."""
         first, _, ids = self._batches[0]
         stop = self._passed + count
-        # A loop in C, as it is done for each message.
-        deque(map(self.first_of.__delitem__, ids[self._passed : stop]), 0)
+        self.ids.difference_update(ids[self._passed : stop])
         self._durable -= count
         self._to_forget += count
         self._passed = stop
@@ -178,8 +185,10 @@ class Deduplication:
     def __init__(self) -> None:
         self.windows: dict[int, DedupWindow] = {}
         """By the endpoint's number; nothing is looked at where there is none."""
-        self._on_way: dict[int, Publication] = {}
-        """Publications with ids that are not durable yet, by their first message."""
+        self._on_way: dict[Publication, list[DedupWindow]] = {}
+        """Publications with ids that are not durable yet, and the windows that have them."""
+        self._on_way_by_id: dict[bytes, list[Publication]] | None = None
+        """The same by id: made when a duplicate comes, and kept until nothing is on its way."""
 
     def check(self, number: int, messages: int, age_ms: int) -> None:
         """
@@ -238,16 +247,13 @@ class Deduplication:
         """Those of these endpoints that have one."""
         return [window for number in numbers if (window := self.windows.get(number)) is not None]
 
-    def sift(
-        self, windows: Sequence[DedupWindow], ids: Sequence[bytes], now_ms: int, next_id: int
-    ) -> Sifted | None:
+    def sift(self, windows: Sequence[DedupWindow], ids: list[bytes], now_ms: int) -> Sifted | None:
         """
         Tell duplicates from what is new.
 
         Args:
             windows: Of the topic's endpoints.
             ids: One for each message; empty for one that has none, and is never a duplicate.
-            next_id: What is below is durable.
 
         Returns:
             None where all are new.
@@ -256,19 +262,19 @@ class Deduplication:
             window.age(now_ms)
         distinct = set(ids)
         are_distinct = b"" not in distinct and len(distinct) == len(ids)
-        if are_distinct and all(window.first_of.keys().isdisjoint(ids) for window in windows):
+        if are_distinct and all(window.ids.isdisjoint(ids) for window in windows):
             return None
         sifted = Sifted([])
         here: set[bytes] = set()
         for place, one in enumerate(ids):
-            firsts = [first for window in windows if (first := window.first_of.get(one)) is not None]
-            if firsts:
+            holders = [window for window in windows if one in window.ids]
+            if holders:
                 # One window may have it longer than another: what is durable anywhere is stored.
-                first = min(firsts)
-                if first < next_id:
-                    sifted.stored.append(place)
+                found = self._on_way_with(one)
+                if all(any(window in self._on_way[other] for other in found) for window in holders):
+                    sifted.on_way.append((place, found[0]))
                 else:
-                    sifted.on_way.append((place, self._on_way[first]))
+                    sifted.stored.append(place)
             elif one in here:
                 sifted.again.append(place)
             else:
@@ -276,6 +282,30 @@ class Deduplication:
                 if one:
                     here.add(one)
         return sifted
+
+    def _on_way_with(self, one: bytes) -> list[Publication]:
+        if self._on_way_by_id is None:
+            self._on_way_by_id = {}
+            for publication in self._on_way:
+                self._index(publication)
+        return self._on_way_by_id.get(one, [])
+
+    def _index(self, publication: Publication) -> None:
+        if self._on_way_by_id is not None and publication.dedup is not None:
+            for one in publication.dedup.ids:
+                self._on_way_by_id.setdefault(one, []).append(publication)
+
+    def _ended(self, publication: Publication) -> list[DedupWindow]:
+        """It is on its way no more; the windows that have its ids."""
+        windows = self._on_way.pop(publication, [])
+        if not self._on_way:
+            self._on_way_by_id = None
+        elif windows and self._on_way_by_id is not None and publication.dedup is not None:
+            for one in publication.dedup.ids:
+                self._on_way_by_id[one].remove(publication)
+                if not self._on_way_by_id[one]:
+                    del self._on_way_by_id[one]
+        return windows
 
     def publish(self, numbers: Iterable[int], publication: Publication, ids: Sequence[bytes]) -> None:
         """
@@ -285,28 +315,24 @@ class Deduplication:
             numbers: Of the topic's endpoints.
             ids: One for each message; empty for one that has none.
         """
-        ids = list(filter(None, ids))
-        if not ids:
+        named = list(filter(None, ids))
+        if not named:
             return
         first, time_ms = publication.rows[0][ID], publication.rows[0][TIME_MS]
         found = {number: self.windows[number] for number in numbers if number in self.windows}
-        forgotten = {number: window.publish(first, time_ms, ids) for number, window in found.items()}
-        publication.dedup = DedupIds(ids, forgotten)
-        self._on_way[first] = publication
-
-    def _ended(self, publication: Publication, dedup: DedupIds) -> Iterator[DedupWindow]:
-        if self._on_way.pop(publication.rows[0][ID], None) is not None:
-            yield from self.windows_of(dedup.endpoints)
+        forgotten = {number: window.publish(first, time_ms, named) for number, window in found.items()}
+        publication.dedup = DedupIds(named, forgotten)
+        self._on_way[publication] = list(found.values())
+        self._index(publication)
 
     def committed(self, publication: Publication, dedup: DedupIds) -> None:
         """It is durable, and so are its ids."""
-        for window in self._ended(publication, dedup):
-            if window.first_of.get(dedup.ids[0]) == publication.rows[0][ID]:  # else it is one made since
-                window.committed(len(dedup.ids))
+        for window in self._ended(publication):
+            window.committed(len(dedup.ids))
 
-    def failed(self, publication: Publication, dedup: DedupIds) -> None:
+    def failed(self, publication: Publication) -> None:
         """It is not stored: its ids are free."""
-        for window in self._ended(publication, dedup):
+        for window in self._ended(publication):
             window.failed(publication.rows[0][ID])
 
 

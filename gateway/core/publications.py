@@ -242,15 +242,15 @@ class Publications:
             rows = publication.rows
             self._retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
         if publication.dedup is not None:
-            self.dedup.failed(publication, publication.dedup)
+            self.dedup.failed(publication)
         self.unlogged_on_way.pop(publication, None)
         for endpoint in publication.put.reserved:
             endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
 
-    def sift(self, topic: str, ids: Sequence[bytes], now_ms: int) -> Sifted | None:
+    def sift(self, topic: str, ids: list[bytes], now_ms: int) -> Sifted | None:
         """Tell duplicates among messages of a topic from what is new; None where all are (``Deduplication.sift``)."""
         routing = self._router.cached.get(topic) or self._router.route(topic)
-        return self.dedup.sift(self.dedup.windows_of(routing.numbers), ids, now_ms, self._log.next_id)
+        return self.dedup.sift(self.dedup.windows_of(routing.numbers), ids, now_ms)
 
     def has_window(self, topic: str) -> bool:
         """Whether some endpoint wants no message of this topic twice."""

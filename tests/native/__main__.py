@@ -1,7 +1,7 @@
 """What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
 
-The tests of the wire, hostile peers and then some minutes of fuzzing: with the engine, and the loops in C that call it,
-compiled for AddressSanitizer, the loops for UndefinedBehaviorSanitizer, too. After that the tests once more, with both
+The tests of the wire, deduplication, hostile peers and then some minutes of fuzzing: with the engine, and our own C,
+compiled for AddressSanitizer, our own for UndefinedBehaviorSanitizer, too. After that the tests once more, with both
 as they are installed, on a heap that the C library checks.
 
 Exit status 1 where a test failed, fuzzing found something, or a process was ended for what it did to memory. All of it
@@ -26,7 +26,7 @@ REPORTS = FOLDER / "reports"
 LIBRARIES = FOLDER / "libraries"
 """The engine as it is compiled for AddressSanitizer; kept, for it takes a minute."""
 
-TESTS = ("tests/gateway/amqp", "tests/system/test_hostile.py")
+TESTS = ("tests/gateway/amqp", "tests/gateway/core/test_dedup.py", "tests/system/test_hostile.py")
 MINUTES = 5.0
 LONGEST_WAIT = 10.0
 """Seconds that a fuzzed gateway may keep its bystander waiting: it is several times as slow as any other."""

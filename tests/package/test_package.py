@@ -106,7 +106,8 @@ def test_the_source_distribution_has_what_a_wheel_is_built_of(packages: Path) ->
     [archive] = packages.glob("rewind_gateway-*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    assert {"pyproject.toml", ".build/extension.py", "gateway/amqp/engine/_transfers.c", "LICENSE"} <= names
+    sources = {"gateway/amqp/engine/_transfers.c", "gateway/core/_id_set.c"}
+    assert {"pyproject.toml", ".build/extension.py", "LICENSE"} | sources <= names
 
 
 def test_the_bill_of_materials_names_all_that_is_installed_and_the_consoles_libraries(packages: Path) -> None:

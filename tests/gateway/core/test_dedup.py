@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Symbol, ULong
 from amqp_ext.message.fields import publisher_ids, split_ids
 from amqp_ext.message.sections import bare_offset
+from gateway.core._id_set import IdSet
 from gateway.core.dedup import Deduplication, DedupWindow
 from gateway.core.effects import Publication, StoredIds
 from gateway.core.endpoint.settings import MOST_IDS, EndpointKind, EndpointSettings
@@ -33,18 +35,22 @@ _steps = st.lists(
 _AGAIN = [("publish", ["a", "b"]), ("commit", None), ("publish", ["a"]), ("commit", None), ("restart", None)]
 
 
-@example(_AGAIN, 1, 0)
-@given(_steps, st.integers(1, 6), st.sampled_from([0, 10]))
-def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: int, age_ms: int) -> None:
+@example(_AGAIN, 1, 0, set)
+@given(_steps, st.integers(1, 6), st.sampled_from([0, 10]), st.sampled_from([IdSet, set]))
+def test_a_window_is_a_list_of_the_last_ids(
+    steps: list[tuple[str, Any]], size: int, age_ms: int, ids_of: type[set[bytes]]
+) -> None:
     """
-    Against a list of (id, time, message) that is cut where a publication is durable: whatever is published, commits,
-    fails, is erased, or starts anew from what the store was told, and wherever the clock goes.
+    Against a list of (id, time, first message of its publication, message) that is cut where a publication is durable:
+    whatever is published, commits, fails, is erased, or starts anew from what the store was told, wherever the clock
+    goes, and whether the set of ids is the one in C or Python's.
     """
     settings = EndpointSettings(dedup_window=size, dedup_window_ms=age_ms)
     broker = new_broker()
     number = broker.create("q", EndpointKind.QUEUE, settings)[0].number
     publications, now_ms, last_ms = broker.publications, 1_000, 0
-    kept: list[tuple[bytes, int, int]] = []
+    broker.dedup.windows[number].ids = ids_of()
+    kept: list[tuple[bytes, int, int, int]] = []
     on_way: list[Publication] = []
     stored: dict[int, StoredIds] = {}
     for step, given_here in steps:
@@ -54,7 +60,7 @@ def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: 
             durable = broker.log.next_id
             if age_ms:
                 kept = [one for one in kept if one[2] >= durable or one[1] > last_ms - age_ms]
-            known, new = {one for one, _, _ in kept}, []
+            known, new = {one for one, *_ in kept}, []
             for one in ids:
                 if not one or one not in known:
                     new.append(one)
@@ -65,7 +71,7 @@ def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: 
                 assert sorted(
                     [*sifted.new, *sifted.stored, *[p for p, _ in sifted.on_way], *sifted.again]
                 ) == [*range(len(ids))]
-                at = {one: first for one, _, first in kept}
+                at = {one: first for one, _, first, _ in kept}
                 assert all(at[ids[place]] < durable for place in sifted.stored)
                 assert all(p.rows[0][0] == at[ids[place]] >= durable for place, p in sifted.on_way)
             if new:
@@ -74,7 +80,8 @@ def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: 
                 )
                 assert publication is not None
                 on_way.append(publication)
-                kept += [(one, last_ms, publication.rows[0][0]) for one in new if one]
+                first = publication.rows[0][0]
+                kept += [(one, last_ms, first, first + k) for k, one in enumerate(new) if one]
         elif step in ("commit", "fail") and on_way:
             publication = on_way.pop(0)
             first = publication.rows[0][0]
@@ -92,17 +99,86 @@ def test_a_window_is_a_list_of_the_last_ids(steps: list[tuple[str, Any]], size: 
         elif step == "erase":
             durable = broker.log.next_id
             gone = [one for one in kept if one[0].decode() in given_here and one[2] < durable]
-            effects = broker.dedup.forget({first + 1_000 * k: one for k, (one, _, first) in enumerate(gone)})
+            effects = broker.dedup.forget({message: one for one, _, _, message in gone})
             kept = [one for one in kept if one not in gone]
             broker.dedup.forgotten(effects)
             for first, ids in [found for effect in effects for found in (effect.kept or {}).items()]:
                 stored[first] = stored[first]._replace(ids=ids)
         elif step == "restart" and not on_way:
-            window = broker.dedup.windows[number] = DedupWindow(size, age_ms)
+            window = broker.dedup.windows[number] = DedupWindow(size, age_ms, ids=ids_of())
             window.restore([stored[first] for first in sorted(stored) if stored[first].ids])
         elif step == "time":
             now_ms += given_here
         assert len(broker.dedup.windows[number]) >= len(kept)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["update", "difference_update"]), st.lists(st.integers(0, 400), max_size=90)
+        )
+    )
+)
+def test_the_set_in_c_is_a_set(steps: list[tuple[str, list[int]]]) -> None:
+    """Whatever comes and leaves, in any order, and however often; it grows and shrinks with what it has."""
+    found, model = IdSet(), set[bytes]()
+    for step, numbers in steps:
+        # Equal ids are other objects each time.
+        ids = [b"%d" % number for number in numbers]
+        assert found.isdisjoint(ids) == model.isdisjoint(ids)
+        getattr(found, step)(ids)
+        getattr(model, step)(ids)
+        assert len(found) == len(model)
+        assert all((b"%d" % number in found) == (b"%d" % number in model) for number in range(401))
+
+
+def test_the_set_in_c_keeps_its_ids_and_lets_them_go() -> None:
+    """A reference for each that it has, whichever way it comes to have it no more; and it refuses what is no id."""
+    ids = [b"id %d" % number for number in range(10_000)]
+    before = [sys.getrefcount(one) for one in ids]
+    found = IdSet()
+    found.update(ids)
+    found.update(ids)
+    assert len(found) == len(ids)
+    found.difference_update(ids[:9_990] * 2)
+    for wrong in (tuple(ids), None, [b"x", "y"]):
+        with pytest.raises(TypeError, match=r"list|an id is bytes"):
+            found.update(wrong)  # type: ignore[arg-type] # that is the test
+    assert "id 9999" not in found
+    assert b"id 9999" in found
+    found.difference_update([b"x"])
+    assert len(found) == 10
+    del found
+    assert [sys.getrefcount(one) for one in ids] == before
+
+
+def test_what_is_durable_in_one_window_is_accepted_at_once() -> None:
+    """Though it is on its way to another, where it came again."""
+    broker = new_broker()
+    for name, size in (("short", 1), ("long", 5)):
+        broker.create(name, EndpointKind.QUEUE, EndpointSettings(dedup_window=size), [f"{name}/>", "both"])
+
+    def publish(topic: str, *ids: bytes) -> Publication:
+        found, _, _ = broker.publications.publish(
+            1, topic, [b"x"] * len(ids), [0] * len(ids), None, ids=list(ids)
+        )
+        assert found is not None
+        return found
+
+    broker.publications.committed(publish("both", b"a"))
+    broker.publications.committed(publish("short/x", b"b"))
+    again = publish("short/x", b"a")
+    sifted = broker.publications.sift("both", [b"a"], 1)
+    assert sifted is not None
+    assert (sifted.stored, sifted.on_way) == ([0], [])
+    other = broker.publications.sift("short/y", [b"a", b"c"], 1)
+    assert other is not None
+    assert (other.on_way, other.new) == ([(0, again)], [1])
+    also = publish("long/x", b"c")
+    assert broker.publications.sift("both", [b"c"], 1).on_way == [(0, also)]  # type: ignore[union-attr]
+    broker.publications.committed(again)
+    broker.publications.failed(also)
+    assert broker.publications.sift("both", [b"c"], 1) is None
 
 
 def test_all_windows_have_a_bound_together() -> None:

@@ -73,7 +73,7 @@ def test_ids_of_64_kb_and_those_of_others(start: Start, connect: Connect, vpn: V
     )
     assert duplicates(gateway) == 2
     (window,) = gateway.ask(lambda vpn: [w for w in vpn.broker.dedup.windows.values() if len(w)])
-    assert {len(kept) for kept in window.first_of} == {17}
+    assert {len(kept) for _, _, ids in window._batches for kept in ids} == {17}
     assert len(window) == 3
 
 
