@@ -124,17 +124,24 @@ def delivery_times(
     """
     if max(bares) <= len(_DELIVERY_MARK):
         return None
+    # Many have one delay, and so one front.
+    front = contents[0][: bares[0]]
+    if bares.count(bares[0]) == len(bares) and all_begin_with(front, contents):
+        time = _time_in(front, now_ms)
+        return [time] * len(contents) if time else None
     times: list[int | DeliveryTimeError] = []
-    front = b""
-    time: int | DeliveryTimeError = 0
+    front, time = b"", 0
     for content, bare in zip(contents, bares, strict=True):
-        # Many have one delay, and so one front.
         if bare != len(front) or not content.startswith(front):
-            at = content.find(_DELIVERY_MARK, 0, bare)
             front = content[:bare]
-            time = 0 if at < 0 else _remembered_time(front, at, now_ms)
+            time = _time_in(front, now_ms)
         times.append(time)
     return times if any(times) else None
+
+
+def _time_in(front: bytes, now_ms: int) -> int | DeliveryTimeError:
+    at = front.find(_DELIVERY_MARK)
+    return 0 if at < 0 else _remembered_time(front, at, now_ms)
 
 
 _fronts: Final[dict[tuple[bytes, bytes], bool | None]] = {}

@@ -151,7 +151,8 @@ class Publishing(VpnPart):
         times = delivery_times(arrived.contents, arrived.bares, now_ms) if is_new else None
         if times is None:
             return self._take(arrived, now_ms, is_new=is_new)
-        if 0 not in times and set(map(type, times)) == {int}:
+        different = set(times)
+        if 0 not in different and set(map(type, different)) == {int}:
             return self._take(arrived, now_ms, cast("list[int]", times))
         done = 0
         for kind, run in groupby(times, key=_kind_of_time):

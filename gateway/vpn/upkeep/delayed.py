@@ -72,19 +72,18 @@ class DelayedDelivery(VpnService):
 
     def _look(self) -> None:
         delayed_on = self._broker.publications.delayed_on
-        for endpoint in delayed_on:
-            self._plan(endpoint)
+        if any([self._plan(endpoint) for endpoint in delayed_on]):
+            self._set_timer()
         delayed_on.clear()
-        self._set_timer()
 
-    def _plan(self, endpoint: Endpoint) -> None:
-        """Look at an endpoint when its next message is due."""
+    def _plan(self, endpoint: Endpoint) -> bool:
+        """Look at an endpoint when its next message is due; whether that is sooner than it was."""
         wake_ms = endpoint.backlog.delayed.next_ms
-        if wake_ms is None or endpoint in self._busy:
-            return
-        if self._wakes.get(endpoint, wake_ms + 1) > wake_ms:
-            self._wakes[endpoint] = wake_ms
-            heapq.heappush(self._order, (wake_ms, next(self._numbers), endpoint))
+        if wake_ms is None or endpoint in self._busy or self._wakes.get(endpoint, wake_ms + 1) <= wake_ms:
+            return False
+        self._wakes[endpoint] = wake_ms
+        heapq.heappush(self._order, (wake_ms, next(self._numbers), endpoint))
+        return True
 
     def _set_timer(self) -> None:
         if self._timer is not None:
