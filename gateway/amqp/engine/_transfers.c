@@ -306,11 +306,18 @@ static unsigned char *put_number(unsigned char *to, uint64_t number, int size)
     return to;
 }
 
-static unsigned char *put_digits(unsigned char *to, uint64_t number, unsigned base, int count)
+static unsigned char *put_hexadecimal(unsigned char *to, uint32_t number)
 {
-    for (int i = count - 1; i >= 0; i--, number /= base)
-        to[i] = (unsigned char)"0123456789abcdef"[number % base];
-    return to + count;
+    for (int shift = 28; shift >= 0; shift -= 4)
+        *to++ = (unsigned char)"0123456789abcdef"[number >> shift & 15];
+    return to;
+}
+
+static unsigned char *put_decimal(unsigned char *to, uint64_t number, int digits)
+{
+    for (int i = digits - 1; i >= 0; i--, number /= 10)
+        to[i] = (unsigned char)('0' + number % 10);
+    return to + digits;
 }
 
 /*
@@ -344,9 +351,9 @@ static int write_front(struct message *message, PyObject *row, PyObject *time, c
     to = put_number(put_number(put_piece(to, pieces[0]), 0xa1, 1), (uint64_t)topic_size, 1);
     to = put_number(put_piece(put(to, topic, topic_size), pieces[1]), id, 8);
     to = put_number(put_piece(to, pieces[2]), (uint64_t)time_ms, 8);
-    to = put(put_digits(put_piece(to, pieces[3]), id >> 32, 16, 8), "-", 1);
-    to = put_piece(put_digits(to, id & UINT32_MAX, 16, 8), pieces[4]);
-    to = put_digits(put_number(to, (uint64_t)digits, 1), id, 10, digits);
+    to = put(put_hexadecimal(put_piece(to, pieces[3]), (uint32_t)(id >> 32)), "-", 1);
+    to = put_piece(put_hexadecimal(to, (uint32_t)id), pieces[4]);
+    to = put_decimal(put_number(to, (uint64_t)digits, 1), id, digits);
     message->front_size = to - (message->buffer + HEAD);
     return 1;
 }
@@ -361,15 +368,16 @@ static int read_row(struct message *message, PyObject *row, const struct pn_byte
     int written = 0;
 
     message->front = NULL;
-    if (!is_so(PyTuple_Check(row) && PyTuple_Size(row) == ROW_FIELDS, "a row has seven fields") ||
-        !is_so(PyLong_Check(message->number = PyTuple_GetItem(row, ID)), "an id is an integer") ||
-        !is_so(PyLong_Check(time = PyTuple_GetItem(row, TIME)), "a time is an integer") ||
-        !is_so(PyLong_Check(bare = PyTuple_GetItem(row, BARE)), "where a bare message begins is an integer") ||
+    if (!is_so(Py_IS_TYPE(row, &PyTuple_Type) && PyTuple_Size(row) == ROW_FIELDS, "a row has seven fields") ||
+        !is_so(Py_IS_TYPE(message->number = PyTuple_GetItem(row, ID), &PyLong_Type), "an id is an integer") ||
+        !is_so(Py_IS_TYPE(time = PyTuple_GetItem(row, TIME), &PyLong_Type), "a time is an integer") ||
+        !is_so(Py_IS_TYPE(bare = PyTuple_GetItem(row, BARE), &PyLong_Type),
+               "where a bare message begins is an integer") ||
         PyBytes_AsStringAndSize(PyTuple_GetItem(row, CONTENT), &message->content, &message->content_size) < 0)
         return -1;
     message->id = PyLong_AsLongLong(message->number);
     message->bare = PyLong_AsSsize_t(bare);
-    if (PyErr_Occurred())
+    if ((message->id == -1 || message->bare == -1) && PyErr_Occurred())
         return -1;
     if (message->bare < 0 || message->bare > message->content_size) {
         PyErr_SetString(PyExc_ValueError, "a bare message begins within its content");
@@ -520,28 +528,28 @@ PyDoc_STRVAR(pull_doc, "pull($module, transport, /)\n--\n\n"
 static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_transport_t *transport;
-    PyObject *data;
-    char *joined = NULL, *grown;
+    PyObject *data = PyByteArray_FromStringAndSize(NULL, 0);
     Py_ssize_t total = 0, room = 0;
     ssize_t size;
 
-    if (!structure_at(address, &transport))
+    if (data == NULL || !structure_at(address, &transport)) {
+        Py_XDECREF(data);
         return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS
     size = engine.pn_transport_pending(transport);
     Py_END_ALLOW_THREADS
     while (size > 0 && total < OUTPUT_BYTES) {
         if (total + size > room) {
             /* Mostly there is one piece. What has more may have many: it grows but once. */
-            room = joined == NULL ? size : OUTPUT_BYTES + size;
-            if ((grown = PyMem_Realloc(joined, (size_t)room)) == NULL) {
-                PyMem_Free(joined);
-                return PyErr_NoMemory();
+            room = room == 0 ? size : OUTPUT_BYTES + size;
+            if (PyByteArray_Resize(data, room) < 0) {
+                Py_DECREF(data);
+                return NULL;
             }
-            joined = grown;
         }
-        if (engine.pn_transport_peek(transport, joined + total, (size_t)size) != size) {
-            PyMem_Free(joined);
+        if (engine.pn_transport_peek(transport, PyByteArray_AsString(data) + total, (size_t)size) != size) {
+            Py_DECREF(data);
             PyErr_SetString(PyExc_SystemError, "the engine gave less of its output than it had");
             return NULL;
         }
@@ -552,8 +560,8 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
         size = engine.pn_transport_pending(transport);
         Py_END_ALLOW_THREADS
     }
-    data = PyBytes_FromStringAndSize(joined, total);
-    PyMem_Free(joined);
+    if (PyByteArray_Resize(data, total) < 0)
+        Py_CLEAR(data);
     return data;
 }
 

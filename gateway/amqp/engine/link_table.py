@@ -164,7 +164,7 @@ class LinkNames:
         """The newest link of each session, direction and name."""
         self.handles: dict[Any, int] = {}
         """Our handles of links that were answered."""
-        self._output: list[bytes] = []
+        self._output: list[bytes | bytearray] = []
         self.unanswered: list[Any] = []
         """Links that the engine still knows by name: their attaches are not answered, or the answer is not written."""
 
@@ -193,7 +193,7 @@ class LinkNames:
         """The name by which a link was attached."""
         return self._names.get(link) or link.name
 
-    def saw(self, output: bytes) -> None:
+    def saw(self, output: bytes | bytearray) -> None:
         """This is being written, in any pieces; our attaches may be among it."""
         if self.unanswered:
             self._output.append(output)

@@ -56,7 +56,7 @@ class Loops(Protocol):
     def take_outcomes(
         self, collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any], /
     ) -> int: ...
-    def pull(self, transport: Any, /) -> bytes: ...
+    def pull(self, transport: Any, /) -> bytes | bytearray: ...
     def plain_frames(
         self, data: bytes, position: int, begun: set[int], continued: set[int], next_ids: dict[int, int], /
     ) -> int: ...
@@ -98,6 +98,6 @@ CHOSEN: Final = choose(os.environ.get(VARIABLE))
 LOOPS: Final = CHOSEN.loops
 
 
-def pull(transport: Transport) -> bytes:
+def pull(transport: Transport) -> bytes | bytearray:
     """What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed."""
     return LOOPS.pull(LOOPS.handle_of(transport._impl))

@@ -214,9 +214,9 @@ class Output:
                 is_all = len(data) < OUTPUT_BYTES
                 if data:
                     if self._close_error is not None or self._translation is not None:
-                        data += b"".join(iter(lambda: pull(handle), b""))
-                    if self._close_error is not None:
-                        data = self._close_error.put_into(data)
+                        data = bytes(data) + b"".join(iter(lambda: pull(handle), b""))
+                        if self._close_error is not None:
+                            data = self._close_error.put_into(data)
                     links.names.saw(data)
                     self.write(data)
                 if is_all:
@@ -238,11 +238,11 @@ class Output:
         is_held_back = self._gate is not None and self._is_held_back()
         data = b"".join(iter(lambda: LOOPS.pull(handle), b""))
         links.names.saw(data)
-        data = self._translated(change(data))
+        changed = self._translated(change(data))
         if is_held_back:
-            self._held += data
+            self._held += changed
         else:
-            self._write_as_it_is(data)
+            self._write_as_it_is(changed)
 
     def translate(self, translation: Callable[[bytes], bytes]) -> None:
         """Have all that the engine says from now on pass through a function, whole frames at a time."""
@@ -251,16 +251,16 @@ class Output:
             self.rewrite(bytes)
             self._translation = translation
 
-    def _translated(self, data: bytes) -> bytes:
-        return data if self._translation is None else self._translation(data)
+    def _translated(self, data: bytes | bytearray) -> bytes | bytearray:
+        return data if self._translation is None else self._translation(bytes(data))
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Bytes for the peer, as frames or what comes before them."""
         self._write_as_it_is(self._translated(data))
 
-    def _write_as_it_is(self, data: bytes) -> None:
+    def _write_as_it_is(self, data: bytes | bytearray) -> None:
         if self._filter is not None:
-            data = self._filter(data)
+            data = self._filter(bytes(data))
         if data and self._socket is not None and not self._socket.is_closing():
             self._socket.write(data)
 

@@ -72,7 +72,8 @@ class DelayedDelivery(VpnService):
 
     def _look(self) -> None:
         delayed_on = self._broker.publications.delayed_on
-        if any([self._plan(endpoint) for endpoint in delayed_on]):
+        sooner = [endpoint for endpoint in delayed_on if self._plan(endpoint)]
+        if sooner:
             self._set_timer()
         delayed_on.clear()
 

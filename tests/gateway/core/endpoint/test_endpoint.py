@@ -6,9 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from amqp_ext.codec import Symbol, UInt
+from amqp_ext.message import fields
 from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow
+from gateway.core.endpoint.expiry import expiries
 from gateway.core.endpoint.flow import SLACK, Unsettled
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log import LogPolicy
@@ -16,6 +19,7 @@ from gateway.core.model import CONTENT, LogState, Row, stored_bytes
 from gateway.core.publications import TooLarge
 from gateway.core.replay.states import Replay, ReplayState
 from tests.support.core import new_endpoint
+from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
 
 # --- When messages expire -------------------------------------------------------------------------------------------
 
@@ -361,3 +365,29 @@ class UnsettledMachine(RuleBasedStateMachine):
 
 
 TestUnsettled = UnsettledMachine.TestCase
+
+
+_FRONTS = [
+    b"",
+    section(HEADER, [True]),
+    section(HEADER, [None, None, UInt(500)]),
+    section(HEADER, [None, None, UInt(700)]),
+    section(HEADER, [True]) + section(MESSAGE_ANNOTATIONS, {Symbol("x"): 1}),
+]
+_BARES = [section(PROPERTIES, ["id"]) + data("x"), data("x"), b"\x00\x80" + bytes(7) + b"\x75\xa0\x01x"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(_FRONTS), st.sampled_from(_BARES)), max_size=6), st.integers(1, 6))
+def test_messages_expire_together_as_each_by_itself(
+    messages: list[tuple[bytes, bytes]], fresh_from: int
+) -> None:
+    """However alike what is in front of them is, and wherever the bare message begins."""
+    rows = [
+        (i, 10 * i, "t", len(front), 1, None, front + bare) for i, (front, bare) in enumerate(messages, 1)
+    ]
+    expected = {}
+    for row in rows:
+        lives_ms = fields.ttl_of(row[6])
+        if lives_ms is not None and row[0] >= fresh_from:
+            expected[row[0]] = row[1] + lives_ms
+    assert expiries(rows, fresh_from, 0, fields.ttl_of) == expected
