@@ -372,6 +372,7 @@ _FRONTS = [
     section(HEADER, [True]),
     section(HEADER, [None, None, UInt(500)]),
     section(HEADER, [None, None, UInt(700)]),
+    b"\x00\x80" + bytes(7) + b"\x70" + section(HEADER, [None, None, UInt(500)])[3:],
     section(HEADER, [True]) + section(MESSAGE_ANNOTATIONS, {Symbol("x"): 1}),
 ]
 _BARES = [section(PROPERTIES, ["id"]) + data("x"), data("x"), b"\x00\x80" + bytes(7) + b"\x75\xa0\x01x"]
