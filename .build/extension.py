@@ -1,5 +1,5 @@
 """
-Hatchling's build hook: compiles what is written in C, the engine's loops and the set of ids of deduplication.
+Hatchling's build hook: compiles what is written in C, the engine's loops first of all.
 
 Into a wheel; or into the tree, where the install is editable. A machine that cannot compile them gets a wheel without
 them: the gateway then runs the same loops in Python, and says so. ``$REWIND_NATIVE`` says what is wanted, as it does to
@@ -22,7 +22,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 ROOT = Path(__file__).parent.parent
 
-MODULES = ("gateway.amqp.engine._transfers", "gateway.core._id_set")
+MODULES = ("amqp_ext.message._fronts", "gateway.amqp.engine._transfers", "gateway.core._id_set")
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether one library serves every Python: the stable ABI has no word yet on those without the interpreter's lock."""
 

@@ -14,7 +14,11 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("amqp_ext", "gateway", "spark_bridge", "store")
 HOOK = Path(".build/extension.py")
-SOURCES = (Path("gateway/amqp/engine/_transfers.c"), Path("gateway/core/_id_set.c"))
+SOURCES = (
+    Path("amqp_ext/message/_fronts.c"),
+    Path("gateway/amqp/engine/_transfers.c"),
+    Path("gateway/core/_id_set.c"),
+)
 BUILT = {source.with_suffix(".abi3.so") for source in SOURCES}
 
 NO_COMPILER = {"CC": "/nowhere/cc"}

@@ -112,7 +112,7 @@ class DeliveryTimeError(ValueError):
 
 
 def delivery_times(
-    contents: Sequence[bytes], bares: Sequence[int], now_ms: int
+    contents: list[bytes], bares: Sequence[int], now_ms: int
 ) -> list[int | DeliveryTimeError] | None:
     """
     When messages are to be delivered, in ms since the epoch: 0 for one at once, and why one says nothing that is a
@@ -126,7 +126,7 @@ def delivery_times(
         return None
     # Many have one delay, and so one front.
     front = contents[0][: bares[0]]
-    if bares.count(bares[0]) == len(bares) and all_begin_with(front, contents):
+    if bares.count(bares[0]) == len(bares) and all_begin_with(front, contents, 0):
         time = _time_in(front, now_ms)
         return [time] * len(contents) if time else None
     times: list[int | DeliveryTimeError] = []
@@ -226,7 +226,7 @@ _LONGEST_KEPT: Final = 32
 same by accident once in 10^24, and who makes two that are so has one message of his own less."""
 
 
-def publisher_ids(contents: Sequence[bytes], bares: Sequence[int]) -> list[bytes]:
+def publisher_ids(contents: list[bytes], bares: Sequence[int]) -> list[bytes]:
     """
     What publishers call their messages: for each a short text of bytes, another one for each id and each type of it
     (AMQP 1.0 section 3.2.4: a ulong, uuid, binary or string), however it is encoded. Empty where there is none, or none
@@ -245,9 +245,8 @@ def publisher_ids(contents: Sequence[bytes], bares: Sequence[int]) -> list[bytes
         is_kept = usual != b"" and first.startswith(usual, start)
         if is_kept and first.startswith(_SHORT_PROPERTIES, start - 6) and _DEDUP_MARK not in front:
             stop = start + len(usual)
-            found = [content[start:stop] for content in contents]
-            if all_begin_with(front, contents) and len(b"".join(found)) == len(usual) * len(found):
-                return found
+            if all_begin_with(front, contents, stop - len(front)):
+                return [content[start:stop] for content in contents]
             return [
                 content[start:stop]
                 if content.startswith(front) and len(content) >= stop

@@ -21,7 +21,7 @@ twice gives the same twice.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -29,6 +29,17 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from uuid import UUID
 
 from amqp_ext.codec import CodecError, Symbol, decode, skip
+
+try:
+    from amqp_ext.message._fronts import all_begin_with as all_begin_with  # noqa: PLC0414 - others take it from here
+except ImportError:  # it was not built: the same, slower
+
+    def all_begin_with(front: bytes, contents: list[bytes], behind: int, /) -> bool:
+        """Whether each of these has this front, and so many bytes behind it."""
+        # Looked at together, which takes two thirds of the time that one by one takes.
+        are_alike = b"".join(map(itemgetter(slice(len(front))), contents)) == front * len(contents)
+        return are_alike and all(len(content) - len(front) >= behind for content in contents)
+
 
 MOST_STEPS: Final = 50_000
 """For one evaluation: some 5 ms. A selector of 250 terms over usual properties takes a tenth of it at most."""
@@ -172,12 +183,12 @@ def bare_offset(content: bytes) -> int:
     raise MalformedMessage(len(content), _NO_BODY)
 
 
-def bare_offsets(contents: Sequence[bytes]) -> list[int]:
+def bare_offsets(contents: list[bytes]) -> list[int]:
     """
     The offset of each message's bare message, as ``bare_offset`` has it.
 
-    Called for all messages that come in. Those that come together are mostly alike in front: one look tells (0.06 us
-    for each), where reading it takes 0.2.
+    Called for all messages that come in. Those that come together are mostly alike in front: one look tells, a
+    tenth of the time that reading it takes.
 
     Raises:
         MalformedMessage: As ``bare_offset`` does, for one of them.
@@ -188,17 +199,12 @@ def bare_offsets(contents: Sequence[bytes]) -> list[int]:
         return list(map(bare_offset, contents))
     # All that was read of the first one, and as many bytes as had to be there.
     front, read = first[: offset + 4], offset + 4
-    if all_begin_with(front, contents) and min(map(len, contents)) > read:
+    if all_begin_with(front, contents, 1):
         return [offset] * len(contents)
     return [
         offset if content.startswith(front) and len(content) > read else bare_offset(content)
         for content in contents
     ]
-
-
-def all_begin_with(front: bytes, contents: Sequence[bytes]) -> bool:
-    """Looked at together, which takes two thirds of the time that one by one takes."""
-    return b"".join(map(itemgetter(slice(len(front))), contents)) == front * len(contents)
 
 
 def _usual_bare_offset(content: bytes) -> int:

@@ -691,7 +691,7 @@ def _ids_and_sizes(chosen: list[Row], held_back: Row | None, columns: Columns) -
 
 def is_delayed(row: Row) -> bool:
     """Whether a message of the log is one that was to be delivered later than it came."""
-    return delivery_times((row[CONTENT],), (row[BARE],), row[TIME_MS]) is not None
+    return delivery_times([row[CONTENT]], [row[BARE]], row[TIME_MS]) is not None
 
 
 class _ReplayCursor(LogCursor):

@@ -1,6 +1,6 @@
 """What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
 
-The tests of the wire, deduplication, hostile peers and then some minutes of fuzzing: with the engine, and our own C,
+The tests of the wire, of deduplication and sections, hostile peers and then some minutes of fuzzing: with the engine, and our own C,
 compiled for AddressSanitizer, our own for UndefinedBehaviorSanitizer, too. After that the tests once more, with both
 as they are installed, on a heap that the C library checks.
 
@@ -26,7 +26,12 @@ REPORTS = FOLDER / "reports"
 LIBRARIES = FOLDER / "libraries"
 """The engine as it is compiled for AddressSanitizer; kept, for it takes a minute."""
 
-TESTS = ("tests/gateway/amqp", "tests/gateway/core/test_dedup.py", "tests/system/test_hostile.py")
+TESTS = (
+    "tests/gateway/amqp",
+    "tests/gateway/core/test_dedup.py",
+    "tests/amqp_ext/message/test_sections.py",
+    "tests/system/test_hostile.py",
+)
 MINUTES = 5.0
 LONGEST_WAIT = 10.0
 """Seconds that a fuzzed gateway may keep its bystander waiting: it is several times as slow as any other."""

@@ -106,7 +106,7 @@ def test_the_source_distribution_has_what_a_wheel_is_built_of(packages: Path) ->
     [archive] = packages.glob("rewind_gateway-*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    sources = {"gateway/amqp/engine/_transfers.c", "gateway/core/_id_set.c"}
+    sources = {"amqp_ext/message/_fronts.c", "gateway/amqp/engine/_transfers.c", "gateway/core/_id_set.c"}
     assert {"pyproject.toml", ".build/extension.py", "LICENSE"} | sources <= names
 
 

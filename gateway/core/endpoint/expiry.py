@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Final
 
+from amqp_ext.message.sections import all_begin_with
 from gateway.core.model import BARE, BARE_OF, CONTENT, CONTENT_OF, ID, TIME_MS, Row
 
 _SHORT_DESCRIPTOR: Final = b"\x00\x53"
@@ -48,12 +48,9 @@ def _front_of(row: Row) -> bytes:
 
 def _are_alike(rows: Sequence[Row]) -> bool:
     """Whether the same stands in front of all of these."""
-    content, bare = rows[0][CONTENT], rows[0][BARE]
+    contents, bare = list(map(CONTENT_OF, rows)), rows[0][BARE]
+    content = contents[0]
     # Up to the descriptor that begins the bare message: who shares that begins it there, too.
-    if content[bare : bare + 2] == _SHORT_DESCRIPTOR and _all_begin_with(content[: bare + 3], rows):
+    if content[bare : bare + 2] == _SHORT_DESCRIPTOR and all_begin_with(content[: bare + 3], contents, 0):
         return True
-    return all(map(bare.__eq__, map(BARE_OF, rows))) and _all_begin_with(content[:bare], rows)
-
-
-def _all_begin_with(front: bytes, rows: Sequence[Row]) -> bool:
-    return all(map(bytes.startswith, map(CONTENT_OF, rows), repeat(front)))
+    return all(map(bare.__eq__, map(BARE_OF, rows))) and all_begin_with(content[:bare], contents, 0)

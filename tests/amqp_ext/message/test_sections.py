@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -539,6 +541,44 @@ def test_bare_messages_of_many_are_found_as_those_of_each(contents: list[bytes])
             bare_offsets(contents)
     else:
         assert bare_offsets(contents) == expected
+
+
+def sections_where_nothing_is_compiled() -> Any:
+    """The module as it is where its part in C was not built."""
+    name = "amqp_ext.message.sections_in_python"
+    spec = importlib.util.spec_from_file_location(name, section_contents.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "amqp_ext.message._fronts", None)
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+    return module
+
+
+IN_PYTHON = sections_where_nothing_is_compiled()
+
+
+@given(
+    st.binary(max_size=3),
+    st.lists(st.sampled_from([b"", b"a", b"ab", b"abc", b"abd", b"b"])),
+    st.integers(0, 3),
+)
+def test_messages_that_begin_alike_are_told_the_same_in_c_and_in_python(
+    front: bytes, contents: list[bytes], behind: int
+) -> None:
+    told = section_contents.all_begin_with(front, contents, behind)
+    assert told == IN_PYTHON.all_begin_with(front, contents, behind)
+    assert told == all(
+        content[: len(front)] == front and len(content) >= len(front) + behind for content in contents
+    )
+
+
+def test_what_is_no_list_of_bytes_has_no_fronts() -> None:
+    for wrong in ((b"a",), [b"a", "a"], None):
+        with pytest.raises(TypeError):
+            section_contents.all_begin_with(b"a", wrong, 0)  # type: ignore[arg-type] # that is the test
 
 
 @pytest.mark.parametrize("header", HEADERS)

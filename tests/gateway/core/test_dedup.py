@@ -203,7 +203,7 @@ def _message(one: Any, annotation: Any = None) -> bytes:
 
 
 def _ids(*messages: bytes) -> list[bytes]:
-    return publisher_ids(messages, [bare_offset(message) for message in messages])
+    return publisher_ids([*messages], [bare_offset(message) for message in messages])
 
 
 def test_ids_of_each_type_are_others() -> None:
