@@ -227,6 +227,11 @@ class _Answers:
         return self._count
 
 
+def _settled_in(sent: bytes) -> int:
+    """Deliveries that their sender settles, and the gateway may leave without an outcome."""
+    return sum(code == DISPOSITION for code, _, _ in performatives(sent))
+
+
 def _said_goodbye(received: bytearray, start: int) -> bool:
     """Whether the gateway's last frame is a close without an error."""
     last = [parse(received, at, stop) for code, at, stop in performatives(received, start) if code == CLOSE]
@@ -267,6 +272,7 @@ async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) 
     start = len(received)
     answers = _Answers(kind.answer, received, start)
     is_http = kind.answer is Answer.STATUS
+    settled = 0
     if kind.answer is Answer.END:
         connection.send(b"".join(inputs) + kind.end)
         connection.hang_up()
@@ -275,9 +281,11 @@ async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) 
         for first in range(0, len(inputs), kind.window):
             if answers.is_ended:
                 break
-            window = inputs[first : first + kind.window]
-            connection.send(b"".join(window))
-            while not connection.is_over and answers.count() < first + len(window) and not answers.is_ended:
+            window = b"".join(inputs[first : first + kind.window])
+            connection.send(window)
+            settled += _settled_in(window) if kind.answer is Answer.DISPOSITION else 0
+            due = min(first + kind.window, len(inputs)) - settled
+            while not connection.is_over and answers.count() < due and not answers.is_ended:
                 if connection.is_stream or not await connection.more(patience):
                     break
         connection.send(kind.end)
@@ -289,6 +297,8 @@ async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) 
         if not await connection.more(SILENT_SECONDS):
             return len(inputs), "the gateway neither answers nor closes"
     count, answered = len(inputs), answers.count()
+    if not answers.is_ended:
+        answered += settled
     if kind.answer is Answer.END:
         return count, None
     handled, wrong = min(count, answered + 1), None

@@ -15,13 +15,13 @@ import pytest
 
 from amqp_ext.codec import UInt
 from tests.fuzz.campaign import Campaign, Settings, narrowed, trouble
-from tests.fuzz.driver import Progress, play
+from tests.fuzz.driver import Progress, performatives, play
 from tests.fuzz.made.kind import Answer, Kind, Listener
 from tests.fuzz.made.kinds import NAMES, all_kinds
 from tests.fuzz.made.requests import TOKEN
 from tests.fuzz.planted_gateway import PLANTED
 from tests.fuzz.target import Target
-from tests.support.frames import ATTACH, frame
+from tests.support.frames import ATTACH, DISPOSITION, frame
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -92,6 +92,16 @@ def test_what_is_sent_on_a_session_that_was_ended_is_not_waited_for(
     odd = frame(ATTACH, ["odd", UInt(1), True, None, None, None, 7])
     played = asyncio.run(play(kind, sound.addresses[kind.where], [good, odd, good]))
     assert (played.handled, played.wrong) == (2, None)
+
+
+def test_what_its_sender_settles_is_not_waited_for(sound: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway owes no outcome for it; it does for all others."""
+    monkeypatch.setattr("tests.fuzz.driver.SILENT_SECONDS", 5.0)
+    kind = sound.kinds["apart"]
+    inputs = [kind.input(SEED, 100 + place, place) for place in range(10)]
+    assert DISPOSITION in {code for code, _, _ in performatives(b"".join(inputs))}
+    played = asyncio.run(play(kind, sound.addresses[kind.where], inputs))
+    assert (played.handled, played.wrong) == (10, None)
 
 
 def test_halving_ends_at_the_input_that_fails() -> None:
