@@ -71,7 +71,7 @@ class Broker:
         self._routes = RouteTable()
         self.history = History(log)
         self.points = Points(self.history, self.policy)
-        self.retention = Retention(log)
+        self.retention = Retention(self.history)
         self.retention.configure(policy.retention)
         self.router = Router(self.endpoints, self.policy.takes, self._routes)
         self.counts = BacklogCounts(log)

@@ -311,8 +311,9 @@ class KeptTopics:
 
 
 class Retention:
-    def __init__(self, log: LogState) -> None:
-        self._log = log
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._log = history.log
         self.rules: list[KeptTopics] = []
         """In their order."""
         self.marks: dict[str, RetentionMark] = {}
@@ -361,10 +362,10 @@ class Retention:
 
     def is_gone(self, row: Row) -> bool:
         """
-        Whether a message that the log had when it was read has left it by a rule, or is about to. What lies before the
-        log's beginning comes out of an archive.
+        Whether a message that the log had when it was read has left it by a rule, or is about to. Where there is an
+        archive, what lies before the log's beginning may come out of that, and counts as there.
         """
-        if row[HELD] is not None or row[ID] < self._log.first_id:
+        if row[HELD] is not None or (self._history.has_archive and row[ID] < self._log.first_id):
             return False
         kept = self.of(row[TOPIC])
         return kept is not None and row[ID] < kept.cleared_below

@@ -1,8 +1,8 @@
 """What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
 
-The tests of the wire, of deduplication and of sections, hostile peers and then some minutes of fuzzing: with the engine
-and our own C compiled for AddressSanitizer, our own for UndefinedBehaviorSanitizer, too. After that the tests once more,
-with both as they are installed, on a heap that the C library checks.
+The tests of the wire, of deduplication and of sections, hostile peers and then some minutes of fuzzing: with the
+engine and our own C compiled for AddressSanitizer, our own for UndefinedBehaviorSanitizer, too. After that the tests
+once more, with both as they are installed, on a heap that the C library checks.
 
 Exit status 1 where a test failed, fuzzing found something, or a process was ended for what it did to memory. All of it
 happens in a copy of the tree, ``build/native/tree``; ``build/native/reports`` has what the sanitizers said.

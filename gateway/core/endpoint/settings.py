@@ -24,7 +24,7 @@ MOST_PARTITIONS: Final = 1_000
 """Of an endpoint: more than it will have consumers, and little to keep."""
 
 MOST_IDS: Final = 4_000_000
-"""Messages that all windows of a Message VPN may have together (``gateway.core.dedup``): some 170 bytes of memory each,
+"""Messages that all windows of a Message VPN may have together (``gateway.core.dedup``): some 90 bytes of memory each,
 20 of the disk."""
 
 

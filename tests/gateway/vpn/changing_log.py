@@ -209,7 +209,7 @@ class _Broker:
 
     def __init__(self, world: World) -> None:
         self.history = History(world.state)
-        self.retention = Retention(world.state)
+        self.retention = Retention(self.history)
         self.trimming = world
 
 

@@ -318,7 +318,7 @@ def retention(*rules: RetentionRule, first_id: int = 1, next_id: int = 1) -> Ret
 
 
 def retention_of(log: LogState, *rules: RetentionRule) -> Retention:
-    found = Retention(log)
+    found = Retention(History(log))
     found.configure(rules)
     return found
 

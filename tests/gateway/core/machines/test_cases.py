@@ -714,6 +714,26 @@ def test_what_is_on_its_way_when_rules_change_is_not_taken_off_the_new_count(log
     assert kept.messages == logged(log_machine, "b/x") == 2
 
 
+@pytest.mark.parametrize(
+    "log_machine",
+    [Sizes(page_rows=1, quantum=1, rules=(RetentionRule(("a/>",), quota_bytes=100),))],
+    indirect=True,
+)
+def test_what_a_rule_took_does_not_come_out_of_memory_once_the_log_begins_behind_it(
+    log_machine: LogMachine,
+) -> None:
+    """One publication lies in memory whole, as long as one of its messages is in the log."""
+    log(log_machine, "a/x", 2)
+    log_machine.settle_down()
+    log_machine.read_log(patterns=(">",), start=BEGINNING, credit=0, missing=Missing.FAIL, is_prompt=True)
+    log_machine.trim(before=2)
+    log_machine.settle_down()
+    assert log_machine.world.broker.log.first_id == 2
+    log_machine.credit(pick=0, credit=9)
+    log_machine.settle_down()
+    assert log_machine.world.log_consumers[0].received == [2]
+
+
 def test_a_reader_is_told_of_what_leaves_between_its_start_and_its_first_message(
     log_machine: LogMachine,
 ) -> None:
