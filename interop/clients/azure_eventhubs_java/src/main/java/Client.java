@@ -123,10 +123,11 @@ public final class Client {
         int count = 0;
         String reason = "count";
         while (count < count()) {
-            Object next = heard.poll(timeout(), TimeUnit.MILLISECONDS);
-            while (next == null && !isAttached) {
-                next = heard.poll(100, TimeUnit.MILLISECONDS);
+            // The time counts from the attach, which takes a loaded machine seconds.
+            while (!isAttached && heard.isEmpty()) {
+                Thread.sleep(20);
             }
+            Object next = heard.poll(timeout(), TimeUnit.MILLISECONDS);
             if (next instanceof Throwable error) {
                 throw error;
             }
