@@ -395,7 +395,7 @@ class EndpointMachine(TransactingMachine):
 
 TestEndpoints = EndpointMachine.TestCase
 TestEndpoints.settings = settings(
-    max_examples=times(800, 50_000, dev=100),
+    max_examples=times(500, 50_000, dev=100),
     stateful_step_count=50,
     suppress_health_check=list(HealthCheck),
 )

@@ -239,7 +239,7 @@ class LogMachine(VpnMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=times(800, 50_000, dev=100),
+    max_examples=times(500, 50_000, dev=100),
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )
