@@ -118,7 +118,7 @@ static Py_ssize_t look_ahead(IdSet *self, PyObject *list, Py_ssize_t from, PyObj
         expect(ids[i]);
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!PyBytes_Check(ids[i])) {
+        if (!PyBytes_CheckExact(ids[i])) { /* whose hash runs no code of anybody */
             PyErr_Format(PyExc_TypeError, "an id is bytes, not %R", (PyObject *)Py_TYPE(ids[i]));
             return -1;
         }
@@ -210,7 +210,7 @@ static int contains(PyObject *object, PyObject *id)
 {
     IdSet *self = (IdSet *)object;
 
-    return PyBytes_Check(id) && self->places[find(self, id, PyObject_Hash(id))].id != NULL;
+    return PyBytes_CheckExact(id) && self->places[find(self, id, PyObject_Hash(id))].id != NULL;
 }
 
 static Py_ssize_t length(PyObject *object)
