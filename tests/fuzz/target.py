@@ -150,7 +150,7 @@ class Target:
     def described(self) -> dict[str, Any]:
         """The administration's description of itself."""
         url = f"{self.gateway.ready['admin']}/openapi.json"
-        _described[self._module] = dict(httpx.get(url, **PLAIN_HTTP, timeout=30).json())
+        _described[self._module] = dict(httpx.get(url, **PLAIN_HTTP).json())
         return _described[self._module]
 
     def bystander(self) -> Peer:

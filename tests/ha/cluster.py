@@ -146,7 +146,9 @@ class Node(Part):
     def ask(self, path: str) -> dict[str, Any]:
         """What Patroni says of its server (``patroni``), or of all members (``cluster``); nothing where it does not."""
         with suppress(httpx.HTTPError, ValueError):
-            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/{path}", timeout=ASK_SECONDS, **PLAIN_HTTP)
+            answer = httpx.get(
+                f"http://127.0.0.1:{self.api_port}/{path}", **PLAIN_HTTP | {"timeout": ASK_SECONDS}
+            )
             return dict(answer.json())
         return {}
 

@@ -84,7 +84,9 @@ class PairGateway:
         if self._process is None:
             return {"status": 0}
         try:
-            answer = httpx.get(f"{self._process.ready['admin']}/readyz", timeout=ASK_SECONDS, **PLAIN_HTTP)
+            answer = httpx.get(
+                f"{self._process.ready['admin']}/readyz", **PLAIN_HTTP | {"timeout": ASK_SECONDS}
+            )
             return {**answer.json(), "status": answer.status_code}
         except (httpx.HTTPError, ValueError):
             return {"status": 0}
@@ -93,7 +95,7 @@ class PairGateway:
         """What an accepted message survives, as the gateway says it."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/monitor/msgVpns/default"
-        answer = httpx.get(url, timeout=ASK_SECONDS, **PLAIN_HTTP).json()
+        answer = httpx.get(url, **PLAIN_HTTP | {"timeout": ASK_SECONDS}).json()
         return str(answer["data"].get("storeDurability"))
 
     @property

@@ -92,6 +92,6 @@ class LogGateway:
         """Have these messages' contents be no more."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
-        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, **PLAIN_HTTP, timeout=30)
+        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, **PLAIN_HTTP)
         assert answer.status_code == 200, answer.text
         assert answer.json()["data"]["msgIds"] == list(ids)

@@ -16,7 +16,7 @@ class Administration:
     """Asks about one Message VPN, ``default``, below ``/SEMP/v2``."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, **PLAIN_HTTP, timeout=SECONDS)
+        self._http = httpx.Client(base_url=url, **PLAIN_HTTP | {"timeout": SECONDS})
 
     def __enter__(self) -> Self:
         return self

@@ -97,7 +97,7 @@ class EventSource:
         # What does not come in time: so that it sees that it was closed.
         timeout = httpx.Timeout(5, read=0.5)
         with (
-            httpx.Client(**PLAIN_HTTP, timeout=timeout, **self._more) as http,
+            httpx.Client(**PLAIN_HTTP | {"timeout": timeout}, **self._more) as http,
             http.stream("GET", self._url(), headers=headers) as answer,
         ):
             if answer.status_code != 200 or not answer.headers["content-type"].startswith(TYPE):

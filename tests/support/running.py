@@ -262,5 +262,6 @@ def trim_before(gateway: RunningGateway, message_id: int) -> None:
     assert trimmed >= message_id
 
 
-PLAIN_HTTP: Final[dict[str, Any]] = {"trust_env": False, "verify": False}
-"""Over plain HTTP: no proxy, and without the authorities of the world, which take longer to load than most tests."""
+PLAIN_HTTP: Final[dict[str, Any]] = {"trust_env": False, "verify": False, "timeout": 30}
+"""Over plain HTTP: no proxy, without the authorities of the world, which take longer to load than most tests, and with
+the patience that a machine with much to do asks for, in seconds."""

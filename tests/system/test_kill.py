@@ -126,7 +126,7 @@ dead_message_queue = "dead"
 def ask(gateway: GatewayProcess, method: str, tree: str, path: str, body: Any = None) -> Any:
     """A request to the administration that is done; its data."""
     url = f"{gateway.ready['admin']}/SEMP/v2/{tree}/msgVpns/default{path}"
-    answer = httpx.request(method, url, json=body, **PLAIN_HTTP, timeout=30)
+    answer = httpx.request(method, url, json=body, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
     return answer.json()["data"]
 
@@ -268,7 +268,7 @@ class LinePublisher:
         self._thread.join()
 
     def _run(self, url: str) -> None:
-        with httpx.Client(base_url=url, **PLAIN_HTTP, timeout=30) as http:
+        with httpx.Client(base_url=url, **PLAIN_HTTP) as http:
             while True:
                 numbers = range(self.sent, self.sent + 20)
                 self.sent = numbers.stop
@@ -310,7 +310,7 @@ def test_events_and_lines_survive_kills(start: Start, chance: random.Random) -> 
             assert not gateway.mistakes()
             gateway = start()
             url = gateway.ready["admin"]
-        answer = httpx.get(f"{url}/v1/log", **PLAIN_HTTP, timeout=60)
+        answer = httpx.get(f"{url}/v1/log", **PLAIN_HTTP | {"timeout": 60})
         # Not splitlines(): in a text it ends lines at characters that a body may have, as U+0085.
         wanted = [json.loads(line) for line in answer.content.split(b"\n") if line]
         of_lines = [one for one in wanted if one["topic"] == "lines"]
@@ -342,7 +342,7 @@ def replay(gateway: GatewayProcess, start: str) -> None:
     """Ask for one; the gateway may be gone before it answers."""
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/queues/q/startReplay"
     try:
-        answer = httpx.put(url, json={"keepUnlogged": True, "start": start}, **PLAIN_HTTP, timeout=30)
+        answer = httpx.put(url, json={"keepUnlogged": True, "start": start}, **PLAIN_HTTP)
     except httpx.TransportError:
         return
     assert answer.status_code == 200, answer.text
@@ -441,7 +441,7 @@ class Eraser(threading.Thread):
         path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
         chance = self._chance
         with (
-            httpx.Client(base_url=self._url, **PLAIN_HTTP, timeout=30) as http,
+            httpx.Client(base_url=self._url, **PLAIN_HTTP) as http,
             suppress(httpx.TransportError),
         ):
             while True:

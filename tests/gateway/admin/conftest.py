@@ -43,7 +43,7 @@ class Api:
         self.gateway = gateway
         url = gateway.call(lambda running: running.admin[0])
         # Not over TLS: the certificates of the world take longer to load than most tests.
-        self.http = httpx.Client(base_url=url, **PLAIN_HTTP, timeout=30)
+        self.http = httpx.Client(base_url=url, **PLAIN_HTTP)
 
     def restart(self) -> None:
         """Start the gateway again; its administration has another address then."""

@@ -54,7 +54,7 @@ async def running(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of `server` while it runs."""
     url = await server.start()
     try:
-        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
             yield client
     finally:
         await server.stop()

@@ -384,7 +384,7 @@ LOG = f"{ACTION}/replayLogs/default"
 def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.Response:
     """A user's request to the administration."""
     url = gateway.call(lambda running: running.admin[0])
-    return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), **PLAIN_HTTP, timeout=30)
+    return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), **PLAIN_HTTP)
 
 
 MINE = {"target": "queue://mine"}

@@ -34,7 +34,7 @@ def is_active(gateway: RunningGateway, vpn: str = "default") -> bool:
 def ask(gateway: RunningGateway, path: str) -> httpx.Response:
     """GET from the administration."""
     url = gateway.call(lambda running: running.admin[0])
-    return httpx.get(f"{url}{path}", **PLAIN_HTTP, timeout=30)
+    return httpx.get(f"{url}{path}", **PLAIN_HTTP)
 
 
 class _Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types

@@ -43,7 +43,7 @@ def test_another_gateway_goes_on_with_a_copy(database: SharedDatabase, start: St
     url = active.call(lambda running: running.admin[0])
     wanted = {"target": "queue://copies", "subscriptions": ["past"], "rate": MESSAGES / 2, "name": "copy"}
     path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/startCopy"
-    assert httpx.put(f"{url}{path}", json=wanted, **PLAIN_HTTP, timeout=30).status_code == 200
+    assert httpx.put(f"{url}{path}", json=wanted, **PLAIN_HTTP).status_code == 200
     for _ in range(TAKEN):
         began = wait_until(lambda: next(filter(None, map(record, gateways)), None), "one has it")
         wait_until(

@@ -66,27 +66,27 @@ def url_of(gateway: GatewayProcess) -> str:
 
 def readiness(gateway: GatewayProcess) -> httpx.Response:
     """Whether it serves clients."""
-    return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP, timeout=30)
+    return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP)
 
 
 def do(gateway: GatewayProcess, action: str, **body: object) -> None:
     """Have an administrator's action done."""
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/{action}"
-    answer = httpx.put(url, json=body, **PLAIN_HTTP, timeout=30)
+    answer = httpx.put(url, json=body, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
 
 
 def made(gateway: GatewayProcess, **said: object) -> None:
     """Have a queue be made by an administrator."""
     url = f"{gateway.ready['admin']}/SEMP/v2/config/msgVpns/default/queues"
-    answer = httpx.post(url, json=said, **PLAIN_HTTP, timeout=30)
+    answer = httpx.post(url, json=said, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
 
 
 def state(gateway: GatewayProcess, queue: str) -> dict[str, Any]:
     """A queue as an administrator sees it."""
     url = f"{gateway.ready['admin']}/SEMP/v2/monitor/msgVpns/default/queues/{queue}"
-    return dict(httpx.get(url, **PLAIN_HTTP, timeout=30).json()["data"])
+    return dict(httpx.get(url, **PLAIN_HTTP).json()["data"])
 
 
 def is_ready(gateway: GatewayProcess) -> bool:
@@ -242,7 +242,7 @@ def test_it_is_known_whether_a_standby_has_it(start: Start) -> None:
     """Without a synchronous standby a gateway says so, and refuses messages where one is required."""
     gateway = start("a", require_standby="true")
     admin = gateway.ready["admin"]
-    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", **PLAIN_HTTP, timeout=30).json()["data"]
+    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", **PLAIN_HTTP).json()["data"]
     assert state["storeDurability"] == "one-machine" and "one machine only" in state["storeProblem"]
     with Client(url_of(gateway)) as client:
         sender = client.sender("orders")

@@ -41,7 +41,7 @@ def configure(gateway: RunningGateway, file: ConfigurationFile) -> Configure:
     def configure(text: str) -> list[str]:
         file.write(text)
         url = gateway.call(lambda running: running.admin[0])
-        answer = httpx.put(f"{url}/SEMP/v2/action/reload", **PLAIN_HTTP, timeout=30)
+        answer = httpx.put(f"{url}/SEMP/v2/action/reload", **PLAIN_HTTP)
         assert answer.status_code == 200, answer.text
         refused: list[str] = answer.json()["data"]["refused"]
         return refused

@@ -251,7 +251,7 @@ def test_what_is_erased_on_the_active_one_is_a_marker_here(pair: Pair) -> None:
         found = client.receiver("log://erased?replay-start=beginning", credit=10).take(10)
         ids = [one.id for one in found]
         url = f"{pair.active.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
-        answer = httpx.put(url, json={"msgId": ids[3:5]}, auth=ALL, **PLAIN_HTTP, timeout=30)
+        answer = httpx.put(url, json={"msgId": ids[3:5]}, auth=ALL, **PLAIN_HTTP)
         assert answer.status_code == 200, answer.text
 
         def read() -> list[Received]:
@@ -282,5 +282,5 @@ def test_streams_come_and_go(pair: Pair) -> None:
         receiver = wait_until(attached, "the stream is known here")
         assert texts(receiver.take(1)) == ["1"]
         url = f"{pair.active.ready['admin']}/SEMP/v2/config/msgVpns/default/queues/made"
-        assert httpx.delete(url, auth=ALL, **PLAIN_HTTP, timeout=30).status_code == 200
+        assert httpx.delete(url, auth=ALL, **PLAIN_HTTP).status_code == 200
         assert receiver.detached_by_peer().name == "amqp:resource-deleted"

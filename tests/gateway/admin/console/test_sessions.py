@@ -444,8 +444,8 @@ def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
     signed_in(http)
     live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
     with (
-        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as other,
-        httpx.Client(base_url=http.base_url, **PLAIN_HTTP, timeout=20) as program,
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP | {"timeout": 20}) as other,
+        httpx.Client(base_url=http.base_url, **PLAIN_HTTP | {"timeout": 20}) as program,
     ):
         signed_in(other)
         with http.stream("GET", live) as stream, other.stream("GET", live) as others:
