@@ -502,7 +502,7 @@ def kill_erasing(
         markers = erased(gateway)
         assert markers in (expected, expected | eraser.asked)
         look(gateway, markers)
-    assert len(markers) > 10
+    assert markers  # each round but the first waits for an answer
 
 
 ON_POSTGRESQL = """
