@@ -300,6 +300,25 @@ def test_what_is_archived() -> None:
     assert not history(None).is_archived(30)
 
 
+@pytest.mark.parametrize(
+    ("archived", "archived_id", "below"),
+    [
+        (None, 7, 8),
+        (ArchivedRun(7, 1, 60, 1_000), 7, 61),
+        (ArchivedRun(7, 1, 5, 1_000), 7, 8),
+        (ArchivedRun(8, 1, 60, 1_000), 7, 8),
+        (ArchivedRun(None, 1, 0, 0), 0, 1),
+    ],
+)
+def test_up_to_where_the_log_is_archived(archived: ArchivedRun | None, archived_id: int, below: int) -> None:
+    """As the log was told, or as its own archive says, whichever reaches further; a log without one waits for none."""
+    found = history(archived)
+    found.log.archived_id = archived_id
+    assert found.archived_below == below
+    found.has_archive = False
+    assert found.archived_below == 100
+
+
 def test_a_log_without_an_archive_says_nothing_of_one() -> None:
     """Refusals are as they were."""
     found = History(LogState(7, 50, 100, 9_000, 5_000))
