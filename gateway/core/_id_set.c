@@ -4,7 +4,7 @@
  * In a set of that size each look is a wait for memory, 0.1 us, and one that ids leave is made anew every few hundred
  * thousand, which holds up the loop for 30 ms. Here the ids of a list are looked at together: the memory of the next
  * ones is on its way while one is compared. And what leaves leaves no mark: what was put behind it moves up, so that
- * nothing is ever made anew but to grow, or once seven in eight have left.
+ * nothing is ever made anew but to grow, or once most have left.
  *
  * Places are found by open addressing with linear probing (Knuth, volume 3, 6.4, algorithms L and R), by the hash that
  * Python has for bytes, which nobody outside can foresee.
@@ -106,51 +106,75 @@ static void take_out(IdSet *self, size_t at)
     Py_DECREF(gone);
 }
 
-/* Some ids of a list, from one on; how many. Their hashes are there when this returns, and their places on their way. */
-static Py_ssize_t look_ahead(IdSet *self, PyObject *list, Py_ssize_t from, PyObject **ids, Py_hash_t *hashes)
+/*
+ * Go through a list of ids, some together: while one is looked at, the memory that the next ones need is on its way.
+ * 1 where visit ended it, else 0; -1 with an error set.
+ */
+static inline int each(IdSet *self, PyObject *list, int (*visit)(IdSet *, PyObject *, Py_hash_t))
 {
-    Py_ssize_t count = PyList_Size(list) - from;
+    PyObject *ids[TOGETHER];
+    Py_hash_t hashes[TOGETHER];
+    Py_ssize_t size, count;
 
-    if (count > TOGETHER)
-        count = TOGETHER;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        ids[i] = PyList_GetItem(list, from + i);
-        expect(ids[i]);
+    if (!PyList_Check(list)) {
+        PyErr_Format(PyExc_TypeError, "ids are given in a list, not in %R", (PyObject *)Py_TYPE(list));
+        return -1;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (!PyBytes_CheckExact(ids[i])) { /* whose hash runs no code of anybody */
-            PyErr_Format(PyExc_TypeError, "an id is bytes, not %R", (PyObject *)Py_TYPE(ids[i]));
-            return -1;
+    size = PyList_Size(list);
+    for (Py_ssize_t from = 0; from < size; from += count) {
+        count = size - from < TOGETHER ? size - from : TOGETHER;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            ids[i] = PyList_GetItem(list, from + i);
+            expect(ids[i]);
         }
-        hashes[i] = PyObject_Hash(ids[i]);
-        expect(&self->places[(size_t)hashes[i] & self->mask]);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            if (!PyBytes_CheckExact(ids[i])) { /* whose hash runs no code of anybody */
+                PyErr_Format(PyExc_TypeError, "an id is bytes, not %R", (PyObject *)Py_TYPE(ids[i]));
+                return -1;
+            }
+            hashes[i] = PyObject_Hash(ids[i]);
+            expect(&self->places[(size_t)hashes[i] & self->mask]);
+        }
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (visit(self, ids[i], hashes[i]))
+                return 1;
     }
-    return count;
+    return 0;
 }
 
-static int is_list(PyObject *ids)
+static int has(IdSet *self, PyObject *id, Py_hash_t hash)
 {
-    if (!PyList_Check(ids))
-        PyErr_Format(PyExc_TypeError, "ids are given in a list, not in %R", (PyObject *)Py_TYPE(ids));
-    return PyList_Check(ids);
+    return self->places[find(self, id, hash)].id != NULL;
+}
+
+static int put_in(IdSet *self, PyObject *id, Py_hash_t hash)
+{
+    Place *place = &self->places[find(self, id, hash)];
+
+    if (place->id == NULL) {
+        Py_INCREF(id);
+        *place = (Place){hash, id};
+        self->used++;
+    }
+    return 0;
+}
+
+static int drop(IdSet *self, PyObject *id, Py_hash_t hash)
+{
+    size_t at = find(self, id, hash);
+
+    if (self->places[at].id != NULL)
+        take_out(self, at);
+    return 0;
 }
 
 PyDoc_STRVAR(isdisjoint_doc, "isdisjoint(ids: list[bytes]) -> bool\n\nWhether it has none of them.");
 
 static PyObject *isdisjoint(PyObject *object, PyObject *list)
 {
-    IdSet *self = (IdSet *)object;
-    PyObject *ids[TOGETHER];
-    Py_hash_t hashes[TOGETHER];
-    Py_ssize_t count;
+    int found = each((IdSet *)object, list, has);
 
-    if (!is_list(list))
-        return NULL;
-    for (Py_ssize_t from = 0; (count = look_ahead(self, list, from, ids, hashes)) > 0; from += count)
-        for (Py_ssize_t i = 0; i < count; i++)
-            if (self->places[find(self, ids[i], hashes[i])].id != NULL)
-                return PyBool_FromLong(0);
-    return count < 0 ? NULL : PyBool_FromLong(1);
+    return found < 0 ? NULL : PyBool_FromLong(!found);
 }
 
 PyDoc_STRVAR(update_doc, "update(ids: list[bytes]) -> None\n\nIt has these, too.");
@@ -158,26 +182,11 @@ PyDoc_STRVAR(update_doc, "update(ids: list[bytes]) -> None\n\nIt has these, too.
 static PyObject *update(PyObject *object, PyObject *list)
 {
     IdSet *self = (IdSet *)object;
-    PyObject *ids[TOGETHER];
-    Py_hash_t hashes[TOGETHER];
-    Py_ssize_t count;
-    size_t all;
+    size_t all = self->used + (PyList_Check(list) ? (size_t)PyList_Size(list) : 0);
 
-    if (!is_list(list))
-        return NULL;
-    all = self->used + (size_t)PyList_Size(list);
     if (all > (self->mask + 1) / 3 * 2 && resize(self, 2 * all) < 0)
         return NULL;
-    for (Py_ssize_t from = 0; (count = look_ahead(self, list, from, ids, hashes)) > 0; from += count)
-        for (Py_ssize_t i = 0; i < count; i++) {
-            Place *place = &self->places[find(self, ids[i], hashes[i])];
-            if (place->id == NULL) {
-                Py_INCREF(ids[i]);
-                *place = (Place){hashes[i], ids[i]};
-                self->used++;
-            }
-        }
-    if (count < 0)
+    if (each(self, list, put_in) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -187,19 +196,8 @@ PyDoc_STRVAR(difference_update_doc, "difference_update(ids: list[bytes]) -> None
 static PyObject *difference_update(PyObject *object, PyObject *list)
 {
     IdSet *self = (IdSet *)object;
-    PyObject *ids[TOGETHER];
-    Py_hash_t hashes[TOGETHER];
-    Py_ssize_t count;
 
-    if (!is_list(list))
-        return NULL;
-    for (Py_ssize_t from = 0; (count = look_ahead(self, list, from, ids, hashes)) > 0; from += count)
-        for (Py_ssize_t i = 0; i < count; i++) {
-            size_t at = find(self, ids[i], hashes[i]);
-            if (self->places[at].id != NULL)
-                take_out(self, at);
-        }
-    if (count < 0)
+    if (each(self, list, drop) < 0)
         return NULL;
     if (self->mask + 1 > FEWEST_PLACES && self->used < (self->mask + 1) / 16 && resize(self, 4 * self->used) < 0)
         PyErr_Clear(); /* it stays as large as it is */
@@ -210,7 +208,7 @@ static int contains(PyObject *object, PyObject *id)
 {
     IdSet *self = (IdSet *)object;
 
-    return PyBytes_CheckExact(id) && self->places[find(self, id, PyObject_Hash(id))].id != NULL;
+    return PyBytes_CheckExact(id) && has(self, id, PyObject_Hash(id));
 }
 
 static Py_ssize_t length(PyObject *object)
