@@ -22,6 +22,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, Row
 from gateway.core.replay.commands import KeptMessage
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.feeds.browse_feed import EndpointListing
 from gateway.vpn.feeds.endpoint_feed import floor_of, routes_of
 from gateway.vpn.state import VpnState
 from gateway.vpn.turns import ADMINISTRATION
@@ -35,7 +36,7 @@ TRIES: Final = 100
 """Each reads what was trimmed during the one before it."""
 
 PIECE: Final = 1_000
-"""References looked up at once."""
+"""Messages looked up at once."""
 
 TALLY_IDS: Final = 50_000
 """Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
@@ -178,31 +179,15 @@ async def count_loss(state: VpnState, endpoint: Endpoint) -> Amount:
     """
     if endpoint.kind.is_view:
         return Amount()
-    reader, backlog = state.reader, endpoint.backlog
     messages = size_bytes = 0
-
-    async def count(rows: list[Row]) -> None:
-        nonlocal messages, size_bytes
-        found = [row for row in rows if row[HELD] is not None and backlog.has(row)]
-        archived = await state.history.archived([row[ID] for row in found])
-        for row in found:
-            if row[ID] not in archived:
-                messages += 1
-                size_bytes += len(row[CONTENT])
-
-    number, end = endpoint.cursor_number, state.broker.log.next_id
-    routes = routes_of(backlog)
-    after = floor_of(backlog)
-    references = sorted(backlog.put.references)
     try:
-        while routes and after + 1 < end and endpoint.cursor_number == number:
-            page = await state.read_in_turn(reader.routed_page, routes, after, end)
-            # What references lead to is counted below, whatever route it came by.
-            await count([row for row in page.rows if row[ID] not in backlog.put.references])
-            after = page.position - 1
-        for first in range(0, len(references), PIECE):
-            ids = references[first : first + PIECE]
-            await count(await state.read_in_turn(reader.messages, ids))
+        async for rows in EndpointListing(state).pages(endpoint, 0, PIECE):
+            held = [row for row in rows if row[HELD] is not None]
+            archived = await state.history.archived([row[ID] for row in held])
+            for row in held:
+                if row[ID] not in archived:
+                    messages += 1
+                    size_bytes += len(row[CONTENT])
     except ReadFailed as error:
         raise _unreadable(state, error) from None
     return Amount(messages, size_bytes)

@@ -58,7 +58,7 @@ class UserTurns:
     """
 
     def __init__(self, at_once: int = 1) -> None:
-        self._free = at_once
+        self.free = at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Those that wait, by user."""
         self._turns = 0
@@ -68,15 +68,16 @@ class UserTurns:
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
         """One page for this user."""
-        await self._take(user)
+        await self.take(user)
         try:
             yield
         finally:
-            self._pass_on()
+            self.pass_on()
 
-    async def _take(self, user: str) -> None:
-        if self._free:
-            self._give_to(user)
+    async def take(self, user: str) -> None:
+        """Wait for a turn of this user, which ``pass_on`` ends."""
+        if self.free:
+            self.give_to(user)
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(turn)
@@ -85,11 +86,12 @@ class UserTurns:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 # It was given the turn, and is gone.
-                self._pass_on()
+                self.pass_on()
             raise
 
-    def _pass_on(self) -> None:
-        self._free += 1
+    def pass_on(self) -> None:
+        """A turn is over."""
+        self.free += 1
         while self._waiting:
             # Whoever has not had one for the longest.
             user = min(self._waiting, key=lambda user: self._last.get(user, 0))
@@ -98,13 +100,14 @@ class UserTurns:
             if not queue:
                 del self._waiting[user]
             if not turn.done():
-                self._give_to(user)
+                self.give_to(user)
                 turn.set_result(None)
                 return
         self._last.clear()
 
-    def _give_to(self, user: str) -> None:
-        self._free -= 1
+    def give_to(self, user: str) -> None:
+        """This user has a turn that is free."""
+        self.free -= 1
         self._turns += 1
         self._last[user] = self._turns
 
@@ -200,7 +203,7 @@ class HistoryPace:
         self._measured = 0.0
         self._per_second = 0.0
         self._row_seconds = 0.0
-        self._free = 0.0
+        self.free = 0.0
 
     def spent(self, started: float, rows: int, reading: float = 0.0) -> float:
         """
@@ -222,8 +225,8 @@ class HistoryPace:
             row_seconds = taken / rows
             self._row_seconds += (row_seconds - self._row_seconds) / 8 if self._row_seconds else row_seconds
         live = PAUSE_PER_LIVE * self._per_second * self._row_seconds
-        self._free = max(self._free, now) + (taken + reading) * min(live, self._longest_pause)
-        return self._free
+        self.free = max(self.free, now) + (taken + reading) * min(live, self._longest_pause)
+        return self.free
 
     def wait(self, due: float) -> float:
         """
@@ -238,7 +241,7 @@ class HistoryPace:
             return 0.0
         self._measure(now)
         if not self._per_second:
-            self._free = now
+            self.free = now
             return 0.0
         return min(left, WINDOW_SECONDS if left <= SHORT_PAUSE_SECONDS else left / 4)
 

@@ -13,7 +13,6 @@ short of it in silence.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -24,6 +23,7 @@ from gateway.core.trimming import TRIM_IDS
 from gateway.logging import log_keys
 from gateway.vpn.runtime import HOUR_MS
 from gateway.vpn.state import VpnPart, VpnService, VpnState
+from gateway.vpn.turns import ADMINISTRATION, UserTurns
 from store.errors import ReadFailed, WriteFailed
 from store.ports import LengthPage, Reader
 
@@ -58,12 +58,11 @@ class Trimmer(VpnPart):
         self.when_room: list[Callable[[], None]] = []
         """Called whenever there is more room in the log."""
         self._is_making_room = False
-        self._is_busy = False
         self._waits = False
         """For transactions that are under way."""
         self._waiting: list[asyncio.Future[None]] = []
-        self._turns: deque[asyncio.Future[None]] = deque()
-        """Others who trim, and wait until no piece is on its way."""
+        self._turns = UserTurns()
+        """Of what is on its way: a piece, or what others trim."""
         self._log = state.runtime.log
 
     def make_room(self, size_bytes: int) -> None:
@@ -101,7 +100,7 @@ class Trimmer(VpnPart):
     def run(self) -> None:
         """Go on, if there is anything to trim."""
         broker = self._broker
-        if self._is_busy:
+        if not self._turns.free:
             return
         if not self._is_making_room and broker.trimming.usage > TRIM_AT and broker.trimming.is_possible:
             self._is_making_room = True
@@ -127,11 +126,11 @@ class Trimmer(VpnPart):
                 if not done.done():
                     done.set_result(None)
             return
-        self._is_busy = True
+        self._turns.give_to(ADMINISTRATION)
         stop = effect.stop
 
         def committed(error: WriteFailed | None) -> None:
-            self._is_busy = self._gives_turn()
+            self._turns.pass_on()
             if error is not None:
                 # The ids stay marked: they are tried again from where the log begins.
                 self._runtime.report("trim_failed", error)
@@ -153,32 +152,17 @@ class Trimmer(VpnPart):
 
     async def take_turn(self) -> None:
         """Wait until no piece is on its way; then none is begun here until ``end_turn``."""
-        if not self._is_busy:
-            self._is_busy = True
-            return
-        turn: asyncio.Future[None] = self._runtime.loop.create_future()
-        self._turns.append(turn)
         try:
-            await turn
+            await self._turns.take(ADMINISTRATION)
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.end_turn()
+            self.run()
             raise
 
     def end_turn(self) -> None:
         """What had its turn is through: go on, there may be more room."""
-        self._is_busy = self._gives_turn()
+        self._turns.pass_on()
         self._told_of_room()
         self.run()
-
-    def _gives_turn(self) -> bool:
-        """Whether somebody else has the next turn."""
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return True
-        return False
 
     def _told_of_room(self) -> None:
         for tell in self.when_room:
