@@ -108,11 +108,6 @@ class Client:
         self.relay_topics = self._shared.relay_topics.setdefault(user, {}) if is_as_configured else {}
 
     @property
-    def origin(self) -> str:
-        """Whom its messages come from, for consumers that do not want their own."""
-        return self.identity.origin
-
-    @property
     def user(self) -> str:
         """Whose permissions it has."""
         return self.identity.user
@@ -220,7 +215,7 @@ class Client:
                 return (self.identity.number, "", publishes, name)
             case "container":
                 # Of the same user: a container-id is whatever a client says.
-                return (self.user, self.origin, publishes, name)
+                return (self.user, self.identity.origin, publishes, name)
 
     def steal(self, name: str, *, publishes: bool) -> None:
         """A link's name is attached: an older link of that name ends, within what the listener has it mean (2.6.1)."""

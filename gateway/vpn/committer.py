@@ -23,7 +23,7 @@ from gateway.core.model import ID
 from gateway.logging import log_keys
 from gateway.vpn.runtime import Counters, Runtime
 from store.errors import Deposed, WriteFailed
-from store.ports import Batch, Histogram, Store
+from store.ports import Batch, Store
 
 Then: TypeAlias = "Callable[[WriteFailed | None], None]"
 
@@ -81,16 +81,13 @@ class Committer:
         """Another gateway has the store: nobody is told anything any more, and nothing is written."""
         self._store = store
         self._writer = store.start_writer(self._on_commit)
+        self.commit_seconds = self._writer.commit_seconds
+        """How long the store took to make transactions durable."""
 
     @property
     def confirmed_at(self) -> float | None:
         """See ``store.ports.Writer.confirmed_at``."""
         return self._writer.confirmed_at
-
-    @property
-    def commit_seconds(self) -> Histogram:
-        """How long the store took to make transactions durable."""
-        return self._writer.commit_seconds
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""

@@ -59,11 +59,6 @@ class Endpoints(VpnPart):
         """Whether this very endpoint was not deleted meanwhile."""
         return self._broker.endpoints.get(endpoint.name) is endpoint
 
-    @property
-    def are_created_on_use(self) -> bool:
-        """Whether queues are made on first use."""
-        return self._broker.create_queues
-
     # --- made -----------------------------------------------------------------------------------------------------
 
     def create(
@@ -103,7 +98,7 @@ class Endpoints(VpnPart):
                 what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log;
                 RESOURCE_LIMIT, there are too many.
         """
-        if may_create and self.are_created_on_use and name not in self._broker.endpoints:
+        if may_create and self._broker.create_queues and name not in self._broker.endpoints:
             self._check_room(EndpointSettings())
         endpoint, effects = self._broker.queue_for(
             name, kind=kind, exclusive=exclusive, may_create=may_create

@@ -123,14 +123,16 @@ class ReplayRunner(VpnPart):
     def _clear(self, endpoint: Endpoint, effects: list[Effect]) -> None:
         """Initializing, until what lay on the endpoint is durably gone."""
         replay = endpoint.replay
-        assert replay is not None
+        if replay is None or replay.state is not ReplayState.INITIALIZING:
+            return
 
         def committed(error: WriteFailed | None) -> None:
             if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
                 return
             if error is not None:
                 self.records.not_saved(endpoint)
-                self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
+                # What could not be written is owed by the store: with the next commit it is.
+                self._loop.call_later(TRY_AGAIN_S, self._clear, endpoint, [])
                 return
             self._broker.replay_commands.cleared(endpoint)
             if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
@@ -140,11 +142,6 @@ class ReplayRunner(VpnPart):
                 self._loop.create_task(self._resume_stopped(endpoint))
 
         self._committer.commit(effects, committed)
-
-    def _clear_again(self, endpoint: Endpoint) -> None:
-        """What could not be written is owed by the store: with the next commit it is."""
-        if endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING:
-            self._clear(endpoint, [])
 
     def restarted(self, endpoint: Endpoint) -> None:
         """Go on with the endpoint's replay, if a stop interrupted one."""

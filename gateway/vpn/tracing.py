@@ -22,7 +22,7 @@ from amqp_ext.message.fields import LOOKED_AT, NEEDLE, TraceContext, context_of,
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
-from gateway.vpn.clients import ClientIdentity, LogLink
+from gateway.vpn.clients import LogLink
 
 MOST_A_SECOND: Final = 1_000
 """Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
@@ -370,7 +370,7 @@ class TracedLink:
 
     def __init__(self, link: LogLink, tracing: MessageTracing, operation: str, destination: str) -> None:
         self._link = link
-        self.account = link.account
+        self.client, self.account = link.client, link.account
         self._read = tracing.read
         self._operation = operation
         self._destination = destination[:MOST_CHARACTERS]
@@ -378,10 +378,6 @@ class TracedLink:
         self.nothing_to_send = link.nothing_to_send
         self.finish = link.finish
         self.refuse = link.refuse
-
-    @property
-    def client(self) -> ClientIdentity:
-        return self._link.client
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         self._read(self._operation, self._destination, rows)

@@ -74,7 +74,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         client.identity.peer_container,
         is_durable=request.terminus.expiry_policy == Terminus.EXPIRE_NEVER or not request.address,
         selector=told_apart(request.filters.selection),
-        no_local=client.origin if request.filters.no_local else "",
+        no_local=client.identity.origin if request.filters.no_local else "",
     )
     if not request.address:
         client.require_active()
@@ -220,7 +220,7 @@ class MessageSource(LinkSetup):
         passes = compile_filters(self._filters, too_costly, mark)
         if not self._filters.no_local:
             return passes
-        origins, own = client.vpn.origins, client.origin
+        origins, own = client.vpn.origins, client.identity.origin
         if client.is_connected:
             origins.watch(client)
         if passes is None:

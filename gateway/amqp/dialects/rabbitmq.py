@@ -165,7 +165,7 @@ def _check_new(client: DialectClient, name: str) -> None:
         )
     with refusing(AddressError):
         check_queue_name(name)
-    if not client.vpn.endpoints.are_created_on_use:
+    if not client.vpn.broker.create_queues:
         client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
 
 

@@ -65,7 +65,7 @@ class Output:
         self._translation: Callable[[bytes], bytes] | None = None
         """What all that the engine says passes through, whole frames at a time."""
         self._is_scheduled = False
-        self._is_writable = True
+        self.is_writable = True
         self._close_error: CloseError | None = None
         self._all_written: Callable[[], None] | None = None
         self._gate: Lease | None = None
@@ -85,7 +85,7 @@ class Output:
         How many bytes of messages may still be handed to the engine before there is enough to write: what the socket
         has not taken counts, and what the engine has not given to it, as a session's window may be closed.
         """
-        if self._socket is None or not self._is_writable or self._links is None:
+        if self._socket is None or not self.is_writable or self._links is None:
             return 0
         if self._gate is not None and not self._gate.holds():
             self._gate.wait(self.schedule_flush)
@@ -122,11 +122,6 @@ class Output:
             self.flush()
         else:
             self.schedule_flush()
-
-    @property
-    def is_writable(self) -> bool:
-        """The socket's buffer has room."""
-        return self._is_writable
 
     def was_taken(self) -> bool:
         """Whether the peer has taken some of what waits for it since this was asked last."""
@@ -173,11 +168,11 @@ class Output:
 
     def pause(self) -> None:
         """The socket's buffer is full."""
-        self._is_writable = False
+        self.is_writable = False
 
     def resume(self) -> None:
         """The socket's buffer has room again."""
-        self._is_writable = True
+        self.is_writable = True
         self.flush()
 
     def close_with(self, error: CloseError) -> None:
@@ -209,7 +204,7 @@ class Output:
             if self._held:
                 held, self._held = self._held, b""
                 self._write_as_it_is(held)
-            while self._is_writable:
+            while self.is_writable:
                 data = pull(handle)
                 is_all = len(data) < OUTPUT_BYTES
                 if data:
@@ -225,7 +220,7 @@ class Output:
                     break
             if links.is_waiting and self.free_bytes > 0:
                 links.offer_output()
-            if self._all_written is not None and self._is_writable and transport.pending() < 0:
+            if self._all_written is not None and self.is_writable and transport.pending() < 0:
                 self._all_written()
         except Exception:
             failed()

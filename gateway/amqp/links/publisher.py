@@ -75,7 +75,7 @@ class Publisher(BaseLink):
         self._publishing = client.vpn.publishing
         self._endpoints = client.vpn.endpoints
         self._registry = client.owner.registry
-        self._origin = client.origin
+        self._origin = client.identity.origin
         limits = client.limits
         self._max_annotations_bytes = limits.max_annotations_bytes
         self._known_topics = client.relay_topics

@@ -75,20 +75,10 @@ class Batch:
 
     def take_out(self, places: Sequence[int], looked_at: int) -> None:
         """The messages at these places, which rise, are published."""
-        if not places or places[-1] == len(places) - 1:
-            self.drop(len(places), looked_at)
-            return
         for place in reversed(places):
             del self.rows[place], self.contents[place], self.bares[place]
         self.looked_at -= looked_at
         self.due = max(self.due - len(places), 0)
-        self.seconds = 0.0
-
-    def drop(self, count: int, looked_at: int) -> None:
-        """These are published."""
-        del self.rows[:count], self.contents[:count], self.bares[:count]
-        self.looked_at -= looked_at
-        self.due -= min(count, self.due)
         self.seconds = 0.0
 
 
@@ -269,7 +259,7 @@ class CopyJob(Job):
                 continue
             if is_all:
                 return
-            batch.drop(taken, passed)
+            batch.take_out(range(taken), passed)
 
     async def _let_through(self, batch: Batch) -> int | None:
         """How many copies of a batch, from the first on, are due now; None where there was something to wait for."""
