@@ -8,7 +8,7 @@ has fallen some points below it, so that a use that goes up and down around the 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -64,6 +64,8 @@ class Alarms:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._active: dict[tuple[AlarmKind, str, int], Alarm] = {}
+        self._said: set[tuple[AlarmKind, str, int]] = set()
+        """What was said to hold since ``clear_unsaid`` was called last."""
 
     def active(self) -> list[Alarm]:
         """What holds now, the oldest first."""
@@ -73,6 +75,8 @@ class Alarms:
         """A condition holds, as ``text`` says; or, with None, it does not. What is known is not told again."""
         key = (kind, subject, threshold)
         found = self._active.get(key)
+        if text is not None:
+            self._said.add(key)
         if text is None and found is not None:
             del self._active[key]
             self._tell(found, False)
@@ -106,18 +110,27 @@ class Alarms:
                 self.note(kind, subject, None, now_ms, threshold)
 
     def note_lag(
-        self, kind: AlarmKind, subject: str, lag: float, bound: int, hysteresis: int, text: str, now_ms: int
+        self,
+        kind: AlarmKind,
+        subject: str,
+        lag: float | None,
+        bound: int,
+        hysteresis: int,
+        text: str,
+        now_ms: int,
     ) -> None:
         """
         Consumers of an endpoint are so far behind.
 
         Args:
+            lag: None where it is not known: it is as it was.
             bound: From which on that is an alarm; 0: never.
             hysteresis: Percent of the bound that the lag has to fall below it until the alarm is cleared.
             text: What that is, as a sentence.
         """
         is_raised = (kind, subject, 0) in self._active
-        holds = bound > 0 and lag >= bound * (1 - hysteresis / 100 if is_raised else 1)
+        least = bound * (1 - hysteresis / 100 if is_raised else 1)
+        holds = bound > 0 and (is_raised if lag is None else lag >= least)
         self.note(kind, subject, text if holds else None, now_ms)
 
     def note_time(self, kind: AlarmKind, left_ms: int | None, hours: int, text: str, now_ms: int) -> None:
@@ -135,9 +148,13 @@ class Alarms:
         said = f"{text} {(left_ms or 0) / HOUR_MS:,.1f} hours" if holds else None
         self.note(kind, "", said, now_ms)
 
-    def keep(self, is_current: Callable[[Alarm], bool]) -> None:
-        """Clear what is about something that is gone, or about a threshold that is none any more."""
+    def clear_unsaid(self, kinds: Collection[AlarmKind]) -> None:
+        """
+        All that these alarms may be about was looked at: those that were not said to hold meanwhile are about something
+        that is gone, or about a threshold that is none any more.
+        """
+        said, self._said = self._said, set()
         for key, alarm in list(self._active.items()):
-            if not is_current(alarm):
+            if alarm.kind in kinds and key not in said:
                 del self._active[key]
                 self._tell(alarm, False)

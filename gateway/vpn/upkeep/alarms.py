@@ -8,12 +8,12 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from typing import Final
 
 from gateway.config import AlarmThresholds
-from gateway.core.alarms import Alarm, AlarmKind, Alarms
+from gateway.core.alarms import AlarmKind, Alarms
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import KeptTopics
@@ -37,11 +37,10 @@ TURN_ENDPOINTS: Final = 500
 DISCARDED_MS: Final = 3_600_000
 """For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
 
-_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKind.ENDPOINT_USE})
-"""Alarms about a quota."""
-
-
-_OF_LAG: Final = frozenset({AlarmKind.LAG, AlarmKind.LAG_TIME})
+_LOOKED_FOR: Final = frozenset(
+    {AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE, AlarmKind.DISCARDED, AlarmKind.LAG, AlarmKind.LAG_TIME}
+)
+"""Alarms about what comes and goes, as queues and thresholds do."""
 
 
 class AlarmWatch(VpnService):
@@ -75,6 +74,8 @@ class AlarmWatch(VpnService):
         self._alarms = Alarms(lambda alarm, is_raised: log_alarm(self._log, alarm, is_raised))
         self.active = self._alarms.active
         """The alarms of this Message VPN that hold now, the oldest first."""
+        self._looked_for: Set[AlarmKind] = _LOOKED_FOR
+        """What this look is for."""
         self._left: list[Endpoint] = []
         """Endpoints still to be looked at."""
 
@@ -115,6 +116,7 @@ class AlarmWatch(VpnService):
         """Look at everything now."""
         self._look_at_all()
         self._check(len(self._left))
+        self._alarms.clear_unsaid(self._looked_for)
 
     def _look(self) -> None:
         if self._committer.problem is not None:
@@ -127,6 +129,7 @@ class AlarmWatch(VpnService):
         if self._left:
             self._timer = self._loop.call_soon(self._turn)
         else:
+            self._alarms.clear_unsaid(self._looked_for)
             self.start()
 
     def _look_at_all(self) -> None:
@@ -134,8 +137,8 @@ class AlarmWatch(VpnService):
         for kind, problem in self._problems():
             self._alarms.note(kind, "", problem, self._now_ms())
         self._note_discarded()
-        self._alarms.keep(self._is_current)
         self._note_use(AlarmKind.LOG_USE, "", self._broker.trimming.usage, percents)
+        self._looked_for = _LOOKED_FOR | ({AlarmKind.RETENTION_USE} if retention.is_counted else set())
         for kept in retention.rules if retention.is_counted else ():
             if kept.rule.quota_bytes:
                 use = kept.size_bytes / kept.rule.quota_bytes
@@ -165,10 +168,10 @@ class AlarmWatch(VpnService):
     def _note_discarded(self) -> None:
         now_ms, discarded = self._now_ms(), self._discarded
         for queue, found in list(discarded.items()):
-            text: str | None = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
             if now_ms - found.time_ms >= DISCARDED_MS:
                 del discarded[queue]
-                text = None
+                continue
+            text = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
             self._alarms.note(AlarmKind.DISCARDED, queue, text, now_ms)
 
     def _check(self, count: int) -> None:
@@ -193,32 +196,9 @@ class AlarmWatch(VpnService):
         text = f"consumers of {name!r} are {count:,} messages behind"
         note(AlarmKind.LAG, name, count, thresholds.lag_messages, hysteresis, text, now_ms)
         lag_ms = self._lag.lag_ms(endpoint)
-        if lag_ms is not None:
-            text = f"the oldest message on {name!r} is {lag_ms // 1_000:,} s old"
-            note(AlarmKind.LAG_TIME, name, lag_ms / 1_000, thresholds.lag_seconds, hysteresis, text, now_ms)
-
-    def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind in _OF_LAG:
-            bound = (
-                self.thresholds.lag_messages if alarm.kind is AlarmKind.LAG else self.thresholds.lag_seconds
-            )
-            lagging = self._broker.endpoints.get(alarm.subject)
-            return bound > 0 and lagging is not None and self._can_lag(lagging)
-        if alarm.kind not in _OF_USE:
-            return True
-        if alarm.kind is AlarmKind.LOG_USE:
-            return alarm.threshold_percent in self.thresholds.log_percent
-        if alarm.kind is AlarmKind.RETENTION_USE:
-            return alarm.threshold_percent in self.thresholds.log_percent and any(
-                alarm.subject == _topics(kept) and kept.rule.quota_bytes
-                for kept in self._broker.retention.rules
-            )
-        endpoint = self._broker.endpoints.get(alarm.subject)
-        return (
-            endpoint is not None
-            and quota_use(endpoint) > 0
-            and alarm.threshold_percent in self.thresholds.queue_percent
-        )
+        seconds = None if lag_ms is None else lag_ms / 1_000
+        text = f"the oldest message on {name!r} is {int(seconds or 0):,} s old"
+        note(AlarmKind.LAG_TIME, name, seconds, thresholds.lag_seconds, hysteresis, text, now_ms)
 
 
 def quota_use(endpoint: Endpoint) -> float:
