@@ -32,6 +32,15 @@ class ClientIdentity(Protocol):
         """HOST:PORT it comes from."""
 
 
+class OwnClient(NamedTuple):
+    """Whose the links are that the gateway has itself: no connection's."""
+
+    user: str
+    peer_container: str = ""
+    number: int = 0
+    peer: str = ""
+
+
 class LinkState(NamedTuple):
     """An attached link, as an administrator sees it."""
 

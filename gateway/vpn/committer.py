@@ -105,12 +105,12 @@ class Committer:
             self._then.append(then)
         self._schedule()
 
-    def commit_when_convenient(self, effect: Effect) -> None:
+    def commit_when_convenient(self, *effects: Effect) -> None:
         """
         The same for what nobody waits for: it lingers a little, so that more of it is written together, or goes along
         with what comes next.
         """
-        self._effects.append(effect)
+        self._effects += effects
         if len(self._effects) >= LINGERING_EFFECTS:
             self._schedule()
         elif self._lingering is None:

@@ -168,8 +168,7 @@ class Consumers(VpnPart):
         self._counters.settled_messages += len(gone)
         if self._tracing is not None:
             self._tracing.settled(endpoint.name, ids, "accepted")
-        for effect in effects:
-            self._committer.commit_when_convenient(effect)
+        self._committer.commit_when_convenient(*effects)
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
         if endpoint.by_key is not None and endpoint.by_key.has_news():
@@ -180,8 +179,7 @@ class Consumers(VpnPart):
         """Messages that a transaction took off an endpoint are gone for good: it is durable."""
         endpoint = settlement.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
-        for effect in self._broker.settlements.committed(settlement):
-            self._committer.commit_when_convenient(effect)
+        self._committer.commit_when_convenient(*self._broker.settlements.committed(settlement))
         self._counters.settled_messages += len(settlement.messages)
         if self._tracing is not None:
             self._tracing.settled(endpoint.name, settlement.messages, "accepted")

@@ -81,7 +81,7 @@ class Management:
             case DeclareQueue():
                 return await declare_queue(client, command)
             case asked.DescribeQueue(name=name):
-                return await describe_queue(client, name)
+                return describe_queue(client, name)
             case asked.PurgeQueue(name=name):
                 return await purge_queue(client, name)
             case asked.DeleteQueue(name=name):
@@ -169,7 +169,7 @@ def _check_new(client: DialectClient, name: str) -> None:
         client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
 
 
-async def describe_queue(client: DialectClient, name: str) -> QueueState:
+def describe_queue(client: DialectClient, name: str) -> QueueState:
     """
     A queue as it is.
 
@@ -177,7 +177,7 @@ async def describe_queue(client: DialectClient, name: str) -> QueueState:
         Refused: UNAUTHORIZED; NOT_FOUND.
     """
     client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, name)
-    return _state(client, find_queue(Administration(client.vpn), name))
+    return _state(client, find_queue(client, name))
 
 
 async def purge_queue(client: DialectClient, name: str) -> Removed:
@@ -188,8 +188,7 @@ async def purge_queue(client: DialectClient, name: str) -> Removed:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_FOUND.
     """
     _require_own(client, name, Action.ADMINISTER)
-    administration = Administration(client.vpn)
-    return Removed(await administration.purge(find_queue(administration, name)))
+    return Removed(await Administration(client.vpn).purge(find_queue(client, name)))
 
 
 async def delete_queue(client: DialectClient, name: str) -> Removed:
@@ -200,8 +199,7 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_ALLOWED, it is a link's temporary one.
     """
     _require_own(client, name, Action.ADMINISTER)
-    administration = Administration(client.vpn)
-    endpoint = administration.vpn.endpoints.by_name.get(name)
+    endpoint = client.vpn.endpoints.by_name.get(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
         return Removed(0)
     exclusive = _exclusive(client, endpoint)
@@ -212,18 +210,18 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
         exclusive.release()
         await client.vpn.committer.committed()
     else:
-        await administration.delete(endpoint)
+        await Administration(client.vpn).delete(endpoint)
     return Removed(count)
 
 
-def find_queue(administration: Administration, name: str) -> Endpoint:
+def find_queue(client: DialectClient, name: str) -> Endpoint:
     """
     A queue or stream by its name.
 
     Raises:
         Refused: NOT_FOUND.
     """
-    return administration.find(name, EndpointKind.QUEUE, EndpointKind.STREAM)
+    return Administration(client.vpn).find(name, EndpointKind.QUEUE, EndpointKind.STREAM)
 
 
 def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
@@ -350,11 +348,10 @@ class Exchanges:
         subscriptions = self._subscriptions_of(binding)
         for subscription in subscriptions:
             client.authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
-        administration = Administration(client.vpn)
-        endpoint = find_queue(administration, binding.queue)
+        endpoint = find_queue(client, binding.queue)
         for subscription in subscriptions:
             if subscription not in endpoint.subscriptions:
-                await administration.subscribe(endpoint, subscription)
+                await Administration(client.vpn).subscribe(endpoint, subscription)
         await client.vpn.committer.committed()
 
     async def unbind(self, client: DialectClient, binding: Binding) -> None:
@@ -365,11 +362,10 @@ class Exchanges:
             Refused: As ``bind``.
         """
         _require_own(client, binding.queue, Action.CONSUME, Action.ADMINISTER)
-        administration = Administration(client.vpn)
-        endpoint = find_queue(administration, binding.queue)
+        endpoint = find_queue(client, binding.queue)
         for subscription in self._subscriptions_of(binding):
             if subscription in endpoint.subscriptions:
-                await administration.unsubscribe(endpoint, subscription)
+                await Administration(client.vpn).unsubscribe(endpoint, subscription)
 
     def is_bound(self, client: DialectClient, binding: Binding) -> bool:
         """
@@ -379,7 +375,7 @@ class Exchanges:
             Refused: UNAUTHORIZED; NOT_FOUND.
         """
         client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, binding.queue)
-        there = find_queue(Administration(client.vpn), binding.queue).subscriptions
+        there = find_queue(client, binding.queue).subscriptions
         return all(subscription in there for subscription in self._subscriptions_of(binding))
 
     def _subscriptions_of(self, binding: Binding) -> tuple[str, ...]:

@@ -263,8 +263,7 @@ class EndpointFeed(VpnPart):
         flow.demand = demand
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         _, effects = self._settlements.settle(flow, ids)
-        for effect in effects:
-            self._committer.commit_when_convenient(effect)
+        self._committer.commit_when_convenient(*effects)
         if is_replaying:
             self._replays.acknowledged(endpoint)
 

@@ -27,6 +27,7 @@ from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, ID, ReplayRecord, Row
 from gateway.core.settlements import PendingSettlement
+from gateway.vpn.clients import OwnClient
 from gateway.vpn.feeds.browse_feed import EndpointListing
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, check_leads_somewhere, selector_of
 from store.errors import WriteFailed
@@ -52,16 +53,6 @@ MOST_CHARACTERS: Final = 200
 
 Key: TypeAlias = "tuple[str, str]"
 """Why, and where; empty where a message does not say, or where that is not asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobClient:
-    """Who consumes, as an administrator is told who looks at the queue's consumers."""
-
-    peer_container: str
-    user: str
-    number: int = 0
-    peer: str = ""
 
 
 def annotation_of(row: Row, name: str) -> str:
@@ -116,8 +107,8 @@ class DeadReturn(Job):
     # --- a consumer of the queue ----------------------------------------------------------------------------------
 
     @property
-    def client(self) -> JobClient:
-        return JobClient(f"rewind: {self.record.name}", self.record.requester)
+    def client(self) -> OwnClient:
+        return OwnClient(self.record.requester, f"rewind: {self.record.name}")
 
     def room(self) -> int:
         if self._wanted != RUNNING or self._rests or self._flow is None:

@@ -205,19 +205,17 @@ class DeadLetterMover(VpnPart):
             return
         self._committer.commit(left)
         letters.keeper.unsettled.update(settlement.messages)
-        self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
+        self._start(self._put_again(letters))
 
-    def _put_again(self, letters: DeadLetters) -> None:
-        self._start(self._read_and_put(letters))
-
-    async def _read_and_put(self, letters: DeadLetters) -> None:
+    async def _put_again(self, letters: DeadLetters) -> None:
         # Contents were let go of meanwhile: there may be many of them, and the disk may stay as it is for hours.
-        try:
-            rows = await self._history.all_messages(letters.ids)
-        except ReadFailed as error:
-            self._runtime.report("dead_messages_not_read", error)
-            self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
-            return
+        rows: list[Row] | None = None
+        while rows is None:
+            await asyncio.sleep(TRY_AGAIN_S)
+            try:
+                rows = await self._history.all_messages(letters.ids)
+            except ReadFailed as error:
+                self._runtime.report("dead_messages_not_read", error)
         endpoint = letters.endpoint
         if endpoint.cursor_number == letters.cursor_number:
             # A replay may have failed meanwhile, and taken with it what it had put.

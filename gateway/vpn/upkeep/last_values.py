@@ -22,6 +22,7 @@ from gateway.core.endpoint.last_values import digest_of, key_of
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TOPIC, Row
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.clients import OwnClient
 from gateway.vpn.feeds.log_feed import LogFeed, Readers
 from gateway.vpn.state import VpnPart, VpnService, VpnState
 from gateway.vpn.turns import ADMINISTRATION
@@ -42,13 +43,8 @@ MOST_GATHERED: Final = 20_000
 """Values in memory at most, of one queue; its follower waits then."""
 
 
-class _Itself:
-    """Whose links followers are: no client's."""
-
-    number = 0
-    user = ADMINISTRATION
-    peer_container = ""
-    peer = ""
+class _NoRoom:
+    """The account of a follower."""
 
     @staticmethod
     def has_room(size_bytes: int) -> bool:
@@ -59,8 +55,8 @@ class _Itself:
 class Follower(VpnPart):
     """Has the index of one queue follow the log. It is a link that a reader of the log sends to."""
 
-    client: Any = _Itself()
-    account: Any = client
+    client = OwnClient(ADMINISTRATION)
+    account: Any = _NoRoom
 
     def __init__(self, state: VpnState, endpoint: Endpoint, readers: Readers, trimmer: Trimmer) -> None:
         super().__init__(state)

@@ -53,8 +53,7 @@ class Counting(VpnService):
 
     def save(self) -> None:
         """Count what there is; at the end it is the last thing that is written."""
-        for effect in self._broker.counts.effects():
-            self._committer.commit_when_convenient(effect)
+        self._committer.commit_when_convenient(*self._broker.counts.effects())
 
 
 class Sizing(VpnService):
