@@ -81,13 +81,16 @@ class Committer:
         """Another gateway has the store: nobody is told anything any more, and nothing is written."""
         self._store = store
         self._writer = store.start_writer(self._on_commit)
-        self.commit_seconds = self._writer.commit_seconds
-        """How long the store took to make transactions durable."""
 
     @property
     def confirmed_at(self) -> float | None:
         """See ``store.ports.Writer.confirmed_at``."""
         return self._writer.confirmed_at
+
+    @property
+    def commit_seconds(self) -> Histogram:
+        """How long the store took to make transactions durable."""
+        return self._writer.commit_seconds
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""

@@ -49,23 +49,6 @@ class MessageLog(VpnPart):
         self.histogram = LogHistogram(state)
         """When what is in it came, for people."""
 
-    @property
-    def generation(self) -> int:
-        """Which log this is: a replay id of another generation means nothing here."""
-        return self._broker.log.generation
-
-    @property
-    def first_id(self) -> int:
-        """The oldest id that may be read, in the log or in its archive."""
-        return self._broker.history.first_id
-
-    @property
-    def next_id(self) -> int:
-        """One past the last committed id."""
-        return self._broker.log.next_id
-
-    # --- where a replay starts ------------------------------------------------------------------------------------
-
     async def resolve_start(
         self,
         start: ReplayStart,

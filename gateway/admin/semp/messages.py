@@ -324,7 +324,7 @@ class _Wanted:
         else:
             start = range_of(self.start, self.until)
             resolved = await while_waiting(request, vpn.log.resolve_start(start, self.patterns))
-            first, end = resolved.first, vpn.log.next_id
+            first, end = resolved.first, vpn.broker.log.next_id
             end = end if resolved.last is None else min(end, resolved.last + 1)
         return (first, end) if self.order is Order.OLDEST else (end, first)
 
@@ -379,7 +379,7 @@ async def _whole(administration: Administration, row: Row) -> dict[str, Any]:
     """A message with all its sections, which are decoded off the loop."""
     vpn = administration.vpn
     said = await vpn.state.read(sections_of, row[CONTENT])
-    return {"msgVpnName": vpn.name, **listed_message(summary(row), vpn.log.generation), **said}
+    return {"msgVpnName": vpn.name, **listed_message(summary(row), vpn.broker.log.generation), **said}
 
 
 async def _logged(request: Request, administration: Administration, message_id: int) -> Row:
@@ -388,9 +388,9 @@ async def _logged(request: Request, administration: Administration, message_id: 
         SempError: NOT_FOUND, the log does not have it.
         gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
     """
-    found, broker = administration.vpn.log, administration.vpn.broker
+    listing, broker = administration.vpn.log.listing, administration.vpn.broker
     broker.policy.check_reads("there is nothing to read")
-    row = await while_waiting(request, found.listing.one(message_id)) if message_id < found.next_id else None
+    row = await while_waiting(request, listing.one(message_id)) if message_id < broker.log.next_id else None
     if row is None:
         raise SempError(
             "NOT_FOUND", f"Message {message_id} is not in the replay log, which {broker.log_facts().holds}."
@@ -437,7 +437,7 @@ async def live(
         asked.selector,
         resumes=asked.last_event_id is not None,
     )
-    texts = ListedRows(found.log.generation).texts
+    texts = ListedRows(found.broker.log.generation).texts
     return LogAnswer(request, found, user.name or ANONYMOUS_USER, reading, ListedEvents(), texts)
 
 

@@ -163,7 +163,7 @@ def logged_id(administration: Administration, text: str) -> int:
         Refused: LOG_MODIFIED, it is of another log.
     """
     named = replay_id("replicationGroupMsgId", text)
-    if named.generation != administration.vpn.log.generation:
+    if named.generation != administration.vpn.broker.log.generation:
         raise Refused(ErrorCode.LOG_MODIFIED, f"{named} is of another generation of the log")
     return min(named.number, MAX_ID)
 

@@ -593,7 +593,7 @@ async def read(
         None if start.name is None else ReplayMark(start.name),
         resumes=is_events and last_event_id is not None,
     )
-    texts = JsonRows(found.log.generation, reading.mark).texts
+    texts = JsonRows(found.broker.log.generation, reading.mark).texts
     form = ServerSentEvents() if is_events else JsonLines()
     return LogAnswer(request, found, user.name or ANONYMOUS_USER, reading, form, texts)
 

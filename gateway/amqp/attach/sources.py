@@ -229,7 +229,9 @@ class MessageSource(LinkSetup):
 
     def _splicer(self) -> Splicer:
         """What puts header and annotations in front of the messages that this source sends."""
-        return Splicer(self._client.vpn.log.generation, stream_offset=self._filters.wants_stream_offset)
+        return Splicer(
+            self._client.vpn.broker.log.generation, stream_offset=self._filters.wants_stream_offset
+        )
 
     async def _resolve_on(self, endpoint: Endpoint) -> None:
         """
@@ -250,7 +252,7 @@ class MessageSource(LinkSetup):
         Fill in our side of the attach: the source as it is in place, and the log's bounds. An attach is one frame
         (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
         """
-        request, link, log = self._request, self._link, self._client.vpn.log
+        request, link, broker = self._request, self._link, self._client.vpn.broker
         source, requested = link.source, link.remote_source
         source.copy(requested)
         if self._address is not None:
@@ -259,7 +261,7 @@ class MessageSource(LinkSetup):
         if requested.dynamic:
             say_lifetime(source, self._lifetime)
         entries = _entries_in_place(requested, self._filters)
-        start = Described(symbol(REPLAY_START), self._described_start(log.generation))
+        start = Described(symbol(REPLAY_START), self._described_start(broker.log.generation))
         _put_filters(source, {**entries, symbol(REPLAY_START): start})
         # What its capabilities say of it: without that its address is another node.
         found = [name for name in request.capabilities if name in _SAYING_WHAT_IT_IS]
@@ -280,9 +282,9 @@ class MessageSource(LinkSetup):
         if room < _PROPERTIES_BYTES:
             return
         properties: dict[symbol, Any] = {
-            symbol("rewind:replay-first"): ulong(max(log.first_id, self._first_id)),
-            symbol("rewind:replay-last"): ulong(log.next_id - 1),
-            symbol("rewind:replay-generation"): ulong(log.generation),
+            symbol("rewind:replay-first"): ulong(max(broker.history.first_id, self._first_id)),
+            symbol("rewind:replay-last"): ulong(broker.log.next_id - 1),
+            symbol("rewind:replay-generation"): ulong(broker.log.generation),
         }
         if self._is_batched:
             properties[BATCHES_KEY] = True
@@ -452,7 +454,7 @@ class BrowserSource(MessageSource):
     async def bind(self) -> AttachedLink:
         client = self._client
         self._reader = ReaderLink(self._link, client, self._splicer())
-        self._resolved = Resolved(client.vpn.log.next_id, None, None, is_live=True)
+        self._resolved = Resolved(client.vpn.broker.log.next_id, None, None, is_live=True)
         self._reader.lease = client.owner.registry.lease_on(self._endpoint.name)
         return self._reader
 

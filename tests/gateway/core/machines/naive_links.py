@@ -196,7 +196,7 @@ class LogConsumer:
                 self.offer(row)
                 if row[0] in world.left or world.broker.retention.is_gone(row):
                     self._may_be_left_out.add(row[0])
-        self._is_past = last is not None and last < world.vpn.log.next_id
+        self._is_past = last is not None and last < world.vpn.broker.log.next_id
         """It ends before live: which message is the last, can be known in time."""
         self.has_history = (
             not is_live and self.is_due_below(world.vpn.cache.next_id) and not self._may_be_left_out

@@ -103,7 +103,7 @@ class LogMachine(VpnMachine):
 
     async def _read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int) -> None:
         world = self.world
-        next_id = world.vpn.log.next_id
+        next_id = world.vpn.broker.log.next_id
         resolved = await world.vpn.log.resolve_start(start, patterns)
         self.check_start(start, patterns, resolved, next_id)
         self.check_is_whole(start, patterns, resolved)

@@ -172,7 +172,7 @@ class VpnMachine(RuleBasedStateMachine):
         world = self.world
         first_id = await world.vpn.trimmer.trim_before(before)
         assert first_id == world.store.first_id
-        assert first_id >= min(before, world.vpn.log.first_id)
+        assert first_id >= min(before, world.vpn.broker.history.first_id)
 
     def spawn(
         self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any, is_prompt: bool = False

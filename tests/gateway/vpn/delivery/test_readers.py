@@ -435,7 +435,7 @@ class NaiveVpn:
 
     @property
     def next_id(self) -> int:
-        return self.world.vpn.log.next_id
+        return self.world.vpn.broker.log.next_id
 
     @property
     def pages(self) -> int:

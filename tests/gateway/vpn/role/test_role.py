@@ -334,7 +334,7 @@ def test_a_start_by_date_is_refused_by_what_was_taken_out_a_moment_before(gatewa
             vpn = running.vpns["default"]
 
             async def told_anew() -> None:
-                vpn.broker.retention.restore([RetentionMark('[["a"]]', vpn.log.next_id, 2**50)])
+                vpn.broker.retention.restore([RetentionMark('[["a"]]', vpn.broker.log.next_id, 2**50)])
 
             vpn.state.told_anew = told_anew
             return await vpn.log.resolve_start(parse_text("1h"), ("a",))
