@@ -18,7 +18,7 @@ from gateway.config import Limits, Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users, Who
-from gateway.vpn.clients import ClientConnection, LinkState
+from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 from gateway.vpn.hosted import MessageVpns
 
 
@@ -125,6 +125,11 @@ class HttpClient:
     def peer_container(self) -> str:
         """What an administrator calls it by."""
         return f"http-{self.number}"
+
+    @property
+    def identity(self) -> ClientIdentity:
+        """As it is for one request, it is its own connection."""
+        return self
 
     def link_states(self) -> list[LinkState]:
         """Its request, in the place of a link; nobody gives credit over HTTP."""

@@ -105,26 +105,6 @@ class Connection(asyncio.Protocol):
     # --- what administrators see ----------------------------------------------------------------------------------
 
     @property
-    def number(self) -> int:
-        """Unique while the gateway runs."""
-        return self.identity.number
-
-    @property
-    def user(self) -> str:
-        """Whose permissions its client has."""
-        return self.identity.user
-
-    @property
-    def peer_container(self) -> str:
-        """The client's container-id."""
-        return self.identity.peer_container
-
-    @property
-    def peer(self) -> str:
-        """HOST:PORT the client comes from."""
-        return self.identity.peer
-
-    @property
     def vpn_name(self) -> str | None:
         """The Message VPN the client opened; None before it did."""
         return None if self._client is None else self._client.vpn.name

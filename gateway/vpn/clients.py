@@ -59,8 +59,12 @@ class LinkState(NamedTuple):
     """Messages that went over it."""
 
 
-class ClientConnection(ClientIdentity, Protocol):
+class ClientConnection(Protocol):
     """A client's connection, as its Message VPN and an administrator see it."""
+
+    @property
+    def identity(self) -> ClientIdentity:
+        """Whose it is."""
 
     def link_states(self) -> list[LinkState]:
         """What its attached links are like now."""

@@ -23,7 +23,7 @@ from gateway.core.model import ID
 from gateway.logging import log_keys
 from gateway.vpn.runtime import Counters, Runtime
 from store.errors import Deposed, WriteFailed
-from store.ports import Batch, Store
+from store.ports import Batch, Histogram, Store
 
 Then: TypeAlias = "Callable[[WriteFailed | None], None]"
 

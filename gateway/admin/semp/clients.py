@@ -32,10 +32,10 @@ def client_id(client: ClientIdentity) -> str:
 
 _CLIENT: Final = Shown[ClientConnection](
     {
-        "clientName": (str, lambda client: client.peer_container),
-        "clientId": (str, client_id),
-        "clientUsername": (str, lambda client: client.user),
-        "clientAddress": (str, lambda client: client.peer),
+        "clientName": (str, lambda client: client.identity.peer_container),
+        "clientId": (str, lambda client: client_id(client.identity)),
+        "clientUsername": (str, lambda client: client.identity.user),
+        "clientAddress": (str, lambda client: client.identity.peer),
         "linkCount": (int, lambda client: len(client.link_states())),
         "heldBytes": (int, lambda client: client.account.held_bytes),
         "heldUnfinishedBytes": (int, lambda client: client.account.held[Kind.UNFINISHED]),
@@ -68,7 +68,7 @@ _ACTION = Tree("action")
 @_MONITOR.list("/clients", rights.WHOLE_VPN, CLIENT)
 async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Clients, by connection."""
-    found = {f"{client.number:012}": client for client in _connected(request, vpn)}
+    found = {f"{client.identity.number:012}": client for client in _connected(request, vpn)}
     async with resources_of(request).listing.page():
         return await paging.answer(request, found, lambda key: {"msgVpnName": vpn, **_CLIENT.of(found[key])})
 
@@ -77,7 +77,7 @@ async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
 async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
     """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
     found = {
-        f"{one.number:012}-{index:06}": {"clientId": client_id(one), **_LINK.of(link)}
+        f"{one.identity.number:012}-{index:06}": {"clientId": client_id(one.identity), **_LINK.of(link)}
         for one in _named(request, vpn, client)
         for index, link in enumerate(one.link_states())
     }
@@ -113,7 +113,11 @@ def _named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
     Raises:
         SempError: NOT_FOUND, none has.
     """
-    found = [one for one in _connected(request, vpn) if name in (one.peer_container, client_id(one))]
+    found = [
+        one
+        for one in _connected(request, vpn)
+        if name in (one.identity.peer_container, client_id(one.identity))
+    ]
     if not found:
         raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
     return found
