@@ -8,10 +8,9 @@ import pytest
 from proton import Delivery, Described, Link, symbol, ulong
 
 from amqp_ext.codec import Byte, Symbol
-from gateway.config import Queue, ReplayLog, Vpn
+from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import (
-    BEGINNING,
     NO_LOCAL,
     SELECTOR,
     Client,
@@ -81,15 +80,6 @@ def test_addresses_that_name_nothing(
     assert refusal(client.sender, address).name == as_target
     if as_source is not None:
         assert refusal(client.receiver, address).name == as_source
-    assert gateway.endpoints() == set()
-
-
-@pytest.mark.parametrize("end", ["sender", "receiver"])
-def test_queues_are_not_always_made(start: Start, connect: Connect, end: str) -> None:
-    """With `create_queues = false` an unknown queue is refused as not found and not made."""
-    gateway = start(Vpn(create_queues=False))
-    refused = refusal(getattr(connect(gateway), end), "orders")
-    assert (refused.name, "no queue 'orders'" in refused.text) == ("amqp:not-found", True)
     assert gateway.endpoints() == set()
 
 
@@ -261,20 +251,6 @@ def test_the_relay_rejects_a_bad_to(client: Client) -> None:
     assert texts(client.receiver("orders").drain()) == ["fine"]
 
 
-def test_without_a_log_too(start: Start, connect: Connect) -> None:
-    """With the replay log off, all that does not need it works: queues, topics, dynamic nodes, the relay."""
-    client = connect(start(Vpn(replay_log=ReplayLog(enabled=False))))
-    receivers = [
-        client.receiver("orders", credit=1),
-        client.receiver("topic://a/*", credit=1),
-        client.receiver(None, dynamic=True, credit=1),
-    ]
-    client.sender(None).send_all(
-        [message_to("orders", "q"), message_to("topic://a/b", "t"), message_to(receivers[2].address, "d")]
-    )
-    assert [texts(receiver.take_and_accept(1)) for receiver in receivers] == [["q"], ["t"], ["d"]]
-
-
 START = "rewind:replay-start"
 
 
@@ -428,17 +404,6 @@ def test_a_selector_that_is_none_is_refused_with_its_place(client: Client) -> No
         assert "at character" in refused.text
 
 
-def test_the_last_match_before_live_is_marked_for_a_log_reader_with_a_selector(client: Client) -> None:
-    """With a selector, too, exactly the last message before live carries the mark."""
-    sender = client.sender("topic://a/b")
-    sender.send_all(selectable(i) for i in range(50))
-    reader = client.receiver("log://a/>", filters={SELECTOR: "n < 30", **BEGINNING}, credit=100)
-    taken = reader.take(30)
-    assert [m.is_end for m in taken] == [False] * 29 + [True]
-    sender.send_all([selectable(3)])
-    assert not reader.take(1)[0].is_end
-
-
 def test_a_browser_sees_everything_and_takes_nothing(client: Client) -> None:
     """It gets what lies on the queue, by its selector, also what is unsettled; it cannot ask for a replay."""
     client.sender("orders").send_all(selectable(i) for i in range(20))
@@ -454,19 +419,6 @@ def test_a_browser_sees_everything_and_takes_nothing(client: Client) -> None:
     assert texts(client.receiver("orders").drain()) == [*numbered(5, 20), "3", "20"]
     refused = refusal(browser, client, "orders?replay-start=beginning")
     assert refused.replay_refusal == ("amqp:not-allowed", "browser-flow", 137)
-
-
-def test_undeliverable_here_keeps_a_message_from_that_consumer_alone(
-    client: Client, gateway: RunningGateway, connect: Connect
-) -> None:
-    """Modified with undeliverable-here: the consumer does not see it again, another one does, in its place."""
-    client.sender("orders").send_all(selectable(i) for i in range(5))
-    first = client.receiver("orders", credit=10)
-    taken = first.take(5)
-    first.modify([taken[2]], undeliverable=True)
-    first.settle(taken[:2] + taken[3:])
-    assert first.drain() == []
-    assert texts(connect(gateway).receiver("orders").drain()) == ["2"]
 
 
 def test_a_browser_misses_nothing_that_comes_while_it_looks(
@@ -553,16 +505,6 @@ def test_a_durable_subscriber_that_comes_back_as_another(gateway: RunningGateway
     receiver = second.receiver("topic://news", **subscription, credit=5)
     second.sender("topic://news").send_all([data(5)])
     assert texts(receiver.take_and_accept(1)) == ["5"], "without the filter it takes everything"
-
-
-def test_a_replay_brings_history_whoever_published_it(client: Client) -> None:
-    """History is not local: a subscriber that asks for a replay gets its own, and live messages without."""
-    sender = client.sender("topic://news")
-    sender.send_all(data(i) for i in range(5))
-    receiver = client.receiver("topic://news?replay-start=beginning", filters=FORMS[0], credit=50)
-    assert texts(receiver.take_and_accept(5)) == numbered(5)
-    sender.send_all([data("own")])
-    assert receiver.drain() == []
 
 
 # --- queues, the log and browsers -------------------------------------------------------------------------------------

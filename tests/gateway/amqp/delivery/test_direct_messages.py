@@ -71,25 +71,6 @@ def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> No
     assert texts(subscriber.drain()) == numbered(20), "held while there was no credit"
 
 
-def test_direct_to_a_durable_topic_endpoint(
-    gateway: RunningGateway, client: Client, connect: Connect
-) -> None:
-    """Promoted where it lands: kept while the subscriber is away, over a restart, redelivered until it is accepted."""
-    client.receiver("topic://news/*", name="durable", durable=True).detach()
-    sender = client.sender("topic://news/a")
-    for i in range(5):
-        sender.send(data(i), settled=True)
-    client.wait(lambda: gateway.depth("durable") == 5, "they lie on the endpoint")
-    client = connect.again(gateway, client)
-    receiver = client.receiver("topic://news/*", name="durable", durable=True, credit=5)
-    receiver.take(5)
-    receiver.detach()
-    receiver = client.receiver("topic://news/*", name="durable", durable=True, credit=5)
-    again = receiver.take_and_accept(5)
-    assert texts(again) == numbered(5)
-    assert {message.delivery_count for message in again} == {1}
-
-
 def test_direct_and_guaranteed_stay_in_order(start: Start, connect: Connect) -> None:
     """
     On one link settled and unsettled messages in turns lie on a queue as they were sent. What is beyond its quota is

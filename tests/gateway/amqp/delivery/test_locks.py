@@ -196,23 +196,6 @@ def test_an_exclusive_queue_goes_on_with_the_next(
     assert texts(slow.take(1)) == ["3"]
 
 
-def test_a_stuck_consumer_of_an_exclusive_queue_does_not_block_who_comes(
-    gateway: RunningGateway, client: Client, connect: Connect, clock: Clock
-) -> None:
-    """Also where all that wait were stuck: the first to say so, or to come, has its turn."""
-    fill(client, "single", 1)
-    stuck = [client.receiver("single", credit=1), connect(gateway).receiver("single", credit=1)]
-    taken = []
-    for consumer in stuck:
-        taken += consumer.take(1)
-        end_locks(clock, consumer.client, taken[-1:])
-    stuck[0].settle(taken[:1])
-    stuck[0].flow(1)
-    came = stuck[0].take(1)
-    end_locks(clock, client, came)
-    assert texts(connect(gateway).receiver("single", credit=1).take_and_accept(1)) == ["0"]
-
-
 @pytest.mark.parametrize("settle", [True, False])
 def test_a_transaction_that_acknowledged_it_is_rolled_back(
     gateway: RunningGateway, client: Client, connect: Connect, clock: Clock, settle: bool

@@ -219,40 +219,6 @@ def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, li
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_replayed_goes_by_priority(gateway: RunningGateway, client: Client) -> None:
-    """All that a replay has put comes the highest priority first; the newest of it is marked, and it completes."""
-    numbered = shuffled(200)
-    publish(client, numbered)
-    collect(client, 200)
-    gateway.start_replay("urgent", "beginning")
-    client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
-    publish(client, [(1_000, 9)])
-    again = collect(client, 201)
-    assert texts(again) == by_priority([*numbered, (1_000, 9)])
-    assert [one.text for one in again if one.is_end] == ["199"]
-    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
-    assert gateway.replay("urgent").outstanding == 0
-
-
-def test_a_consumer_replays_with_live_messages_meanwhile(start: Start, connect: Connect) -> None:
-    """Everything once, with a queue far deeper than what is put ahead: nothing is missed, and it completes."""
-    limits = replace(SMALL, max_unsettled_per_flow=25)
-    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
-    client = connect(gateway)
-    publish(client, shuffled(300), "topic://t/a")
-    receiver = client.receiver("urgent?replay-start=beginning")
-    receiver.collect(taken := [], 100, credit=20)
-    sender = client.sender("topic://t/a")
-    # Live ones that the log takes, and that it does not: settled ones have a place on the queue alone.
-    for number in range(1_000, 1_050):
-        sender.send(message(number, number % 10), settled=bool(number % 2))
-    receiver.collect(taken, 350, credit=20)
-    expected = {*range(300), *range(1_000, 1_050)}
-    assert sorted(int(one.text) for one in taken) == sorted(expected)
-    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
-    assert gateway.depth("urgent") == 0
-
-
 def test_a_replay_goes_on_after_a_restart(start: Start, connect: Connect) -> None:
     """With what was put and what awaited it: all by priority, each once, and the file is sound."""
     gateway = start(vpn=Vpn(queues=QUEUES), limits=replace(SMALL, max_unsettled_per_flow=25))

@@ -295,17 +295,6 @@ def test_a_replay_drops_what_waits_and_tries_again_what_it_brings(
     assert receiver.drain(1) == []
 
 
-def test_a_quota_counts_what_waits_to_be_tried(start: Start, connect: Connect) -> None:
-    """Nobody has its room meanwhile."""
-    gateway = start(Vpn(queues={"orders": Queue(retry_type="all", quota_messages=1)}))
-    client = connect(gateway)
-    sender = client.sender("orders")
-    sender.send_all([data("x")])
-    fail(client.receiver("orders", credit=1))
-    wait_for(client, gateway, 1)
-    assert sender.rejection(sender.send(data("y"))).name == "amqp:resource-limit-exceeded"
-
-
 def test_a_backlog_of_retries_is_not_in_memory(
     clock: Clock, gateway: RunningGateway, connect: Connect
 ) -> None:

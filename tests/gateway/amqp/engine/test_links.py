@@ -74,22 +74,6 @@ def test_a_consumers_name_attached_anew_takes_the_link_over(
     peer.close()
 
 
-def test_a_name_can_be_stolen_again_and_again(opened: Opened) -> None:
-    """Each new attach of a name ends the one before; the last is the one that lives, detached by its peer as ever."""
-    peer = opened()
-    peer.attach_receiver("queue://taken", name="mine")
-    for handle in range(1, 6):
-        peer.send(attach_frame(handle, receiver=True, address="queue://taken", name="mine"))
-        assert error_of(peer.skip_to(DETACH))[0] == STOLEN
-        peer.send(frame(DETACH, [UInt(handle - 1), True]))
-        peer.skip_to(ATTACH)
-    peer.send(frame(DETACH, [UInt(5), True]))
-    assert peer.skip_to(DETACH).field(2) is None
-    peer.send(attach_frame(5, receiver=True, address="queue://taken", name="mine"))
-    peer.skip_to(ATTACH)
-    peer.close()
-
-
 def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Opened) -> None:
     """A peer that tries again at once, its own detach still to come, is served."""
     peer = opened()

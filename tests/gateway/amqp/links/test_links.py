@@ -8,7 +8,7 @@ import pytest
 from proton import Delivery, Endpoint, Link, Terminus, symbol
 
 from amqp_ext.codec import Symbol
-from gateway.config import Limits, Vpn
+from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Refused, numbered, refusal, texts
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, message_to, section
@@ -25,41 +25,6 @@ def test_the_open_frame_introduces_the_gateway(client: Client) -> None:
     assert {"ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start"} <= set(
         connection.remote_offered_capabilities
     )
-
-
-def test_sessions_carry_links_side_by_side(client: Client) -> None:
-    """Links of several sessions on one connection work at the same time, each with its own messages."""
-    sessions = [client.open_session() for _ in range(5)]
-    receivers = [client.receiver(f"q{i}", session=s, credit=10) for i, s in enumerate(sessions)]
-    senders = [client.sender(f"q{i}", session=s) for i, s in enumerate(sessions)]
-    for i, sender in enumerate(senders):
-        sender.send_all([data(f"{i}-{n}") for n in range(3)])
-    for i, receiver in enumerate(receivers):
-        assert texts(receiver.take_and_accept(3)) == [f"{i}-0", f"{i}-1", f"{i}-2"]
-
-
-def test_ending_a_session_gives_its_messages_back_and_spares_the_others(client: Client) -> None:
-    """A session that ends takes its links along: what they had not settled is delivered to another session's link."""
-    client.sender("orders").send_all([data(i) for i in range(3)])
-    ending = client.open_session()
-    client.receiver("orders", session=ending, credit=10).take(3)
-    ending.close()
-    client.wait(lambda: ending.state & Endpoint.REMOTE_CLOSED, "the session ends")
-    assert texts(client.receiver("orders", credit=3).take_and_accept(3)) == ["0", "1", "2"]
-
-
-def test_never_more_than_the_credit_is_sent(client: Client) -> None:
-    """A receiver gets exactly as many messages as it gave credit for, and the next ones with the next credit."""
-    client.sender("orders").send_all([data(i) for i in range(10)])
-    receiver = client.receiver("orders", credit=3)
-    assert texts(receiver.take(3)) == ["0", "1", "2"]
-    assert receiver.link.credit == 0
-    client.open_session()  # A round trip: whatever was on its way is here.
-    assert not receiver.arrived
-    receiver.flow(2)
-    assert texts(receiver.take(2)) == ["3", "4"]
-    client.open_session()
-    assert not receiver.arrived
 
 
 def test_a_publisher_is_kept_in_credit(start: Start, connect: Connect) -> None:
@@ -174,29 +139,6 @@ def test_the_answer_to_an_attach(start: Start, connect: Connect) -> None:
     assert bounds[2] > 0
 
 
-@pytest.mark.parametrize("hostname", ["other", "vhost:other"])
-def test_the_hostname_chooses_the_message_vpn(start: Start, connect: Connect, hostname: str) -> None:
-    """
-    `open.hostname` selects a Message VPN by `name` or `vhost:name`; VPNs see nothing of each other. One that names
-    none, such as a machine's, means `default`; `vhost:` with an unknown name is refused.
-    """
-    gateway = start(vpns={"other": Vpn()})
-    other, default = connect(gateway, hostname=hostname), connect(gateway, hostname="broker.example.com")
-    for client, text in ((other, "other"), (default, "default")):
-        client.sender("orders").send_all([data(text)])
-    assert texts(connect(gateway).receiver("orders").drain()) == ["default"]
-    assert texts(other.receiver("orders").drain()) == ["other"]
-    assert connect(gateway, hostname="vhost:none").closed_by_peer().name == "amqp:not-found"
-
-
-def test_a_silent_peer_is_heard_of(gateway: RunningGateway, connect: Connect) -> None:
-    """A client that asks for heartbeats gets them while nothing else is said (section 2.4.5)."""
-    client = connect(gateway, idle_timeout=2.0)
-    before = client.transport.frames_input
-    client.wait(lambda: client.transport.frames_input >= before + 3, "three heartbeats arrive")
-    client.sender("orders").send_all([data("alive")])
-
-
 MEGABYTE = 2**20
 
 
@@ -220,17 +162,6 @@ def test_an_unsettled_message_is_stored_before_it_is_accepted(
         assert sender.outcome(delivery) == "ACCEPTED"
         assert delivery.settled
         assert references(tmp_path) == count
-
-
-def test_no_message_at_all_is_rejected(client: Client) -> None:
-    """Bytes that are no AMQP message are rejected as `amqp:decode-error`; those around them are accepted."""
-    sender = client.sender("orders")
-    deliveries = [sender.send(raw) for raw in (data("before"), b"\xde\xad\xbe\xef", b"", data("after"))]
-    assert sender.outcome(deliveries[0]) == "ACCEPTED"
-    assert sender.rejection(deliveries[1]).name == "amqp:decode-error"
-    assert sender.rejection(deliveries[2]).name == "amqp:decode-error"
-    assert sender.outcome(deliveries[3]) == "ACCEPTED"
-    assert texts(client.receiver("orders").drain()) == ["before", "after"]
 
 
 # --- consumers ----------------------------------------------------------------------------------------------------

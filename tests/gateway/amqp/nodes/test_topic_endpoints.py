@@ -545,7 +545,11 @@ def in_force(node: Sender | Receiver) -> int:
 
 
 def is_deleted(gateway: RunningGateway, client: Client, name: str) -> None:
+    """Wait until a node is gone: nobody finds it any more, and nothing is remembered of it."""
     client.wait(lambda: name not in gateway.endpoints(), "the temporary queue is deleted")
+    assert refusal(client.sender, name).name == "amqp:not-found"
+    nodes = gateway.call(lambda running: running._container.shared_by(running.vpns["default"]).nodes)  # type: ignore[union-attr]
+    assert (nodes.owners, nodes.temporary) == ({}, {})
 
 
 # --- what is asked for and what is said -------------------------------------------------------------------------------
@@ -670,17 +674,6 @@ def test_a_lost_connection_is_the_end_of_its_links(
     is_deleted(gateway, other, maker.address)
 
 
-def test_another_links_connection_that_is_lost(gateway: RunningGateway, connect: Connect) -> None:
-    """The last link may be another connection's: when that breaks, the queue is deleted."""
-    client, other, watching = connect(gateway), connect(gateway), connect(gateway)
-    maker = client.receiver(None, dynamic=True, set_up=living(NO_LINKS))
-    other.sender(maker.address)
-    client.close()
-    assert maker.address in gateway.endpoints()
-    other.cut()
-    is_deleted(gateway, watching, maker.address)
-
-
 @pytest.mark.parametrize("lifetime", Lifetime)
 def test_none_survives_the_gateway(gateway: RunningGateway, connect: Connect, lifetime: Lifetime) -> None:
     """Whatever its policy, and with messages on it, a temporary queue is gone after a restart; the log has them."""
@@ -692,16 +685,3 @@ def test_none_survives_the_gateway(gateway: RunningGateway, connect: Connect, li
     client = connect(gateway)
     refusal(client.receiver, maker.address)
     assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["1"]
-
-
-def test_a_name_that_lived_on_is_free_afterwards(gateway: RunningGateway, connect: Connect) -> None:
-    """A node that is gone is found by nobody, and nothing is remembered of it."""
-    client = connect(gateway)
-    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS))
-    consumer = client.receiver(maker.address)
-    maker.close()
-    consumer.close()
-    is_deleted(gateway, client, maker.address)
-    assert refusal(client.sender, maker.address).name == "amqp:not-found"
-    nodes = gateway.call(lambda running: running._container.shared_by(running.vpns["default"]).nodes)  # type: ignore[union-attr]
-    assert (nodes.owners, nodes.temporary) == ({}, {})

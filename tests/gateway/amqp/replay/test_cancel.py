@@ -152,17 +152,17 @@ def test_nothing_to_cancel(gateway: RunningGateway, client: Client, force_comple
 
 def test_a_forced_replay_keeps_what_it_had_put(gateway: RunningGateway, client: Client) -> None:
     """Force-completed, a replay reads no further, what it had put stays, its consumer goes on, and live follows."""
-    publish(client, 0, 20_000)
+    publish(client, 0, 4_000)
     receiver = client.receiver(FROM_BEGINNING, credit=100)
     receiver.take_and_accept(100)
     gateway.cancel_replay("orders", force_complete=True)
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
     left = gateway.depth("orders")
-    assert 0 < left < 19_900
-    publish(client, 20_000, 20_010)
+    assert 0 < left < 3_900
+    publish(client, 4_000, 4_010)
     taken: list[Received] = []
     receiver.collect(taken, left + 10)
-    assert texts(taken) == numbered(100, 100 + left) + numbered(20_000, 20_010)
+    assert texts(taken) == numbered(100, 100 + left) + numbered(4_000, 4_010)
     assert receiver.drain(0) == []
     record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (1, 1, 0)
@@ -207,7 +207,7 @@ def test_a_selector_that_takes_all_is_not_warned_of(gateway: RunningGateway, cli
 
 def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Client) -> None:
     """What was transmitted, acknowledged, is left, and how long that takes at this pace, is known at any time."""
-    publish(client, 0, 20_000)
+    publish(client, 0, 4_000)
     begun = clock.ms
     receiver = client.receiver(FROM_BEGINNING, credit=200)
     taken = receiver.take(200)
@@ -218,18 +218,18 @@ def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Cl
     assert replay.state.value == "active"
     assert replay.totals.transmitted == 200
     assert replay.totals.last_started_ms == begun
-    progress = replay.progress(20_001, clock.ms)
-    assert progress.position + progress.remaining == 20_001
+    progress = replay.progress(4_001, clock.ms)
+    assert progress.position + progress.remaining == 4_001
     assert progress.outstanding == replay.put - 150
     assert progress.eta_ms == 10_000 * progress.remaining // (progress.position - 1)
     receiver.flow(400)
-    receiver.collect(taken, 20_000)
+    receiver.collect(taken, 4_000)
     receiver.settle(taken[150:200])
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
     replay = gateway.replay("orders")
-    assert replay.totals.acknowledged == replay.totals.transmitted == 20_000
+    assert replay.totals.acknowledged == replay.totals.transmitted == 4_000
     assert replay.totals.last_completed_ms == clock.ms
-    assert replay.progress(20_001, clock.ms) == (20_001, 0, 0, None)
+    assert replay.progress(4_001, clock.ms) == (4_001, 0, 0, None)
 
 
 def test_a_replaced_replay_counts_as_failed(gateway: RunningGateway, client: Client) -> None:

@@ -132,13 +132,18 @@ def test_a_temporary_endpoint(client: Client, kind: str) -> None:
 
 
 def test_the_endpoints_default_start(start: Start, connect: Connect) -> None:
-    """A queue configured with a default start is replayed from there by a consumer that asks for none."""
+    """
+    A queue configured with a default start is replayed from there by a consumer that asks for none; one that comes
+    while another is there just joins.
+    """
     client = connect(start(Vpn(queues={"orders": Queue(default_start="beginning")})))
     client.sender("orders").send_all([data(i) for i in range(3)])
     for _ in range(2):
-        receiver = client.receiver("orders", credit=3)
-        assert texts(receiver.take_and_accept(3)) == ["0", "1", "2"]
-        receiver.close()
+        receivers = [client.receiver("orders", credit=3) for _ in range(2)]
+        assert texts(receivers[0].take_and_accept(3)) == ["0", "1", "2"]
+        assert receivers[1].start["offset"] == 4
+        for receiver in receivers:
+            receiver.close()
     receiver = client.receiver("orders?replay-start=live")
     assert receiver.drain() == []
 
@@ -191,21 +196,6 @@ def test_what_is_ready_ahead_of_consumers(
     assert texts(taken) == numbered(3_000)
 
 
-def test_the_window_with_a_consumer(start: Start, connect: Connect) -> None:
-    """With a consumer, at most its `max_unsettled_per_flow` messages are on the endpoint ahead."""
-    gateway = start(limits=Limits(max_unsettled_per_flow=50))
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(500)])
-    receiver = client.receiver(FROM_BEGINNING)
-    client.wait(lambda: gateway.depth("orders") == 50, "the window is full")
-    taken: list[Received] = []
-    while len(taken) < 500:
-        receiver.flow(20)
-        taken += receiver.take_and_accept(20)
-        assert (gateway.depth("orders") or 0) <= 50 + 20
-    assert texts(taken) == numbered(500)
-
-
 # --- who else is there --------------------------------------------------------------------------------------------
 
 
@@ -242,52 +232,33 @@ def test_a_replay_catches_up_while_a_publisher_goes_on(
 ) -> None:
     """A queue replayed while a publisher is at full speed delivers every message once, in order, one end marked."""
     gateway = start(limits=limits)
-    with Publishing(gateway.url, "orders", limit=9_000) as publishing:
-        publishing.wait_for(2_000)
+    with Publishing(gateway.url, "orders", limit=4_000) as publishing:
+        publishing.wait_for(1_000)
         receiver = connect(gateway).receiver(FROM_BEGINNING)
         taken: list[Received] = []
-        receiver.collect(taken, 3_000, credit)
+        receiver.collect(taken, 1_500, credit)
         publishing.stop()
         receiver.collect(taken, publishing.next, credit)
     assert texts(taken) == numbered(publishing.next)
     assert [message.id for message in taken] == list(range(1, publishing.next + 1))
     ends = [number for number, message in enumerate(taken) if message.is_end]
     assert len(ends) == 1
-    assert ends[0] >= 1_999
+    assert ends[0] >= 999
     assert receiver.drain(0) == []
     receiver.client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
 
 
 def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Connect) -> None:
     """An endpoint of one topic is replayed while others are published between: all once, in order, one end marked."""
-    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=6_000) as publishing:
-        publishing.wait_for(2_000)
+    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=3_000) as publishing:
+        publishing.wait_for(1_000)
         receiver = connect(gateway).receiver("topic://a/>?replay-start=beginning")
         taken: list[Received] = []
-        receiver.collect(taken, 1_000)
+        receiver.collect(taken, 500)
         publishing.stop()
         receiver.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == numbered(0, publishing.next, 3)
     assert sum(message.is_end for message in taken) == 1
-
-
-def test_many_replays_at_once(gateway: RunningGateway, connect: Connect) -> None:
-    """Several endpoints are replayed at the same time while a publisher goes on; each misses and repeats nothing."""
-    with Publishing(gateway.url, "topic://a", limit=5_000) as publishing:
-        publishing.wait_for(1_000)
-        receivers = [
-            connect(gateway).receiver("topic://a?replay-start=beginning", name=f"mine-{i}", durable=True)
-            for i in range(4)
-        ]
-        all_taken: list[list[Received]] = [[] for _ in receivers]
-        for count in range(500, 2_501, 500):
-            for receiver, taken in zip(receivers, all_taken, strict=True):
-                receiver.collect(taken, count)
-        publishing.stop()
-        for receiver, taken in zip(receivers, all_taken, strict=True):
-            receiver.collect(taken, publishing.next)
-            assert texts(taken) == numbered(publishing.next)
-            assert sum(message.is_end for message in taken) == 1
 
 
 def test_the_end_is_marked_though_other_topics_are_on_their_way(
@@ -322,11 +293,11 @@ def test_topics_that_are_not_logged_during_a_replay(
     """Where only some topics are logged, a replay brings those, and what comes live of the others, all in one order."""
     log = ReplayLog(topics=("a/logged",))
     gateway = start(Vpn(replay_log=log, queues={"orders": Queue(subscriptions=("a/>",))}), limits)
-    with Publishing(gateway.url, "topic://a/logged", "topic://a/other", limit=10_000) as publishing:
-        publishing.wait_for(3_000)
+    with Publishing(gateway.url, "topic://a/logged", "topic://a/other", limit=5_000) as publishing:
+        publishing.wait_for(1_500)
         receiver = connect(gateway).receiver(FROM_BEGINNING)
         taken: list[Received] = []
-        receiver.collect(taken, 3_000)
+        receiver.collect(taken, 1_500)
         publishing.stop()
         # Order is kept by link, and these are two: the last of each says that all have come.
         last = {str(publishing.next - 1), str(publishing.next - 2)}
@@ -346,7 +317,7 @@ def test_topics_that_are_not_logged_during_a_replay(
 
 
 @pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
-@pytest.mark.parametrize("stops", [[0], [2_999], [300] * 5], ids=str)
+@pytest.mark.parametrize("stops", [[0], [1_499], [150] * 5], ids=str)
 def test_a_replay_survives_restarts(
     start: Start, connect: Connect, stops: list[int], limits: Limits | None
 ) -> None:
@@ -356,12 +327,12 @@ def test_a_replay_survives_restarts(
     """
     gateway = start(limits=limits)
     client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    client.sender("orders").send_all([data(i) for i in range(1_500)])
     receiver = client.receiver(FROM_BEGINNING)
     taken: list[Received] = []
-    published = 3_000
+    published = 1_500
     for more in stops:
-        receiver.collect(taken, len(taken) + more, credit=min(100, 3_000 - more))
+        receiver.collect(taken, len(taken) + more, credit=min(100, 1_500 - more))
         client = connect.again(gateway, client)
         client.sender("orders").send_all([data(i) for i in range(published, published + 50)])
         published += 50
@@ -398,32 +369,3 @@ def test_direct_messages_during_a_replay(
         client = connect.again(gateway, client)
     client.receiver("orders").collect(taken, 1_510)
     assert texts(taken) == numbered(1_500) + [f"direct {i}" for i in range(10)]
-
-
-def test_a_restart_while_a_publisher_is_busy_and_a_replay_under_way(start: Start, connect: Connect) -> None:
-    """Stopped while a replay meets a busy publisher, a gateway loses nothing that was accepted, and repeats nothing."""
-    gateway = start(limits=SMALL_TAIL)
-    with Publishing(gateway.url, "orders") as publishing:
-        publishing.wait_for(2_000)
-        client = connect(gateway)
-        receiver = client.receiver(FROM_BEGINNING)
-        taken: list[Received] = []
-        receiver.collect(taken, 1_500, credit=100)
-        client.close()
-        publishing.expect_an_end()
-        gateway.restart()
-    client = connect(gateway)
-    receiver = client.receiver("orders")
-    receiver.collect(taken, publishing.accepted)
-    taken += receiver.drain()
-    numbers = [int(text) for text in texts(taken)]
-    assert numbers == list(range(len(numbers)))
-    assert len(numbers) >= publishing.accepted
-
-
-def test_a_log_that_is_off_needs_no_replay(start: Start, connect: Connect) -> None:
-    """With the log off, a live start is no replay, and is not refused."""
-    client = connect(start(Vpn(replay_log=ReplayLog(enabled=False))))
-    receiver = client.receiver("orders?replay-start=live", credit=1)
-    client.sender("orders").send_all([data("x")])
-    assert texts(receiver.take(1)) == ["x"]

@@ -257,19 +257,6 @@ def test_a_consumer_that_stores_its_position_itself(
     assert gateway.depth("beside") == live.next, "nobody else was touched"
 
 
-def test_a_known_point_is_found_whatever_was_acknowledged(client: Client) -> None:
-    """
-    "Replay messages from a queue from a given message identified by a message ID or a header property",
-    "irrespective of whether the message has been committed or not".
-    """
-    sender = client.sender("trades")
-    sender.send_all(trade(n, {"tradeId": f"FFS98765432{n}"}, message_id=f"m-{n}") for n in range(10))
-    client.receiver("trades", credit=10).take_and_accept(7)
-    for start in ("message-id:m-4", "match:tradeId = 'FFS987654324'"):
-        reader = client.receiver(with_start("log://#queue/trades", start) + "&until=now")
-        assert texts(reader.take_to_end()) == ["4", "5", "6", "7", "8", "9"]
-
-
 # --- the points in time of the proposal -------------------------------------------------------------------------------
 
 MIDNIGHT_MS = 1_800_662_400_000
@@ -326,27 +313,6 @@ def test_recovery_from_any_point(days_of_trades: RunningGateway, connect: Connec
 # --- analysis on demand -----------------------------------------------------------------------------------------------
 
 
-def test_analysis_on_demand(gateway: RunningGateway, connect: Connect) -> None:
-    """
-    "An enterprise may want to replay the data that was sent to an application, to capture the entire history of the
-    message flow to it, for later review or analysis": as often as it likes, while the application goes on unharmed.
-    """
-    client = connect(gateway)
-    make_queue(gateway, client, "application", "events/>")
-    application = client.receiver("application", credit=5_000)
-    publish_orders(client, "events/a", range(0, 600, 2))
-    publish_orders(client, "events/b", range(1, 600, 2))
-    publish_orders(client, "other", range(50))
-    analysts = [
-        connect(gateway).receiver(with_start("log://events/>", "beginning") + "&until=now") for _ in range(3)
-    ]
-    histories = [texts(analyst.take_to_end()) for analyst in analysts]
-    assert histories == [[str(n) for n in (*range(0, 600, 2), *range(1, 600, 2))]] * 3
-    assert texts(application.take_and_accept(600)) == histories[0]
-    publish_orders(client, "events/a", range(600, 610))
-    assert len(application.take_and_accept(10)) == 10
-
-
 # --- A gateway that is killed in the middle of replays and transactions, and started again on the same files ----------
 
 
@@ -368,36 +334,6 @@ def kill_and_start(processes: list[GatewayProcess]) -> GatewayProcess:
     processes[-1].kill()
     processes.append(GatewayProcess(processes[-1].data))
     return processes[-1]
-
-
-@pytest.mark.system
-def test_a_replay_survives_being_killed(process: list[GatewayProcess]) -> None:
-    """Killed again and again in the middle of a replay, the gateway goes on with it: what was unsettled comes again."""
-    client = client_of(process[-1])
-    client.sender("orders").send_all([data(i) for i in range(3_000)])
-    receiver = client.receiver("orders?replay-start=beginning")
-    settled = 0
-    for _ in range(2):
-        receiver.flow(600)
-        taken = receiver.take(600)
-        numbers = [int(message.text) for message in taken]
-        assert numbers == list(range(numbers[0], numbers[0] + 600))
-        # A settlement is durable when the gateway says so, and that it says only in receiver mode second: what comes
-        # again are the last of those that were settled, never any before them.
-        assert settled - 500 <= numbers[0] <= settled
-        receiver.settle(taken[:500])
-        settled = numbers[500]
-        client.open_session()
-        client.cut()
-        client = client_of(kill_and_start(process))
-        receiver = client.receiver("orders")
-    receiver.flow(1)
-    rest = receiver.take_and_accept(1)
-    first = int(rest[0].text)
-    receiver.collect(rest, 3_000 - first)
-    assert texts(rest) == [str(i) for i in range(first, 3_000)]
-    assert receiver.drain(0) == []
-    client.close()
 
 
 @pytest.mark.system
@@ -430,13 +366,16 @@ def test_nothing_accepted_is_lost_from_a_replay(process: list[GatewayProcess]) -
 def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[GatewayProcess]) -> None:
     """
     Killed twice in its middle while others publish, it goes on: one record, which says so; history keeps the mark, and
-    what was published since has none.
+    what was published since has none. What was settled before does not come again, and all else does.
     """
     url = process[-1].ready["amqp"][0]
     with Client(url) as client:
         client.sender("orders").send_all([data(i) for i in range(2_000)])
         receiver = client.receiver("orders?replay-start=beginning&replay-name=nightly", credit=300)
-        found = {message.id: message.annotations.get("x-opt-replay-name") for message in receiver.take(300)}
+        taken = receiver.take(300)
+        found = {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
+        receiver.settle(taken[:250])
+        client.open_session()  # A round trip: the settlements are ahead of what is published next.
     for _ in range(2):
         with Publishing(url, "orders") as publishing:
             publishing.wait_for(200)
@@ -447,8 +386,8 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
     assert (record["replayName"], record["target"], record["endedTimeMs"]) == ("nightly", "orders", None)
     assert record["outcome"] == "interrupted by a stop, and went on"
     receiver = client.receiver("orders", credit=100)
-    taken: list[Received] = []
-    receiver.collect(taken, 2_400)
+    receiver.collect(taken := [], 2_150)
+    assert [message.id for message in taken] == list(range(251, len(taken) + 251))
     found |= {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
     assert sorted(found) == list(range(1, len(found) + 1))
     assert found == {i: "nightly" if i <= 2_000 else None for i in found}
@@ -473,27 +412,26 @@ def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
 @pytest.mark.system
 def test_a_transaction_survives_being_killed_whole_or_not_at_all(process: list[GatewayProcess]) -> None:
     """Killed among commits: each message is where it was or where it went, with its copy, and none told is undone."""
-    count, told = 120, 0
+    count = 60
     client = client_of(process[-1])
     client.sender("queue://in").send_all([data(i) for i in range(count)])
-    for _ in range(2):
-        controller = Controller(client)
-        sender, copies = client.sender("queue://out"), client.sender("topic://copies")
-        receiver = client.receiver("queue://in", credit=50)
-        discharges = []
-        for message in receiver.take(50):
-            txn_id = controller.declare()
-            for link in (sender, copies):
-                publish(link, data(message.text), txn_id)
-            acknowledge(message, txn_id)
-            discharges.append(controller.ask(DISCHARGE, [txn_id, False]))
-        client.wait(lambda d=discharges: d[9].remote_state, "some are committed")
-        started = kill_and_start(process)
-        told += sum(1 for discharge in discharges if discharge.remote_state)
-        client.cut()
-        client = client_of(started)
+    controller = Controller(client)
+    sender, copies = client.sender("queue://out"), client.sender("topic://copies")
+    receiver = client.receiver("queue://in", credit=50)
+    discharges = []
+    for message in receiver.take(50):
+        txn_id = controller.declare()
+        for link in (sender, copies):
+            publish(link, data(message.text), txn_id)
+        acknowledge(message, txn_id)
+        discharges.append(controller.ask(DISCHARGE, [txn_id, False]))
+    client.wait(lambda: discharges[9].remote_state, "some are committed")
+    started = kill_and_start(process)
+    told = sum(1 for discharge in discharges if discharge.remote_state)
+    client.cut()
+    client = client_of(started)
     moved = texts(client.receiver("log://copies?until=now").take_to_end())
-    assert len(moved) >= told >= 20
+    assert len(moved) >= told >= 10
     queue: list[Received] = []
     client.receiver("queue://out").collect(queue, len(moved))
     assert texts(queue) == moved

@@ -272,17 +272,6 @@ def test_history_counts_for_a_queue_that_is_made_and_for_topics_it_gets(
     assert texts(reader.take(2)) == ["c1", "c2"]
 
 
-def test_a_restart_keeps_values_and_goes_on(gateway: RunningGateway, connect: Connect) -> None:
-    publish(connect(gateway), a="a1", b="b1")
-    gateway.restart()
-    client = connect(gateway)
-    publish(client, a="a2")
-    assert values(client) == ["b1", "a2"]
-    assert gateway.depth("prices") == 2
-    gateway.restart()
-    assert values(connect(gateway)) == ["b1", "a2"]
-
-
 def test_the_log_is_trimmed_and_values_stay(gateway: RunningGateway, connect: Connect) -> None:
     """Those, and no others; what takes their place lets them go."""
     client = connect(gateway)

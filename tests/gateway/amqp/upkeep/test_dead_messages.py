@@ -46,14 +46,6 @@ def test_an_expired_message_goes_to_the_dead_message_queue(
     assert texts(log.take_to_end()) == ["1", "2", "3"]
 
 
-def test_replayed_history_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
-    """Who rewinds a queue gets what was there, however old; what comes live afterwards expires again."""
-    client.sender("plain").send_all([with_ttl(1, 10)])
-    clock.ms += 11
-    replaying = client.receiver("plain?replay-start=beginning", credit=10)
-    assert texts(replaying.take_and_accept(1)) == ["1"]
-
-
 def test_messages_that_are_rejected_or_fail_too_often_are_dead(
     gateway: RunningGateway, client: Client
 ) -> None:

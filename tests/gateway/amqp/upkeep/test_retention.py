@@ -321,16 +321,6 @@ def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, conn
     assert ids(client.read_log("a", "last")) == [21]
 
 
-def test_publishing_goes_on_while_the_log_is_trimmed(gateway: RunningGateway, client: Client) -> None:
-    """Messages published meanwhile are accepted and logged, and nothing newer than was asked for is trimmed."""
-    sender = client.sender("topic://a")
-    sender.send_all(map(data, range(3_000)))
-    trim_before(gateway, 2_000)
-    sender.send_all(map(data, range(3_000, 4_000)))
-    assert first_id(gateway) == 2_000
-    assert len(client.read_log("a")) == 2_001
-
-
 # --- Publishers at the log's quota wait while trimming makes room, in order -----------------------------------------
 
 
@@ -355,12 +345,10 @@ def nearly_full(client: Client, count: int = 700) -> Sender:
 LARGE = data(KILOBYTE * 500)
 
 
-@pytest.mark.parametrize(("quota_mb", "count"), [(1, 6_000), (5, 12_000)])
-def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(
-    start: Start, connect: Connect, quota_mb: int, count: int
-) -> None:
+def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(start: Start, connect: Connect) -> None:
     """Several times the quota at full speed, large messages among small: none refused, each queue's in order."""
-    gateway = start(vpn=keeping(quota_mb=quota_mb))
+    count = 6_000
+    gateway = start(vpn=keeping(quota_mb=1))
     client = connect(gateway)
     consumer = client.receiver("orders")
     sent = [data(b"%06d" % i + KILOBYTE * (1 if i % 97 else 40)) for i in range(count)]

@@ -133,13 +133,6 @@ def test_what_is_not_there_is_404(start: Start, connect: Connect) -> None:
         refusal(plain.sender, "$management")
 
 
-def test_without_the_switch_queues_are_queues(start: Start, connect: Connect) -> None:
-    """What is sent lies there."""
-    gateway = start()
-    connect(gateway).sender("flights").send_all([data("a")])
-    assert gateway.depth("flights") == 1
-
-
 # --- owner levels -----------------------------------------------------------------------------------------------------
 
 

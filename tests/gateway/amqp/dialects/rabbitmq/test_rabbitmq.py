@@ -49,19 +49,6 @@ def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningG
         assert client.closed_by_peer().name == "amqp:not-found"
 
 
-def test_a_stream_is_declared_described_and_deleted(client: Client) -> None:
-    """A stream is made once (201), found as it is (200), described, and gone after its deletion (404)."""
-    pair = Pair(client)
-    status, made = pair.ask("PUT", "/queues/a%20stream", declaration(x_queue_type="stream", x_max_age="1h"))
-    assert (status, made["name"], made["type"]) == (201, "a stream", "stream")
-    assert pair.ask("PUT", "/queues/a%20stream", declaration(x_queue_type="stream"))[0] == 200
-    status, found = pair.ask("GET", "/queues/a%20stream")
-    assert status == 200
-    assert list(found["replicas"].elements) == ["rewind"]
-    assert pair.ask("DELETE", "/queues/a%20stream") == (200, {"message_count": 0})
-    assert pair.ask("GET", "/queues/a%20stream")[0] == 404
-
-
 def test_a_declaration_that_contradicts_is_a_conflict(client: Client) -> None:
     """Another kind, or another value of an argument, is 409 and names both; what is not said is not asked for."""
     pair = Pair(client)
