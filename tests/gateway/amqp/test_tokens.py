@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from amqp_ext.codec import Symbol
-from amqp_ext.sasl import hash_password
 from gateway.config import IdentityProvider, Limits, Listener, User
 from gateway.identity_providers import LEEWAY_S
 from tests.gateway.amqp.conftest import Start
 from tests.gateway.amqp.dialects.event_hubs.test_event_hubs import Node
+from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support import frames as amqp
 from tests.support.client import Client, refusal
 from tests.support.identity import ScriptedProvider, id_token, provider_process
@@ -33,7 +33,7 @@ LISTENERS = (
     Listener(port=0),
     Listener(port=0, rabbitmq_mode=True, event_hubs_mode=True),
 )
-USERS = {"ann": User(password=hash_password("secret", salt=b"0" * 16, iterations=4_096))}
+USERS = {"ann": User(password=HASH)}
 RIGHTS = "publish:queue://hers consume:queue://hers"
 
 
@@ -168,7 +168,7 @@ def test_who_has_signed_in_otherwise_renews_nothing(start: Start, provider: Scri
     """With a password, nothing expires; without a provider there are no tokens."""
     providers = (provider.settings(),)
     gateway = start(listeners=LISTENERS, users=USERS, identity_providers=providers)
-    with Client(gateway.address, user=("ann", "secret")) as client:
+    with Client(gateway.address, user=("ann", PASSWORD)) as client:
         status, text = Pair(client).ask("PUT", "/auth/tokens", provider.token().encode())
         assert (status >= 400, "not signed in by a token" in text) == (True, True)
 
@@ -221,7 +221,7 @@ def test_a_provider_that_is_away_at_the_start(start: Start) -> None:
         with peer_of(gateway) as peer:
             assert outcome(peer, "OAUTHBEARER", token) == SYS_TEMP
         with peer_of(gateway) as peer:
-            assert peer.plain("ann", "secret") == OK
+            assert peer.plain("ann", PASSWORD) == OK
         del provider.answers["/keys"]
         gateway.call(lambda running: running._users.providers[0].outdate())
         with peer_of(gateway) as peer:
@@ -242,7 +242,7 @@ def test_a_provider_that_hangs_costs_who_asks_no_more_than_a_handshake(
         for peer in peers:
             begin(peer, "OAUTHBEARER", provider.token(header={"kid": "x"}))
         with peer_of(gateway) as other:
-            assert other.plain("ann", "secret") == OK
+            assert other.plain("ann", PASSWORD) == OK
         for peer in peers:
             assert int(peer.expect(amqp.SASL_OUTCOME).fields[0]) == SYS_TEMP
     assert provider.asked.count("/keys") <= 1

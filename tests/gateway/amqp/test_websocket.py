@@ -126,19 +126,25 @@ def test_a_message_of_megabytes_goes_both_ways(start: Start) -> None:
         assert received.endswith(whole)
 
 
-def test_without_the_subprotocol_it_is_refused(gateway: RunningGateway) -> None:
-    """Who does not ask for amqp gets 400 and a sentence (AMQP WebSocket Binding, section 2.1)."""
+@pytest.mark.parametrize(
+    ("options", "status", "word"),
+    [
+        ({"subprotocols": [Subprotocol("mqtt")]}, 400, b"subprotocol"),
+        ({"subprotocols": [AMQP], "origin": "https://evil.example.com"}, 403, b""),
+    ],
+    ids=["another subprotocol", "another page"],
+)
+def test_who_may_not_connect_is_told_why(
+    gateway: RunningGateway, options: dict[str, Any], status: int, word: bytes
+) -> None:
+    """
+    Who does not ask for amqp (AMQP WebSocket Binding, section 2.1), and a script of a page that the settings do not
+    name; those of others connect.
+    """
     with pytest.raises(InvalidStatus) as refused:
-        connect_websocket(gateway.url, subprotocols=[Subprotocol("mqtt")], legacy=True)
-    assert refused.value.response.status_code == 400
-    assert b"subprotocol" in (refused.value.response.body or b"")
-
-
-def test_scripts_of_other_pages_are_refused(gateway: RunningGateway) -> None:
-    """A browser names the page; one that the settings do not name gets 403, the others connect."""
-    with pytest.raises(InvalidStatus) as refused:
-        connected(gateway.url, origin="https://evil.example.com")
-    assert refused.value.response.status_code == 403
+        connect_websocket(gateway.url, legacy=True, **options)
+    assert refused.value.response.status_code == status
+    assert word in (refused.value.response.body or b"")
     connected(gateway.url, origin=PAGE).close()
 
 

@@ -28,80 +28,7 @@ EPOCH = "com.microsoft:epoch"
 # --- several consumers --------------------------------------------------------------------------------------------
 
 
-def test_consumers_share_what_is_on_a_queue(gateway: RunningGateway, connect: Connect) -> None:
-    """
-    Each message goes to one of the consumers, each consumer's come in order, and nobody goes hungry, but who gives no
-    credit, and holds nobody up.
-    """
-    publisher = connect(gateway)
-    connect(gateway).receiver("orders")
-    receivers = [connect(gateway).receiver("orders", credit=1_000) for _ in range(4)]
-    for receiver in receivers:
-        receiver.client.open_session()  # A round trip: the credit has arrived.
-    publisher.sender("orders").send_all([data(i) for i in range(1_000)])
-    taken: list[list[int]] = []
-    for receiver in receivers:
-        receiver.client.open_session()
-        taken.append([int(message.text) for message in receiver.arrived])
-    assert sorted(number for own in taken for number in own) == list(range(1_000))
-    assert all(own == sorted(own) for own in taken)
-    assert min(map(len, taken)) >= 100, [len(own) for own in taken]
-
-
 # --- consumers that are lost --------------------------------------------------------------------------------------
-
-
-def test_a_lost_connection_gives_its_messages_back(gateway: RunningGateway, connect: Connect) -> None:
-    """
-    What it had not settled goes to one that waits, in order, before what comes after it; with a raised delivery-count,
-    as it may have been seen (3.2.1).
-    """
-    client, lost = connect(gateway), connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(10)])
-    receiver = lost.receiver("orders", credit=6)
-    receiver.settle(receiver.take(6)[1:3])
-    lost.open_session()
-    waiting = client.receiver("orders", credit=4)
-    assert texts(waiting.take_and_accept(4)) == numbered(6, 10)
-    waiting.flow(4)
-    client.open_session()
-    lost.cut()
-    assert [(m.text, m.delivery_count) for m in waiting.take(4)] == [("0", 1), ("3", 1), ("4", 1), ("5", 1)]
-
-
-def test_unsettled_messages_survive_a_restart(gateway: RunningGateway, connect: Connect) -> None:
-    """In order, and with their failed attempts: a poisonous message stays known as such."""
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(10)])
-    receiver = client.receiver("orders", credit=5)
-    taken = receiver.take(5)
-    receiver.settle(taken[:2])
-    receiver.modify(taken[2:3], failed=True)
-    receiver.flow(1)
-    receiver.modify(receiver.take(1), failed=True)
-    client.close()
-    gateway.restart()
-    again = connect(gateway).receiver("orders").drain()
-    assert [(m.text, m.delivery_count) for m in again[:2]] == [("2", 2), ("3", 0)]
-    assert texts(again) == numbered(2, 10)
-
-
-def test_a_backlog_on_disk_meets_live_messages(start: Start, connect: Connect) -> None:
-    """A consumer works through a backlog that is paged in from disk while a publisher goes on: all once, in order."""
-    gateway = start(limits=Limits(endpoint_window=200, tail_bytes=20_000, read_page_rows=50))
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(2_000)])
-    client.close()
-    gateway.restart()
-    receiver = connect(gateway).receiver("orders")
-    with Publishing(gateway.url, "orders", first=2_000) as publishing:
-        taken: list[Received] = []
-        receiver.collect(taken, 4_000, credit=200)
-        publishing.stop()
-        # In portions: the publisher can be further ahead than a consumer may leave unsettled.
-        receiver.collect(taken, publishing.next, credit=200)
-    assert texts(taken) == [str(i) for i in range(len(taken))]
-    assert receiver.drain() == []
 
 
 def test_a_page_from_disk_is_never_ahead_of_what_was_told(
@@ -150,26 +77,6 @@ def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
 
 
 # --- exclusive queues ---------------------------------------------------------------------------------------------
-
-
-def test_exclusive_wait(gateway: RunningGateway, connect: Connect) -> None:
-    """One is active; others attach, get nothing and can drain, and take over in the order of their attaches."""
-    client = connect(gateway)
-    active, second, third = (connect(gateway).receiver("orders?exclusive=wait", credit=10) for _ in range(3))
-    client.sender("orders").send_all([data(i) for i in range(4)])
-    active.settle(active.take(4)[:1])
-    assert second.drain(0) == third.drain(0) == []
-    for waiting in (second, third):
-        waiting.flow(10)
-        waiting.client.open_session()
-    active.client.open_session()
-    active.client.cut()
-    assert texts(second.take_and_accept(3)) == ["1", "2", "3"]
-    client.sender("orders").send_all([data(4)])
-    assert texts(second.take(1)) == ["4"]
-    assert not third.arrived
-    second.close()
-    assert texts(third.take(1)) == ["4"]
 
 
 @pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (5, 4)])

@@ -13,7 +13,7 @@ from proton import Described, Link, Terminus, symbol, ulong
 from amqp_ext.codec import Symbol, UInt
 from amqp_ext.terminus_fields import Lifetime
 from gateway.app import Gateway
-from gateway.config import Queue, ReplayLog, Vpn
+from gateway.config import Queue, Vpn
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.vpn.runtime import SystemClock
 from gateway.vpn.upkeep import expiry
@@ -445,16 +445,6 @@ def test_a_subscription_that_nobody_uses_expires(
 # --- nobody takes it, or nobody has room --------------------------------------------------------------------------
 
 
-def test_a_log_for_some_topics(start: Start, connect: Connect) -> None:
-    """A log with topics takes those alone; others are delivered where they match, or released."""
-    client = connect(start(Vpn(replay_log=ReplayLog(topics=("a/>", "!a/secret")))))
-    receiver = client.receiver("topic://a/secret", credit=1)
-    for topic, outcome in {"a/b": "ACCEPTED", "a/secret": "ACCEPTED", "other": "RELEASED"}.items():
-        assert client.sender(f"topic://{topic}").outcomes([data(topic)]) == [outcome]
-    assert texts(receiver.take(1)) == ["a/secret"]
-    assert texts(client.read_log()) == ["a/b"]
-
-
 def test_a_full_queue_rejects(start: Start, connect: Connect) -> None:
     """
     At its quota a queue's message is rejected with the reason, is stored nowhere, and fits once there is room. What
@@ -487,15 +477,6 @@ def test_a_full_queue_by_size(start: Start, connect: Connect) -> None:
     sender = connect(start(Vpn(queues={"q": Queue(quota_mb=1)}))).sender("q")
     for size, outcome in ((600_000, "ACCEPTED"), (600_000, "REJECTED"), (300_000, "ACCEPTED")):
         assert sender.outcomes([data(b"\x55" * size)]) == [outcome]
-
-
-def test_one_full_endpoint_rejects_for_all(start: Start, connect: Connect) -> None:
-    """A message that one of its endpoints has no room for is rejected, and lies on none of the others."""
-    queues = {"full": Queue(subscriptions=("a",), quota_messages=1), "free": Queue(subscriptions=("a",))}
-    client = connect(start(Vpn(queues=queues)))
-    assert client.sender("topic://a").outcomes(map(data, range(4))) == ["ACCEPTED", *["REJECTED"] * 3]
-    for queue in queues:
-        assert texts(client.receiver(queue).drain()) == ["0"]
 
 
 def test_a_message_vpn_has_so_many_endpoints_and_no_more(start: Start, connect: Connect) -> None:

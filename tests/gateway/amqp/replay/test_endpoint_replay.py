@@ -19,20 +19,6 @@ FROM_BEGINNING = "orders?replay-start=beginning"
 # --- what a replay brings -----------------------------------------------------------------------------------------
 
 
-def test_replaying_again_and_again(client: Client) -> None:
-    """From wherever one likes; what lies on the queue when a replay starts comes by it, once, or not at all."""
-    client.sender("orders").send_all([data(i) for i in range(20)])
-    for first in (0, 10, 5, 19, 0):
-        receiver = client.receiver(f"orders?replay-start=%23{first + 1}")
-        assert texts(receiver.drain()) == numbered(first, 20)
-        receiver.close()
-    receiver = client.receiver("orders?replay-start=%236", credit=100)
-    assert texts(receiver.take_and_accept(15)) == numbered(5, 20)
-    assert receiver.drain(0) == []
-    receiver.close()
-    assert client.receiver("orders").drain() == []
-
-
 def test_a_subscription_that_changes_on_the_way(start: Start, connect: Connect) -> None:
     """What a replay has not put yet goes by the new subscriptions, live messages that wait in the log among it."""
     gateway = start(Vpn(queues={"orders": Queue(subscriptions=("a/>",), max_unsettled=3)}))
@@ -191,8 +177,7 @@ def test_what_is_ready_ahead_of_consumers(
     client.sender("elsewhere").send_all([data("x")])  # Would it be overdrawn, it were by now.
     assert gateway.depth("orders") == ahead
     assert gateway.replay_state("orders") == "active"
-    taken: list[Received] = []
-    (receiver or client.receiver("orders")).collect(taken, 3_000, credit=100)
+    (receiver or client.receiver("orders")).collect(taken := [], 3_000, credit=100)
     assert texts(taken) == numbered(3_000)
 
 
@@ -235,8 +220,7 @@ def test_a_replay_catches_up_while_a_publisher_goes_on(
     with Publishing(gateway.url, "orders", limit=4_000) as publishing:
         publishing.wait_for(1_000)
         receiver = connect(gateway).receiver(FROM_BEGINNING)
-        taken: list[Received] = []
-        receiver.collect(taken, 1_500, credit)
+        receiver.collect(taken := [], 1_500, credit)
         publishing.stop()
         receiver.collect(taken, publishing.next, credit)
     assert texts(taken) == numbered(publishing.next)
@@ -253,8 +237,7 @@ def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Conn
     with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=3_000) as publishing:
         publishing.wait_for(1_000)
         receiver = connect(gateway).receiver("topic://a/>?replay-start=beginning")
-        taken: list[Received] = []
-        receiver.collect(taken, 500)
+        receiver.collect(taken := [], 500)
         publishing.stop()
         receiver.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == numbered(0, publishing.next, 3)
@@ -296,8 +279,7 @@ def test_topics_that_are_not_logged_during_a_replay(
     with Publishing(gateway.url, "topic://a/logged", "topic://a/other", limit=5_000) as publishing:
         publishing.wait_for(1_500)
         receiver = connect(gateway).receiver(FROM_BEGINNING)
-        taken: list[Received] = []
-        receiver.collect(taken, 1_500)
+        receiver.collect(taken := [], 1_500)
         publishing.stop()
         # Order is kept by link, and these are two: the last of each says that all have come.
         last = {str(publishing.next - 1), str(publishing.next - 2)}

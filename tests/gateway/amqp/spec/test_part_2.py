@@ -134,52 +134,49 @@ def is_attached(peer: ScriptedPeer) -> bool:
     return True
 
 
-@pytest.mark.parametrize("stealing", ["session", "connection", "container"])
-def test_a_session_has_one_link_of_a_name(at: Callable[[str], Begin], stealing: str) -> None:
-    """Wherever names count."""
-    peer = at(stealing)()
-    attach(peer)
-    peer.skip_to(FLOW)
+def of_the_session(peer: ScriptedPeer, begin: Begin) -> None:
     attach(peer, 1)
-    assert not is_attached(peer)
 
 
-@pytest.mark.parametrize(
-    ("stealing", "stays"), [("session", True), ("connection", False), ("container", False)]
-)
-def test_another_session_of_the_connection(at: Callable[[str], Begin], stealing: str, stays: bool) -> None:
-    """Its link of the name is another one, unless the setting says otherwise."""
-    peer = at(stealing)()
-    attach(peer)
-    peer.skip_to(FLOW)
+def of_another_session(peer: ScriptedPeer, begin: Begin) -> None:
     with_another_session(peer)
     attach(peer, channel=1)
     peer.skip_to(FLOW)
-    assert is_attached(peer) is stays
 
 
+def of_another_connection(peer: ScriptedPeer, begin: Begin) -> None:
+    other = begin()
+    attach(other)
+    other.skip_to(FLOW)
+    assert is_attached(other)
+
+
+def in_the_other_direction(peer: ScriptedPeer, begin: Begin) -> None:
+    peer.attach(1, receiver=True, name="the name", source=["queue://q"])
+
+
+STEALING: dict[str, list[Callable[[ScriptedPeer, Begin], None]]] = {
+    "session": [of_the_session],
+    "connection": [of_the_session, of_another_session],
+    "container": [of_the_session, of_another_session, of_another_connection],
+}
+"""Which second link of a name takes the place of the first: by the letter a name is its container's."""
+
+
+@pytest.mark.parametrize("stealing", STEALING)
 @pytest.mark.parametrize(
-    ("stealing", "stays"), [("session", True), ("connection", True), ("container", False)]
+    "second", [of_the_session, of_another_session, of_another_connection, in_the_other_direction]
 )
-def test_another_connection_of_the_container(at: Callable[[str], Begin], stealing: str, stays: bool) -> None:
-    """By the letter a name is a container's, and so of all its connections: with `container` it is."""
+def test_a_name_is_one_link(
+    at: Callable[[str], Begin], stealing: str, second: Callable[[ScriptedPeer, Begin], None]
+) -> None:
+    """In each direction, of a session, a connection or a container as the setting says."""
     begin = at(stealing)
-    first, second = begin(), begin()
-    attach(first)
-    first.skip_to(FLOW)
-    attach(second)
-    second.skip_to(FLOW)
-    assert is_attached(first) is stays
-    assert is_attached(second)
-
-
-def test_a_link_to_receive_on_is_no_rival_of_one_to_send_on(at: Callable[[str], Begin]) -> None:
-    """A name is one link in each direction."""
-    peer = at("container")()
+    peer = begin()
     attach(peer)
     peer.skip_to(FLOW)
-    peer.attach(1, receiver=True, name="the name", source=["queue://q"])
-    assert is_attached(peer)
+    second(peer, begin)
+    assert is_attached(peer) is (second not in STEALING[stealing])
 
 
 def test_what_a_stolen_suspended_link_had_is_the_new_one_s(at: Callable[[str], Begin]) -> None:

@@ -529,24 +529,18 @@ def test_a_controller_that_knows_rejected_is_told_by_it(opened: Opened, outcomes
     assert isinstance(peer.declare(CONTROLLER, 1), bytes)
 
 
-def test_a_controller_that_does_not_know_rejected_is_detached(opened: Opened) -> None:
-    """The detach has the transaction's error."""
-    peer = opened()
-    peer.attach_coordinator(CONTROLLER, "amqp:accepted:list")
-    peer.declare(CONTROLLER, 0)
-    peer.control(CONTROLLER, 1, DISCHARGE, [b"no such transaction", False])
-    assert error_of(peer.skip_to(DETACH))[0] == UNKNOWN
-
-
-def test_a_commit_that_fails_detaches_it_as_well(opened: Opened) -> None:
-    """Not only what is wrong with the discharge itself: here, a message was not taken."""
+@pytest.mark.parametrize(("discharged", "condition"), [(b"no such transaction", UNKNOWN), (None, ROLLBACK)])
+def test_a_controller_that_does_not_know_rejected_is_detached(
+    opened: Opened, discharged: bytes | None, condition: str
+) -> None:
+    """The detach has the transaction's error: of the discharge itself, or of a commit where a message was not taken."""
     peer = opened()
     peer.attach_coordinator(CONTROLLER, "amqp:accepted:list")
     txn_id = peer.declare(CONTROLLER, 0)
     peer.attach(PUBLISHER, target=[None])
     peer.transfer(PUBLISHER, 1, data(b"without an address"), state=in_transaction(txn_id), settled=True)
-    peer.control(CONTROLLER, 2, DISCHARGE, [txn_id, False])
-    assert error_of(peer.skip_to(DETACH))[0] == ROLLBACK
+    peer.control(CONTROLLER, 2, DISCHARGE, [discharged or txn_id, False])
+    assert error_of(peer.skip_to(DETACH))[0] == condition
 
 
 def test_a_coordinator_that_is_detached_keeps_its_transactions(opened: Opened) -> None:

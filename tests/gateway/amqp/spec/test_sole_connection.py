@@ -26,7 +26,19 @@ DETECTION = Symbol("sole-connection-detection-policy")
 FAILED = Symbol("amqp:connection-establishment-failed")
 REFUSE, CLOSE_EXISTING = UInt(0), UInt(1)
 NOT_SAID = object()
-DISPLACING = [(None, CLOSE_EXISTING), (CLOSE_EXISTING, CLOSE_EXISTING)]
+KEEPING_OUT = [
+    *((older, newer) for older in (None, NOT_SAID, REFUSE) for newer in (NOT_SAID, REFUSE)),
+    (REFUSE, CLOSE_EXISTING),
+    (REFUSE, None),
+]
+DISPLACING = [
+    (None, CLOSE_EXISTING),
+    (CLOSE_EXISTING, CLOSE_EXISTING),
+    (CLOSE_EXISTING, None),
+    # A policy of another width means the same.
+    (UByte(1), UByte(1)),
+]
+"""Policies of an older and a newer connection: that of the older one is in force, where it has one."""
 
 
 class Connecting:
@@ -103,10 +115,7 @@ def test_it_is_offered_to_who_asks(connect: Connect, policy: Any) -> None:
     assert is_open(peer)
 
 
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [*((older, newer) for older in (None, NOT_SAID, REFUSE) for newer in (NOT_SAID, REFUSE)), *DISPLACING],
-)
+@pytest.mark.parametrize(("older", "newer"), [*KEEPING_OUT, *DISPLACING])
 @pytest.mark.parametrize("listener", [0, 1])
 def test_the_policies(connect: Connect, older: Any, newer: Any, listener: int) -> None:
     """The newer one is refused, or the older one is closed, also where it asks for nothing, whatever the listener."""
@@ -118,18 +127,6 @@ def test_the_policies(connect: Connect, older: Any, newer: Any, listener: int) -
     else:
         assert was_refused(second, opened)
         assert is_open(first)
-
-
-def test_the_older_one_s_policy_is_in_force(connect: Connect) -> None:
-    """Over the newer one's, and where that has none."""
-    first, _ = connect(REFUSE)
-    assert was_refused(*connect(CLOSE_EXISTING))
-    assert was_refused(*connect())
-    first.close()
-    second, _ = connect(CLOSE_EXISTING)
-    third, _ = connect()
-    assert was_displaced(second)
-    assert is_open(third)
 
 
 def test_none_is_closed_for_one_that_is_refused(connect: Connect) -> None:
@@ -183,13 +180,6 @@ def test_a_policy_that_is_none(connect: Connect, policy: Any) -> None:
     """It is refused: a connection that is not alone is not what was asked for."""
     peer, _ = connect(policy)
     assert error_of(peer.skip_to(CLOSE))[0] == "amqp:invalid-field"
-
-
-def test_a_policy_of_another_width_counts(connect: Connect) -> None:
-    """It means the same."""
-    first, _ = connect(UByte(1))
-    connect(UByte(1))
-    assert was_displaced(first)
 
 
 class Counted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Delivery
 
 from amqp_ext.codec import UByte, UInt
 from gateway.config import Limits, Queue, Vpn
@@ -55,17 +54,6 @@ def test_a_queues_limit_counts_beside_the_headers(
     dead = client.receiver("dead", credit=10).take(3)
     assert sorted(texts(dead)) == ["1", "2", "3"]
     assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"expired"}
-
-
-def test_to_the_last_millisecond(gateway: RunningGateway, client: Client, clock: Clock) -> None:
-    """A message as old as its queue allows is delivered; one millisecond later it is not."""
-    client.sender("timed").send_all([data(1)])
-    clock.ms += 1_000
-    consumer = client.receiver("timed", credit=1)
-    (message,) = consumer.take(1)
-    consumer.settle([message], Delivery.RELEASED)
-    clock.ms += 1
-    assert consumer.drain() == []
 
 
 # --- where nobody consumes --------------------------------------------------------------------------------------------

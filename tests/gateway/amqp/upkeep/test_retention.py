@@ -13,7 +13,6 @@ import pytest
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import Retention
 from gateway.core.broker import Broker
-from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Tuning
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Clock, Connect, Start
@@ -40,12 +39,8 @@ def keeping(*rules: Retention, **more: Any) -> Vpn:
     return Vpn(replay_log=ReplayLog(retention=rules, **more))
 
 
-def in_vpn(gateway: RunningGateway, ask: Callable[[MessageVpn], T]) -> T:
-    return gateway.call(lambda running: ask(running.vpns["default"]))
-
-
 def of_broker(gateway: RunningGateway, ask: Callable[[Broker], T]) -> T:
-    return in_vpn(gateway, lambda vpn: ask(vpn.broker))
+    return gateway.ask(lambda vpn: ask(vpn.broker))
 
 
 def messages_kept(gateway: RunningGateway, place: int = 0) -> int:
@@ -252,11 +247,11 @@ def test_rules_change_while_it_runs(start: Start, connect: Connect) -> None:
     client = connect(gateway)
     fill(client)
     assert len(client.read_log("debug/>")) == 2_000
-    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping(DEBUG)))
+    gateway.ask(lambda vpn: vpn.reconfigure(keeping(DEBUG)))
     trimmed(gateway, client)
     left = len(client.read_log("debug/>"))
     assert 700 < left < 1_000
-    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping()))
+    gateway.ask(lambda vpn: vpn.reconfigure(keeping()))
     client.sender("topic://debug/a").send_all([data(KILOBYTE)] * 500)
     assert len(client.read_log("debug/>")) == left + 500
 
@@ -326,7 +321,7 @@ def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, conn
 
 def pending_bytes(gateway: RunningGateway) -> int:
     """Content that was taken and is not committed."""
-    return in_vpn(gateway, lambda vpn: vpn.committer.pending_bytes)
+    return gateway.ask(lambda vpn: vpn.committer.pending_bytes)
 
 
 def hold_trimming(gateway: RunningGateway) -> None:
@@ -400,7 +395,7 @@ def test_who_waits_goes_on_when_the_quota_is_raised(start: Start, connect: Conne
     delivery = sender.send(LARGE)
     client.wait(lambda: pending_bytes(gateway) > 500_000, "it waits")
     assert delivery.remote_state == 0
-    in_vpn(gateway, lambda vpn: vpn.reconfigure(keeping(quota_mb=2, wait_for_room_seconds=600)))
+    gateway.ask(lambda vpn: vpn.reconfigure(keeping(quota_mb=2, wait_for_room_seconds=600)))
     assert sender.outcome(delivery) == "ACCEPTED"
     assert pending_bytes(gateway) == 0
 

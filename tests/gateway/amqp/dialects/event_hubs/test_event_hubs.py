@@ -16,9 +16,9 @@ from proton import Link, Message
 from amqp_ext.codec import Described, UInt, ULong, encode
 from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
 from amqp_ext.event_hubs.management import sign
-from amqp_ext.sasl import hash_password
 from gateway.config import Listener, Queue, User, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
+from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Receiver, browsing, refusal, texts, with_properties
 from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
 from tests.support.management import Pair, declaration
@@ -327,9 +327,6 @@ def test_a_connection_ends_with_its_token(guarded: Client) -> None:
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
-
-PASSWORD = "secret"
-HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
 
 RULES: list[tuple[dict[str, tuple[str, ...]], bool]] = [

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from proton import Delivery
 
-from amqp_ext.sasl import hash_password
 from gateway.config import Listener, User
 from tests.gateway.amqp.conftest import Connect, Start
+from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, refusal, texts, with_properties
 from tests.support.log_lines import kept_lines
 from tests.support.management import Pair, declaration
@@ -21,8 +21,6 @@ from tests.support.running import RunningGateway
 
 # --- RabbitMQ's `/management` over real sockets, by a client that pairs its links as RabbitMQ's do --------------------
 
-PASSWORD = "secret"
-HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
 RABBITMQ = (Listener(port=0, rabbitmq_mode=True),)
 
