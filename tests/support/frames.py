@@ -92,10 +92,10 @@ def open_frame(
     return frame(OPEN, [container, hostname, UInt(65_536), UShort(255), idle])
 
 
-def begin_frame(answered: int | None = None) -> bytes:
+def begin_frame(answered: int | None = None, *, channel: int = 0) -> bytes:
     """A session with windows that are never the limit; the answer to the peer's, on its channel."""
-    channel = None if answered is None else UShort(answered)
-    return frame(BEGIN, [channel, UInt(0), UInt(WINDOW), UInt(WINDOW)])
+    remote = None if answered is None else UShort(answered)
+    return frame(BEGIN, [remote, UInt(0), UInt(WINDOW), UInt(WINDOW)], channel=channel)
 
 
 def attach_frame(

@@ -24,8 +24,6 @@ import cproton
 import pytest
 import trustme
 from proton import Message
-from websockets.sync.client import connect as connect_websocket
-from websockets.typing import Subprotocol
 
 from amqp_ext.codec import Symbol, UInt
 from gateway.config import Limits, Listener, Tls, WebSocket
@@ -34,6 +32,7 @@ from store.ports import StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.gateway.amqp.conftest import Start, Telling
 from tests.gateway.amqp.spec.conftest import ScriptedPeer, in_transaction
+from tests.gateway.amqp.test_websocket import Tunnel, connected
 from tests.support.frames import (
     ACCEPTED,
     CLOSE,
@@ -77,29 +76,6 @@ REQUEST = Message(id="one", reply_to="$me", address="/queues/q", subject="GET").
 NO_TOKEN = Message(
     id="one", reply_to="$me", properties={"operation": "put-token", "type": "none", "name": "x"}, body="x"
 ).encode()
-
-
-class Tunnel:
-    """A WebSocket as a socket."""
-
-    def __init__(self, url: str) -> None:
-        self._websocket = connect_websocket(
-            url, subprotocols=[Subprotocol("amqp")], compression=None, legacy=True
-        )
-
-    def sendall(self, content: bytes) -> None:
-        self._websocket.send(content)
-
-    def recv(self, size: int) -> bytes:
-        received = self._websocket.recv(WAIT_SECONDS)
-        assert isinstance(received, bytes)
-        return received
-
-    def setsockopt(self, *option: Any) -> None:
-        self._websocket.socket.setsockopt(*option)
-
-    def close(self) -> None:
-        self._websocket.socket.close()
 
 
 FEED = [f"{kind.__module__}.{kind.__qualname__}" for kind in (EndpointFeed, KeptRows)]
@@ -246,7 +222,7 @@ class Site:
 
     def over_websocket(self) -> Peer:
         """Publishes over WebSocket."""
-        return self._publishes(Peer(Tunnel(self.gateway.urls[1])))  # type: ignore[arg-type]
+        return self._publishes(Peer(Tunnel(connected(self.gateway.urls[1]))))  # type: ignore[arg-type]
 
     @staticmethod
     def _publishes(peer: Peer) -> Peer:

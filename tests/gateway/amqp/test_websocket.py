@@ -57,8 +57,11 @@ class Tunnel:
         assert isinstance(received, bytes)
         return received
 
+    def setsockopt(self, *option: Any) -> None:
+        self.websocket.socket.setsockopt(*option)
+
     def close(self) -> None:
-        self.websocket.close()
+        self.websocket.socket.close()
 
 
 def opened(websocket: ClientConnection, piece: int = 1 << 20) -> Peer:

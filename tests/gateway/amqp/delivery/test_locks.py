@@ -246,24 +246,6 @@ def test_a_drain_is_answered_while_a_consumer_is_stuck(
     assert texts(consumer.drain()) == ["0"]
 
 
-def test_a_consumer_with_a_selector_and_a_replay(
-    gateway: RunningGateway, client: Client, connect: Connect, clock: Clock
-) -> None:
-    """What a replay has put is locked, too; others with the same selector get it."""
-    fill(client, "work", 4)
-    first = client.receiver("work", credit=4)
-    first.take_and_accept(4)
-    client.wait(lambda: gateway.depth("work") == 0, "all is consumed")
-    first.close()
-    wanted = {"apache.org:selector-filter:string": "JMSPriority = 4"}
-    slow = client.receiver("work?replay-start=beginning", credit=2, filters=wanted)
-    taken = slow.take(2)
-    quick = connect(gateway).receiver("work", credit=4, filters=wanted)
-    assert texts(quick.take_and_accept(2)) == ["2", "3"]
-    end_locks(clock, client, taken)
-    assert texts(quick.take(2)) == ["0", "1"]
-
-
 def test_very_many_are_taken_back(clock: Clock, start: Start, connect: Connect) -> None:
     """Six thousand at once: in turns, and what they take is entered until their consumer has confirmed."""
     count = 6_000

@@ -73,17 +73,6 @@ def collect(client: Client, count: int, address: str = "urgent") -> list[Receive
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
-def test_a_higher_priority_comes_first(gateway: RunningGateway, client: Client) -> None:
-    """Each priority in the order of publishing, by name as by topic; another queue of the topic keeps its own order."""
-    numbered = shuffled(200)
-    publish(client, numbered, "topic://t/a")
-    assert texts(collect(client, 200)) == by_priority(numbered)
-    assert texts(collect(client, 200, "plain")) == [str(number) for number, _ in numbered]
-    publish(client, numbered)
-    assert texts(collect(client, 200)) == by_priority(numbered)
-    assert gateway.depth("urgent") == 0
-
-
 def test_what_no_header_says_is_four_and_above_nine_is_nine(gateway: RunningGateway, client: Client) -> None:
     """A message without a header is behind one of 5 and before one of 3; 200 and 9 are the same."""
     client.sender("urgent").send_all(

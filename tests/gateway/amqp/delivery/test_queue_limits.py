@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Delivery
 
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
@@ -17,9 +16,8 @@ LARGE = data(b"x" * 100)
 """More than a queue takes that takes 50 bytes."""
 
 QUEUES = {
-    "small": Queue(max_message_bytes=50, subscriptions=("t/>",), dead_message_queue="dead"),
-    "any": Queue(subscriptions=("t/>",), dead_message_queue="small"),
-    "dead": Queue(),
+    "small": Queue(max_message_bytes=50, subscriptions=("t/>",)),
+    "any": Queue(subscriptions=("t/>",)),
 }
 
 
@@ -67,18 +65,6 @@ def test_a_sender_is_told_the_smaller_limit(start: Start, connect: Connect) -> N
         for address in ("small", "large", "any", "topic://t", None)
     }
     assert sizes == {"small": 50, "large": 5_000, "any": 5_000, "topic://t": 5_000, None: 5_000}
-
-
-def test_a_dead_message_too_large_for_the_dead_message_queue_is_discarded(
-    gateway: RunningGateway, client: Client
-) -> None:
-    """Of several that die together, those that fit are on the dead message queue."""
-    client.sender("any").send_all([LARGE, data(1)])
-    consumer = client.receiver("any", credit=2)
-    large, small = consumer.take(2)
-    consumer.settle([large, small], Delivery.REJECTED)
-    client.wait(lambda: gateway.depth("any") == 0, "both have left")
-    assert gateway.depth("small") == 0, "with its annotations, a copy is larger than 50 bytes"
 
 
 # --- max_flows --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from proton import Link, symbol, ulong
 
 from amqp_ext import codec
-from gateway.config import Limits, Queue, Vpn
+from gateway.config import Limits
 from gateway.core.effects import OpenCursor
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received, Receiver, numbered, refusal, texts, with_properties
@@ -117,22 +116,6 @@ def test_an_epoch_is_said_once(client: Client) -> None:
     refused = refusal(client.receiver, "orders?epoch=6", set_up=with_properties({EPOCH: 7}))
     assert "say it once" in str(refused)
     assert "whole number" in str(refusal(client.receiver, "orders?epoch=-1"))
-
-
-@pytest.mark.parametrize("end", ["receiver", "sender"])
-def test_an_option_that_contradicts_the_queue(start: Start, connect: Connect, end: str) -> None:
-    """An `exclusive` option that is not what the queue is, is refused with both values named; the same is welcome."""
-    kinds = ("none", "wait", "refuse", "steal")
-    client = connect(start(Vpn(queues={kind: Queue(exclusive=kind) for kind in kinds})))  # type: ignore[arg-type]
-    attach = getattr(client, end)
-    for existing, asked in product(kinds, kinds[1:]):
-        if existing == asked:
-            attach(f"{existing}?exclusive={asked}").close()
-            continue
-        refused = refusal(attach, f"{existing}?exclusive={asked}")
-        assert refused.name == "amqp:precondition-failed"
-        assert f"exclusive={existing}" in refused.text
-        assert f"exclusive={asked}" in refused.text
 
 
 def test_exclusive_refuse(gateway: RunningGateway, connect: Connect) -> None:

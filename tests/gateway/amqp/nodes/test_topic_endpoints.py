@@ -54,26 +54,6 @@ def publish(client: Client, topic: str, *numbers: int) -> None:
 # --- temporary topic endpoints ------------------------------------------------------------------------------------
 
 
-def test_every_subscriber_gets_every_message_from_then_on(gateway: RunningGateway, connect: Connect) -> None:
-    """
-    Each has an endpoint with copies of its own, in the order of publishing, and none of what was published before. The
-    endpoint is deleted when its link is closed, and when its connection is lost.
-    """
-    client = connect(gateway)
-    publish(client, "news", 1_000)
-    receivers = [connect(gateway).receiver("topic://news", credit=100) for _ in range(4)]
-    publish(client, "news", *range(100))
-    for receiver in receivers:
-        assert texts(receiver.take_and_accept(100)) == numbered(100)
-    assert len(gateway.endpoints()) == 4
-    for receiver in receivers[:2]:
-        receiver.close()
-        client.wait(lambda: len(gateway.endpoints()) < 4, "it is deleted")
-    for receiver in receivers[2:]:
-        receiver.client.cut()
-    client.wait(lambda: gateway.endpoints() == set(), "all are deleted")
-
-
 TOPICS = ["a", "a/b", "a/b/c", "a/x/c", "a/b/c/d", "x/b"]
 WILDCARDS = {
     "a/b/c": {"a/b/c"},

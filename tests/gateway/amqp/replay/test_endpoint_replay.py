@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.app import Gateway
-from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config import Limits, Queue, Vpn
 from gateway.vpn.replays import STEP_ROWS
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received, numbered, texts
@@ -267,32 +267,6 @@ def test_the_end_is_marked_though_other_topics_are_on_their_way(
     assert {sender.outcome(delivery) for delivery in deliveries} == {"ACCEPTED"}
     taken = client.receiver("orders", credit=10).take_and_accept(10)
     assert [message.is_end for message in taken] == [False] * 9 + [True]
-
-
-@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
-def test_topics_that_are_not_logged_during_a_replay(
-    start: Start, connect: Connect, limits: Limits | None
-) -> None:
-    """Where only some topics are logged, a replay brings those, and what comes live of the others, all in one order."""
-    log = ReplayLog(topics=("a/logged",))
-    gateway = start(Vpn(replay_log=log, queues={"orders": Queue(subscriptions=("a/>",))}), limits)
-    with Publishing(gateway.url, "topic://a/logged", "topic://a/other", limit=5_000) as publishing:
-        publishing.wait_for(1_500)
-        receiver = connect(gateway).receiver(FROM_BEGINNING)
-        receiver.collect(taken := [], 1_500)
-        publishing.stop()
-        # Order is kept by link, and these are two: the last of each says that all have come.
-        last = {str(publishing.next - 1), str(publishing.next - 2)}
-        while not last <= {message.text for message in taken[-1_000:]}:
-            receiver.collect(taken, len(taken) + 1)
-    ids = [message.id for message in taken]
-    assert ids == sorted(set(ids))
-    numbers = [int(message.text) for message in taken]
-    assert [number for number in numbers if number % 2 == 0] == list(range(0, publishing.next, 2))
-    others = [number for number in numbers if number % 2]
-    assert others == list(range(others[0], publishing.next, 2))
-    assert receiver.drain(0) == []
-    receiver.client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
 
 
 # --- restarts -----------------------------------------------------------------------------------------------------

@@ -118,12 +118,6 @@ def attach(peer: ScriptedPeer, handle: int = 0, channel: int = 0) -> None:
     peer.attach(handle, name="the name", target=["queue://q"], channel=channel)
 
 
-def with_another_session(peer: ScriptedPeer) -> None:
-    begin = begin_frame()
-    peer.send(begin[:6] + b"\x00\x01" + begin[8:])
-    peer.skip_to(BEGIN)
-
-
 def is_attached(peer: ScriptedPeer) -> bool:
     """What is said of handle 0: it takes a message, or was detached as stolen."""
     peer.transfer(0, 0, data(b"x"))
@@ -139,7 +133,8 @@ def of_the_session(peer: ScriptedPeer, begin: Begin) -> None:
 
 
 def of_another_session(peer: ScriptedPeer, begin: Begin) -> None:
-    with_another_session(peer)
+    peer.send(begin_frame(channel=1))
+    peer.skip_to(BEGIN)
     attach(peer, channel=1)
     peer.skip_to(FLOW)
 
@@ -207,7 +202,7 @@ TARGET, SOURCE = Described(ULong(0x29), ["queue://q"]), Described(ULong(0x28), [
 
 def a_session_works(peer: ScriptedPeer, channel: int) -> None:
     """What is wrong on one session is no other's concern: this one begins, and has a link."""
-    peer.send(begin_frame()[:6] + channel.to_bytes(2, "big") + begin_frame()[8:])
+    peer.send(begin_frame(channel=channel))
     peer.skip_to(BEGIN)
     peer.attach(0, receiver=True, source=["queue://q"], channel=channel)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -18,8 +17,7 @@ from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
 from amqp_ext.event_hubs.management import sign
 from gateway.config import Listener, Queue, User, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.gateway.permissions.conftest import HASH, PASSWORD
-from tests.support.client import Client, Receiver, browsing, refusal, texts, with_properties
+from tests.support.client import Client, Receiver, refusal, texts, with_properties
 from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
 from tests.support.management import Pair, declaration
 from tests.support.messages import data
@@ -254,11 +252,6 @@ def put(cbs: Node, text: str, kind: str = "servicebus.windows.net:sastoken") -> 
     return cbs.ask(text, operation="put-token", type=kind, name="sb://host/flights")
 
 
-def test_without_keys_any_token_is_as_good_as_none(client: Client) -> None:
-    """Clients that insist on putting one can."""
-    assert put(Node(client, "$cbs"), "whatever", "jwt") == (202, None)
-
-
 def test_nothing_is_permitted_before_a_token_came(guarded: Client) -> None:
     """An attach is refused, and a hub not told of; then its token is put, and both are permitted."""
     for refused in (refusal(guarded.sender, "flights"), refusal(hub_reader, guarded)):
@@ -327,38 +320,6 @@ def test_a_connection_ends_with_its_token(guarded: Client) -> None:
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
-
-
-RULES: list[tuple[dict[str, tuple[str, ...]], bool]] = [
-    ({"browse": ("queue://orders",)}, False),
-    ({"consume": ("queue://orders",)}, False),
-    ({"consume": ("log://#queue/orders",)}, True),
-    ({"consume": ("log://>",)}, True),
-    ({"consume": ("log://#queue/>", "!log://#queue/orders")}, False),
-    ({}, True),
-]
-"""Of users, and whether they permit to read the history of the queue."""
-
-
-def test_the_history_of_a_queue_needs_the_rule_for_the_log(start: Start, connect: Connect) -> None:
-    """A partition of what is a queue is read from the log, as `log://#queue/orders` is, and needs what that needs."""
-    users = {f"ann{number}": User(password=HASH, **rules) for number, (rules, _) in enumerate(RULES)}
-    users["bob"] = User(password=HASH)
-    gateway = start(Vpn(queues={"orders": Queue()}), listeners=EVENT_HUBS, users=users)
-    bob = connect(gateway, user=("bob", PASSWORD))
-    bob.sender("orders").send_all([data("history")])
-    bob.receiver("orders", credit=1).take_and_accept(1)
-    where = "orders/ConsumerGroups/$Default/Partitions/0?replay-start=beginning"
-    addresses = (where, f"amqp://host/{where}", "log://#queue/orders?replay-start=beginning")
-    for number, (rules, is_permitted) in enumerate(RULES):
-        reader = connect(gateway, user=(f"ann{number}", PASSWORD))
-        for address, set_up in product(addresses, (None, browsing)):
-            if is_permitted:
-                found = reader.receiver(address, credit=10, set_up=set_up).take(1)
-                assert texts(found) == ["history"], (rules, address)
-            else:
-                refused = refusal(reader.receiver, address, credit=10, set_up=set_up)
-                assert "may not consume log://#queue/orders" in refused.text, (rules, address)
 
 
 def test_a_token_is_held_against_the_address_as_it_was_read(

@@ -16,7 +16,7 @@ from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, refusal, texts, with_properties
 from tests.support.log_lines import kept_lines
 from tests.support.management import Pair, declaration
-from tests.support.messages import annotated, data, message_to
+from tests.support.messages import data, message_to
 from tests.support.running import RunningGateway
 
 # --- RabbitMQ's `/management` over real sockets, by a client that pairs its links as RabbitMQ's do --------------------
@@ -28,11 +28,6 @@ RABBITMQ = (Listener(port=0, rabbitmq_mode=True),)
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
     return start(listeners=RABBITMQ)
-
-
-def with_value(text: str, value: str) -> bytes:
-    """A message with a stream filter value."""
-    return annotated(data(text), **{"x-stream-filter-value": value})
 
 
 def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningGateway) -> None:
@@ -116,23 +111,6 @@ def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(client: Client)
     assert receiver.address.startswith("/queues/%23P2P%2F")
     client.sender(receiver.address).send_all([data("back")])
     assert texts(receiver.take(1)) == ["back"]
-
-
-def test_a_stream_is_read_by_filter_values(client: Client) -> None:
-    """Only messages with one of the filter values come, and the reply says that the filter is in place."""
-    Pair(client).ask("PUT", "/queues/s", declaration(x_queue_type="stream"))
-    sender = client.sender("/queues/s")
-    sender.send_all([with_value("eu", "eu"), with_value("us", "us"), data("none"), with_value("eu2", "eu")])
-    filters = {
-        "rabbitmq:stream-offset-spec": "first",
-        "rabbitmq:stream-filter": ["eu", "asia"],
-        "rabbitmq:stream-match-unfiltered": True,
-    }
-    reader = client.receiver("/queues/s", filters=filters, credit=10)
-    assert set(filters) <= set(reader.filters)
-    taken = reader.take(3)
-    assert texts(taken) == ["eu", "none", "eu2"]
-    assert [received.annotations["x-stream-offset"] for received in taken] == [1, 3, 4]
 
 
 def dead_letters_to(queue: str) -> dict[str, Any]:
