@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import Delivery, Described, Link, symbol, ulong
+from proton import Described, Link, symbol, ulong
 
 from amqp_ext.codec import Byte, Symbol
 from gateway.config import Queue, Vpn
@@ -27,30 +27,6 @@ from tests.support.transactions import Controller, publish
 # --- What the forms of addresses reach --------------------------------------------------------------------------------
 
 INVALID = "amqp:invalid-field"
-
-QUEUE_FORMS = [
-    pytest.param("orders", (), id="bare"),
-    pytest.param("queue://orders", (), id="scheme"),
-    pytest.param("QUEUE://orders", (), id="scheme in capitals"),
-    pytest.param("/queues/orders", (), id="RabbitMQ"),
-    pytest.param("/queues/%6frders", (), id="RabbitMQ, percent-encoded"),
-    pytest.param("amqp://127.0.0.1:5672/orders", (), id="URL"),
-    pytest.param("amqps://some.host/queue://orders", (), id="URL with scheme"),
-    pytest.param("orders", ("queue",), id="capability"),
-    pytest.param("topic://orders", ("queue",), id="capability against the scheme"),
-    pytest.param("orders?create=always", (), id="option"),
-]
-
-
-@pytest.mark.parametrize(("address", "capabilities"), QUEUE_FORMS)
-def test_every_form_of_a_queue(
-    gateway: RunningGateway, client: Client, address: str, capabilities: tuple[str, ...]
-) -> None:
-    """Each form of a queue's address reaches the same queue, as a target and as a source."""
-    client.sender(address, capabilities=capabilities).send_all([data("by form")])
-    assert gateway.endpoints() == {"orders"}
-    client.sender("orders").send_all([data("by name")])
-    assert texts(client.receiver(address, capabilities=capabilities).drain()) == ["by form", "by name"]
 
 
 def test_names_of_queues(client: Client) -> None:
@@ -81,17 +57,6 @@ def test_addresses_that_name_nothing(
     if as_source is not None:
         assert refusal(client.receiver, address).name == as_source
     assert gateway.endpoints() == set()
-
-
-@pytest.mark.parametrize("form", ["topic://a/b/c", "dsub://a/b/c", "a/b/c"])
-def test_every_form_of_a_topic(client: Client, form: str) -> None:
-    """A topic is `topic://…`, or any name with the capability `topic`, as a source and as a target."""
-    capabilities = () if form.startswith("topic") else ("topic",)
-    receiver = client.receiver(form, capabilities=capabilities, credit=2)
-    other = client.receiver("topic://a/b/c", credit=2)
-    client.sender(form, capabilities=capabilities).send_all([data("by form")])
-    client.sender("topic://a/b/c").send_all([data("by scheme")])
-    assert texts(receiver.take(2)) == texts(other.take(2)) == ["by form", "by scheme"]
 
 
 @pytest.mark.parametrize("prefix", ["", "amqp://127.0.0.1/", "amqps://hub.example.com:5671/"])
@@ -345,30 +310,6 @@ def test_a_consumer_takes_what_its_selector_matches_and_leaves_the_rest_in_place
         assert texts(choosy.take_and_accept(last - first)) == numbered(first, last)
         choosy.close()
     assert texts(client.receiver("orders").drain(3_000)) == numbered(40) + numbered(50, 2_999)
-
-
-def test_live_messages_go_to_the_consumer_that_wants_them(client: Client) -> None:
-    """Of two consumers with selectors each gets its own, as it is published; what nobody wants waits."""
-    odd = client.receiver("orders", filters={SELECTOR: "odd = TRUE"}, credit=100)
-    large = client.receiver("orders", filters={SELECTOR: "odd = FALSE AND n >= 50"}, credit=100)
-    client.sender("orders").send_all(selectable(i, odd=bool(i % 2)) for i in range(100))
-    assert texts(odd.take_and_accept(50)) == numbered(1, 100, 2)
-    assert texts(large.take_and_accept(25)) == numbered(50, 100, 2)
-    assert texts(client.receiver("orders").drain()) == numbered(0, 50, 2)
-
-
-def test_a_released_message_is_looked_at_again(
-    client: Client, gateway: RunningGateway, connect: Connect
-) -> None:
-    """What one consumer gives back goes to another whose selector matches, before newer ones."""
-    client.sender("orders").send_all(selectable(i) for i in range(10))
-    first = client.receiver("orders", credit=10)
-    taken = first.take(10)
-    choosy = connect(gateway).receiver("orders", filters={SELECTOR: "n IN (3, 7)"}, credit=10)
-    first.settle(taken, Delivery.RELEASED)
-    first.close()
-    assert texts(choosy.take_and_accept(2)) == ["3", "7"]
-    assert len(client.receiver("orders").drain()) == 8
 
 
 def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from proton import Link, symbol, ulong
 
@@ -28,33 +26,6 @@ EPOCH = "com.microsoft:epoch"
 
 
 # --- consumers that are lost --------------------------------------------------------------------------------------
-
-
-def test_a_page_from_disk_is_never_ahead_of_what_was_told(
-    telling: Telling, start: Start, connect: Connect, tmp_path: Path
-) -> None:
-    """What is in the file already, but not yet told to anybody, is not delivered with a page, and not twice either."""
-    gateway = start(limits=Limits(read_page_rows=5))
-    client = connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(12)])
-    client, publisher = connect.again(gateway, client), connect(gateway)
-    receiver = client.receiver("orders")
-    sender = publisher.sender("orders")
-    telling.hold()
-    large = [data(b"\x55" * 100_000) for _ in range(20)]
-    for raw in large:
-        sender.send(raw)
-    connection = apsw.Connection(str(tmp_path / "data" / "default.db"), apsw.SQLITE_OPEN_READONLY)
-    publisher.wait(lambda: connection.execute("select max(id) from message").fetchone()[0] > 12, "a commit")
-    connection.close()
-    receiver.flow(100)
-    client.wait(lambda: len(receiver.arrived) >= 12, "the backlog arrives")
-    client.open_session()
-    assert texts(receiver.take_and_accept(12)) == numbered(12)
-    assert not receiver.arrived, "delivered before it was told"
-    telling.go_on()
-    assert [message.bare for message in receiver.take_and_accept(20)] == large
-    assert receiver.drain(0) == []
 
 
 def test_a_consumer_lost_while_its_replay_starts_is_not_bound(

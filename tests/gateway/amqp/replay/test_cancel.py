@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from amqp_ext.message.annotations import REPLAY_NAME
 from gateway.app import Gateway
-from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config import Limits, Queue, Vpn
 from gateway.core.effects import SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ReplayRecord
@@ -91,20 +91,6 @@ def test_a_replay_that_has_put_all(gateway: RunningGateway, client: Client, forc
         assert receiver.detached_by_peer().subcode == 142
         assert gateway.depth("orders") == 10
         assert texts(client.receiver("orders").drain()) == numbered(50, 60)
-
-
-def test_what_the_log_did_not_take_outlives_a_cancel(start: Start, connect: Connect) -> None:
-    """Accepted messages of topics that are not logged have no other place than the queue: a cancel leaves them."""
-    vpn = Vpn(replay_log=ReplayLog(topics=("a/logged",)), queues={"orders": Queue(subscriptions=("a/>",))})
-    gateway = start(vpn)
-    client = connect(gateway)
-    publish(client, 0, 2_000, "topic://a/logged")
-    receiver = client.receiver(FROM_BEGINNING, credit=10)
-    receiver.take_and_accept(10)
-    publish(client, 2_000, 2_005, "topic://a/other")
-    gateway.cancel_replay("orders")
-    receiver.detached_by_peer()
-    assert texts(client.receiver("orders").drain()) == numbered(2_000, 2_005)
 
 
 def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, client: Client) -> None:

@@ -163,17 +163,6 @@ def test_nobody_takes_what_the_log_does_not_take(start: Start, connect: Connect,
     assert client.sender(None).outcomes([message_to("audit", "x")]) == ["RELEASED"]
 
 
-def test_a_stream_keeps_dead_messages(start: Start, connect: Connect) -> None:
-    """A queue's dead message queue may be a stream."""
-    queues = {"dead": Queue(kind="stream"), "orders": Queue(dead_message_queue="dead")}
-    client = connect(start(Vpn(queues=queues)))
-    client.sender("orders").send_all([data("x")])
-    consumer = client.receiver("orders", credit=1)
-    consumer.settle(consumer.take(1), Delivery.REJECTED)
-    (dead,) = client.receiver("dead", filters=BEGINNING, credit=1).take(1)
-    assert (dead.text, dead.annotations["x-opt-dead-reason"]) == ("x", "rejected")
-
-
 # --- what readers see ---------------------------------------------------------------------------------------------
 
 OWN = "its own topic"

@@ -156,19 +156,6 @@ def test_a_start_where_messages_were_taken_out_is_refused(start: Start, connect:
             assert len(client.read_log("orders/>", text)) >= 40
 
 
-def test_the_first_rule_that_matches_holds(start: Start, connect: Connect) -> None:
-    """What an earlier rule is about is not trimmed by a later one, and a start there is granted."""
-    every = Retention(topics=(">",), quota_mb=1)
-    gateway = start(vpn=keeping(Retention(topics=("orders/>",)), every))
-    client = connect(gateway)
-    client.sender("topic://orders/a").send_all([data("first")])
-    text = first_moment(client)
-    fill(client)
-    trimmed(gateway, client, 1)
-    assert len(client.read_log("orders/>", text)) == 41
-    assert messages_kept(gateway) == 41
-
-
 def test_what_is_too_old_leaves_the_log(
     clock: Clock, given: dict[str, Any], start: Start, connect: Connect
 ) -> None:
