@@ -130,9 +130,11 @@ class RunningGateway:
         self._thread = self._loop = self._gateway = None
         assert failures == 0, "the gateway made mistakes; its log says which"
 
-    def restart(self) -> None:
-        """Stop, and start on the same files."""
+    def restart(self, vpn: Vpn | None = None) -> None:
+        """Stop, and start on the same files, with another Message VPN ``default`` if one is given."""
         self.stop()
+        if vpn is not None:
+            self.settings = replace(self.settings, vpns={"default": vpn})
         self.start()
 
     def call(self, function: Callable[[Gateway], T]) -> T:

@@ -136,10 +136,10 @@ class Connect:
     def __call__(self, gateway: RunningGateway, **more: Any) -> Client:
         return self._ending.enter_context(Client(gateway.url, **more))
 
-    def again(self, gateway: RunningGateway, client: Client) -> Client:
-        """The client closes, the gateway is stopped and started, and there is another client."""
+    def again(self, gateway: RunningGateway, client: Client, vpn: Vpn | None = None) -> Client:
+        """The client closes, the gateway is restarted, with another Message VPN if one is given; another client."""
         client.close()
-        gateway.restart()
+        gateway.restart(vpn)
         return self(gateway)
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import struct
 import uuid
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong
-from tests.amqp_ext.test_codec import ENCODINGS, VALUES
+from tests.amqp_ext.test_codec import ENCODINGS
 from tests.gateway.amqp.conftest import Connect
-from tests.support.chance import times
-from tests.support.client import Client, Received
+from tests.support.client import Received
 from tests.support.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -151,45 +146,3 @@ def test_every_kind_of_front_by_every_way(gateway: RunningGateway, connect: Conn
         assert by_name["a header"].delivery_count == (1 if again else 0)
         if not again:
             assert by_name["nothing"].header is None
-
-
-BODIES = st.one_of(
-    st.lists(st.binary(max_size=300).map(data), min_size=1, max_size=4).map(b"".join),
-    st.lists(st.lists(VALUES, max_size=3).map(lambda v: section(SEQUENCE, v)), min_size=1, max_size=3).map(
-        b"".join
-    ),
-    VALUES.map(lambda v: section(VALUE, v)),
-)
-SYMBOL_MAPS = st.dictionaries(st.text("abc-", min_size=1, max_size=6).map(Symbol), VALUES, max_size=3)
-MESSAGES = st.tuples(
-    st.one_of(st.just(b""), st.just(section(HEADER, [True, UByte(4)]))),
-    st.one_of(st.just(b""), SYMBOL_MAPS.map(lambda m: section(MESSAGE_ANNOTATIONS, m))),
-    st.tuples(
-        st.one_of(st.just(b""), st.just(section(PROPERTIES, FULL_PROPERTIES))),
-        st.one_of(
-            st.just(b""),
-            st.dictionaries(st.text(max_size=5), VALUES, max_size=3).map(
-                lambda m: section(APPLICATION_PROPERTIES, m)
-            ),
-        ),
-        BODIES,
-        st.one_of(st.just(b""), SYMBOL_MAPS.map(lambda m: section(FOOTER, m))),
-    ).map(b"".join),
-)
-
-
-@given(messages=st.lists(MESSAGES, min_size=1, max_size=20))
-@settings(max_examples=times(25, 2_000))
-def test_any_message(client: Client, messages: list[tuple[bytes, bytes, bytes]]) -> None:
-    """Any message comes out bit for bit, with its own annotations beside the gateway's."""
-    receiver = client.receiver("topic://any", credit=len(messages))
-    log = client.receiver("log://any", credit=len(messages))
-    sender = client.sender("topic://any")
-    sender.send_all([header + own + bare for header, own, bare in messages])
-    for link in (receiver, log):
-        for (_, own, bare), message in zip(messages, link.take(len(messages)), strict=True):
-            assert message.bare == bare
-            for key, value in (codec.decode(own)[0].value if own else {}).items():
-                assert codec.encode(message.annotations[key]) == codec.encode(value)
-    for link in (receiver, log, sender):
-        link.close()

@@ -132,9 +132,7 @@ def test_a_queue_that_is_configured_anew_keeps_its_messages(
     def again(queue: Queue) -> Client:
         gateway.stop()
         assert check(path) == []
-        vpn = replace(gateway.settings.vpns["default"], queues={"urgent": queue})
-        gateway.settings = replace(gateway.settings, vpns={"default": vpn})
-        gateway.start()
+        gateway.restart(Vpn(queues={"urgent": queue}))
         return connect(gateway)
 
     client = again(urgent)

@@ -219,19 +219,13 @@ def test_a_log_that_is_not_read(start: Start, connect: Connect) -> None:
     client.receiver("orders").drain()
     for address in ("orders?replay-start=beginning", "log://>", "log://>?replay-start=live", "audit"):
         assert refusal(client, address) == DISABLED
-    client.close()
-    gateway.stop()
-    assert texts(connect(start()).read_log()) == ["0", "1", "2"]
+    assert texts(connect.again(gateway, client, Vpn()).read_log()) == ["0", "1", "2"]
 
 
-def test_a_log_that_is_not_written(start: Start, connect: Connect) -> None:
+def test_a_log_that_is_not_written(gateway: RunningGateway, client: Client, connect: Connect) -> None:
     """Closed to new messages, the log can be replayed; what is published meanwhile goes to queues alone, none lost."""
-    gateway = start()
-    client = connect(gateway)
     client.sender("orders").send_all(map(data, range(3)))
-    client.close()
-    gateway.stop()
-    client = connect(start(Vpn(replay_log=ReplayLog(write=False))))
+    client = connect.again(gateway, client, Vpn(replay_log=ReplayLog(write=False)))
     sender = client.sender("orders")
     sender.send_all(map(data, range(3, 5)))
     assert texts(client.read_log()) == ["0", "1", "2"]

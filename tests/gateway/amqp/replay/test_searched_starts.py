@@ -362,15 +362,12 @@ def test_a_point_that_was_not_written_is_not_there(gateway: RunningGateway, full
 # --- searching in the company of others ---------------------------------------------------------------------------
 
 
-def test_an_index_that_is_configured_later_finds_what_came_before(start: Start, connect: Connect) -> None:
+def test_an_index_that_is_configured_later_finds_what_came_before(
+    gateway: RunningGateway, client: Client, connect: Connect
+) -> None:
     """Messages from before their property was indexed are found by reading them, those from after by the index."""
-    gateway = start()
-    client = connect(gateway)
     publish(client, "topic://t", range(3))
-    client.close()
-    gateway.stop()
-    indexed = start(vpn=INDEXED)
-    client = connect(indexed)
+    client = connect.again(gateway, client, INDEXED)
     publish(client, "topic://t", range(3, 6))
     assert texts(by_map(client, "log://t", "match", "tradeId = 'T-1'").take(1)) == ["1"]
     assert texts(by_map(client, "log://t", "match", "tradeId = 'T-4'").take(1)) == ["4"]

@@ -27,7 +27,7 @@ from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.chance import times
 from tests.support.client import BEGINNING, SELECTOR, Client, Receiver, browsing, refusal, texts
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, data, section
-from tests.support.running import RunningGateway, no_log, settings_for, trim_before
+from tests.support.running import RunningGateway, no_log, trim_before
 from tests.support.transactions import Controller
 from tests.support.transactions import publish as publish_in
 
@@ -442,7 +442,5 @@ def test_a_key_that_is_declared_otherwise_has_its_values_from_the_log(start: Sta
     client = connect(running)
     client.sender("topic://p/a").send_all([keyed("x", "x1"), keyed("y", "y1"), keyed("x", "x2")])
     assert values(client) == ["x2"]
-    running.stop()
-    running.settings = settings_for(running.settings.data, prices(value_key="isin"))
-    running.start()
-    assert values(connect(running)) == ["y1", "x2"]
+    client = connect.again(running, client, prices(value_key="isin"))
+    assert values(client) == ["y1", "x2"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -137,17 +136,13 @@ def test_a_start_where_messages_were_taken_out_is_refused(start: Start, connect:
     gateway = start(vpn=keeping(DEBUG))
     client = connect(gateway)
     client.sender("topic://orders/a").send_all([data("first")])
-    gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point("early", None))
     fill(client, 1)
     gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point("debugging", None))
     starts = {"%232": NO_MESSAGE, first_moment(client): NO_TIME, "point:debugging": NO_MESSAGE}
     fill(client)
     trimmed(gateway, client)
     for rules in ((DEBUG,), ()):
-        client.close()
-        gateway.settings = replace(gateway.settings, vpns={"default": keeping(*rules)})
-        gateway.restart()
-        client = connect(gateway)
+        client = connect.again(gateway, client, keeping(*rules))
         for text, error in starts.items():
             for pattern in ("debug/>", ">", "debug/a"):
                 asked = refusal(client.receiver, f"log://{pattern}?replay-start={text}")
@@ -294,11 +289,9 @@ def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, conn
         assert ids(client.read_log("a", start, "&missing=clamp")) == [16, 17, 18, 19, 20]
     assert texts(client.receiver("orders", credit=10).take_and_accept(10)) == numbered(10)
     assert texts(client.read_log()) == ["5", "6", "7", "8", "9"]
-    client.close()
-    gateway.restart()
+    client = connect.again(gateway, client)
     assert first_id(gateway) == 16
     assert size_bytes(gateway) == (sizes[1] - sizes[0]) // 2
-    client = connect(gateway)
     client.sender("topic://a").send_all([data("next")])
     assert ids(client.read_log("a", "last")) == [21]
 
