@@ -320,19 +320,6 @@ def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) ->
     assert receiver.filters[SELECTOR] == Described(symbol(SELECTOR), "n = 1")
 
 
-def test_property_filters_select_by_prefix_and_value(client: Client) -> None:
-    """properties and application-properties filters must both match; `&p:` is a prefix."""
-    sender = client.sender("orders")
-    for subject in ("flight/AA", "flight/UA", "train/AA"):
-        for n in (1, 2):
-            sender.send_all([section(PROPERTIES, [None, None, None, subject]) + selectable(n)])
-    filters = {
-        "amqp:properties-filter": {symbol("subject"): "&p:flight/"},
-        "amqp:application-properties-filter": {"n": 2},
-    }
-    assert texts(client.receiver("log://>?until=now", filters=filters).take_to_end()) == ["2", "2"]
-
-
 def test_a_selector_that_is_none_is_refused_with_its_place(client: Client) -> None:
     """A bad selector gets amqp:invalid-field, a sentence, and the character it stumbles over."""
     for address in ("orders", "log://>"):

@@ -73,19 +73,6 @@ def test_a_message_is_delivered_when_its_time_has_come(client: Client, kind: typ
     assert 0.7 <= time.time() - started < 4
 
 
-def test_they_come_in_the_order_of_their_times(clock: Clock, gateway: RunningGateway, client: Client) -> None:
-    """Whatever the order in which they were published; of one time, by id."""
-    delays = [500, 100, 300, 100, 400, 200]
-    client.sender("orders").send_all(
-        delayed(f"{delay}-{number}", Long(delay)) for number, delay in enumerate(delays)
-    )
-    assert [message.id for message in listed(gateway, "orders")] == [2, 4, 6, 3, 5, 1]
-    receiver = client.receiver("orders", credit=10)
-    for expected in (["100-1", "100-3"], ["200-5"], ["300-2"], ["400-4"], ["500-0"]):
-        clock.ms += 100
-        assert texts(receiver.take_and_accept(len(expected))) == expected
-
-
 def test_a_topic_s_subscribers_each_have_it_in_time(
     client: Client, connect: Connect, gateway: RunningGateway
 ) -> None:

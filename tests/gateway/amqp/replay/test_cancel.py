@@ -71,28 +71,6 @@ def test_a_cancelled_replay(
     assert record.acknowledged == 3_020
 
 
-@pytest.mark.parametrize("force_complete", [False, True])
-def test_a_replay_that_has_put_all(gateway: RunningGateway, client: Client, force_complete: bool) -> None:
-    """
-    Pending complete, it can still be cancelled: its unacknowledged messages go, and live ones stay. Forced, it is
-    complete, and nothing is lost of what lies on the queue.
-    """
-    publish(client, 0, 50)
-    receiver = client.receiver(FROM_BEGINNING, credit=20)
-    receiver.take_and_accept(20)
-    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
-    publish(client, 50, 60)
-    gateway.cancel_replay("orders", force_complete=force_complete)
-    assert gateway.replay_state("orders") == ("complete" if force_complete else "failed")
-    if force_complete:
-        receiver.collect(taken := [], 40)
-        assert texts(taken) == numbered(20, 60)
-    else:
-        assert receiver.detached_by_peer().subcode == 142
-        assert gateway.depth("orders") == 10
-        assert texts(client.receiver("orders").drain()) == numbered(50, 60)
-
-
 def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, client: Client) -> None:
     """A replay that waits for the queue to be emptied can be cancelled, not forced: nothing of it ever comes."""
     publish(client, 0, 10)
@@ -394,27 +372,6 @@ def test_how_replays_end_is_on_record(gateway: RunningGateway, connect: Connect)
     client.close()
     gateway.restart()
     assert records(gateway) == before
-
-
-def test_a_replay_that_a_stop_interrupted_goes_on_under_its_record(
-    gateway: RunningGateway, connect: Connect
-) -> None:
-    """And says that it was; the next replay has the next number."""
-    client = connect(gateway)
-    publish(client, 0, 30)
-    client.receiver("orders?replay-start=beginning&replay-name=r", credit=10).take_and_accept(10)
-    client.wait(lambda: gateway.replay("orders").acknowledged == 10, "settlements arrive")
-    client = connect.again(gateway, client)
-    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "it went on")
-    (record,) = records(gateway)
-    assert (record.number, record.name, record.state) == (1, "r", "pending-complete")
-    assert (record.outcome, record.sent, record.ended_ms) == ("interrupted by a stop, and went on", 30, 0)
-    receiver = client.receiver("orders", credit=30)
-    receiver.take_and_accept(20)
-    client.wait(lambda: records(gateway)[0].state == "complete", "it is complete")
-    receiver.close()
-    client.receiver("orders?replay-start=beginning")
-    assert [record.number for record in records(gateway)] == [1, 2]
 
 
 def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, connect: Connect) -> None:

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from amqp_ext.codec import ULong
 from amqp_ext.replay_start import parse_text
-from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.model import ListedPoint, Point
 from gateway.vpn.runtime import Tuning
@@ -161,15 +161,6 @@ def test_fewer_than_asked_for_are_all_there_are(client: Client, missing: str) ->
     receiver = by_map(client, "log://t/none", "last", 10, missing=missing)
     publish(client, "topic://t/none", [9])
     assert texts(receiver.take(1)) == ["9"]
-
-
-def test_what_a_queue_excepts_does_not_count(start: Start, connect: Connect) -> None:
-    """The newest of what the queue's subscriptions take, but for exceptions."""
-    client = connect(start(Vpn(queues={"picky": Queue(subscriptions=("t/>", "!t/b"))})))
-    for n in range(5):
-        publish(client, "topic://t/a", [n])
-        publish(client, "topic://t/b", [100 + n])
-    assert texts(by_map(client, "picky", "last", 2).take_and_accept(2)) == ["3", "4"]
 
 
 # --- message-ids --------------------------------------------------------------------------------------------------

@@ -28,8 +28,6 @@ from tests.support.chance import times
 from tests.support.client import BEGINNING, SELECTOR, Client, Receiver, browsing, refusal, texts
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, data, section
 from tests.support.running import RunningGateway, no_log, trim_before
-from tests.support.transactions import Controller
-from tests.support.transactions import publish as publish_in
 
 
 def prices(**more: Any) -> Vpn:
@@ -359,20 +357,6 @@ def test_keys_without_a_quota_are_bounded(
     client.sender("topic://p/a").send_all(keyed(f"k{n}", str(n)) for n in range(500))
     assert values(client) == [str(n) for n in range(450, 500)]
     assert running.depth("prices") == 50
-
-
-def test_a_transaction_is_all_or_nothing(client: Client) -> None:
-    coordinator, sender = Controller(client), client.sender("topic://p/a")
-    publish(client, a="a1")
-    txn = coordinator.declare()
-    publish_in(sender, data("a2"), txn)
-    coordinator.roll_back(txn)
-    assert values(client) == ["a1"]
-    txn = coordinator.declare()
-    publish_in(sender, data("a3"), txn)
-    assert values(client) == ["a1"]
-    coordinator.commit(txn)
-    assert values(client) == ["a3"]
 
 
 def test_an_administrator_deletes_keys_and_erases_values(gateway: RunningGateway, client: Client) -> None:
