@@ -17,7 +17,7 @@ from gateway.vpn.runtime import Runtime, SystemClock
 from gateway.vpn.turns import SelectionTurns
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.gateway.core.machines.step_loop import StepLoop
-from tests.support.client import SELECTOR, Client, browsing, numbered, texts
+from tests.support.client import SELECTOR, browsing, numbered, texts
 from tests.support.messages import data, message_to, selectable
 from tests.support.running import RunningGateway, no_log
 
@@ -27,11 +27,6 @@ from tests.support.running import RunningGateway, no_log
 def dropped(gateway: RunningGateway) -> int:
     """Direct messages that came to nothing so far."""
     return gateway.call(lambda running: running.vpns["default"].counters.direct_dropped_messages)
-
-
-def logged(client: Client) -> list[str]:
-    """All that the replay log has."""
-    return texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end())
 
 
 # --- Direct -----------------------------------------------------------------------------------------------------------
@@ -49,7 +44,7 @@ def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> No
     other = client.sender("topic://other")
     other.send(data("direct to nobody"), settled=True)
     other.send_all([data("guaranteed")])
-    assert logged(client) == ["direct to nobody"] * promotes + ["guaranteed"]
+    assert texts(client.read_log()) == ["direct to nobody"] * promotes + ["guaranteed"]
     assert dropped(gateway) == (0 if promotes else 1)
     receiver = client.receiver("topic://other", credit=5)
     other.send(data("in time"), settled=True)
@@ -67,7 +62,7 @@ def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> No
     expected = [str(i) for i in range(20) if promotes or i % 2]
     replaying = client.receiver("q?replay-start=beginning", credit=50)
     assert texts(replaying.take_and_accept(len(expected))) == expected
-    assert logged(client)[-len(expected) :] == expected
+    assert texts(client.read_log())[-len(expected) :] == expected
     assert texts(subscriber.drain()) == numbered(20), "held while there was no credit"
 
 
@@ -133,7 +128,7 @@ def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect
     assert sender.detached_by_peer().name == "amqp:not-found"
     client.sender(None).send_all([message_to("known", 11)])
     assert gateway.endpoints() == {"known"}
-    assert logged(client) == ["1", "3", "5", "7", "9", "11"]
+    assert texts(client.read_log()) == ["1", "3", "5", "7", "9", "11"]
 
 
 # --- Selectors keep the loop for so long in one of its turns, and nobody waits for ever -------------------------------

@@ -111,7 +111,7 @@ def test_what_is_held_too_long_is_given_to_others(
 
 
 def test_a_lock_is_renewed_by_the_state_received(
-    gateway: RunningGateway, client: Client, connect: Connect, clock: Clock
+    gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
     """As often as it is said, for each delivery by itself."""
     fill(client, "work", 2)
@@ -233,9 +233,7 @@ def test_a_detached_consumer_keeps_its_deliveries_no_longer(
     assert texts(connect(gateway).receiver("work", credit=1).take_and_accept(1)) == ["0"]
 
 
-def test_a_drain_is_answered_while_a_consumer_is_stuck(
-    gateway: RunningGateway, client: Client, clock: Clock
-) -> None:
+def test_a_drain_is_answered_while_a_consumer_is_stuck(client: Client, clock: Clock) -> None:
     """It gets nothing, and its credit is used up."""
     fill(client, "work", 1)
     consumer = client.receiver("work", credit=1)

@@ -73,7 +73,7 @@ def collect(client: Client, count: int, address: str = "urgent") -> list[Receive
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
-def test_what_no_header_says_is_four_and_above_nine_is_nine(gateway: RunningGateway, client: Client) -> None:
+def test_what_no_header_says_is_four_and_above_nine_is_nine(client: Client) -> None:
     """A message without a header is behind one of 5 and before one of 3; 200 and 9 are the same."""
     client.sender("urgent").send_all(
         [message(1, 3), message(2), message(3, 5), message(4, 9), message(5, 200), message(6, 4)]

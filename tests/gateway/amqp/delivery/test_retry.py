@@ -10,8 +10,8 @@ from proton import Delivery, timestamp, ulong
 from gateway.config import Queue, ReplayLog, Vpn
 from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.gateway.amqp.delivery.test_delayed import BEGINNING, HOUR_MS, listed, waiting
-from tests.support.client import SELECTOR, Client, Receiver, numbered, texts
+from tests.gateway.amqp.delivery.test_delayed import HOUR_MS, listed, waiting
+from tests.support.client import BEGINNING, SELECTOR, Client, Receiver, numbered, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway, trim_before
 
@@ -114,7 +114,7 @@ def test_a_consumer_says_when(clock: Clock, gateway: RunningGateway, connect: Co
     assert [(m.text, m.delivery_count) for m in receiver.take_and_accept(1)] == [("0", 0)]
 
 
-def test_what_is_no_time_detaches_its_link(client: Client, gateway: RunningGateway) -> None:
+def test_what_is_no_time_detaches_its_link(client: Client) -> None:
     """With the annotation named; the message goes to the next."""
     client.sender("orders").send_all([data("x")])
     receiver = client.receiver("orders", credit=1)

@@ -14,7 +14,7 @@ from gateway.amqp.engine import output as module
 from gateway.amqp.engine.output import Output
 from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.client import Client, Refused, texts
-from tests.support.frames import FLOW, OPEN, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
+from tests.support.frames import FLOW, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
 from tests.support.messages import body_of, data
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway
@@ -174,21 +174,6 @@ def test_an_echo_is_answered_with_the_state_of_the_session_or_of_a_publishers_li
     nothing_more(peer)
 
 
-def test_an_echo_on_a_consumers_link_tells_what_was_sent(opened: Opened) -> None:
-    """A consumer that asks gets delivery-count and what is left of its credit, by our own handle of the link."""
-    peer = opened()
-    peer.attach_sender("queue://echoed")
-    peer.attach_receiver("queue://other")
-    own = peer.attach_receiver("queue://echoed", credit=5).field(1)
-    for count in range(2):
-        peer.publish(b"one")
-        peer.receive()
-        peer.send(flow(2, count + 1, 4 - count, echo=True))
-        assert link_of(peer.expect(FLOW)) == (own, count + 1, 4 - count, False)
-    peer.publish(b"one")
-    assert peer.receive() == b"one"
-
-
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
@@ -268,20 +253,3 @@ def test_a_flow_in_a_message_asks_for_nothing(opened: Opened) -> None:
     peer._deliveries = 1
     assert peer.frame() is not None
     nothing_more(peer)
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        frame(FLOW, [UInt(0), UInt(9), UInt(0), UInt(9), "handle", None, None, None, True, True]),
-        frame(FLOW, [None, UInt(9), None, UInt(9), UInt(0), "count", UInt(1), None, True, True]),
-    ],
-    ids=["handle", "count"],
-)
-def test_a_flow_that_makes_no_sense_harms_nobody_else(opened: Opened, sent: bytes) -> None:
-    """A flow with fields of wrong types may end its own connection; another goes on."""
-    peer, other = opened(), opened()
-    peer.attach_receiver("queue://echoed")
-    peer.send(sent)
-    nothing_more(other)
-    assert OPEN not in {kept.code for kept in other._kept}

@@ -599,25 +599,6 @@ def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) 
 # --- delete-on-no-links-or-messages -----------------------------------------------------------------------------------
 
 
-def test_on_no_links_or_messages_either_keeps_it(gateway: RunningGateway, connect: Connect) -> None:
-    """First messages keep it without links, then a link without messages, and then nothing does."""
-    client = connect(gateway)
-    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS_OR_MESSAGES))
-    name = maker.address
-    maker.send_all([data(1)])
-    maker.close()
-    consumer = client.receiver(name, credit=1)
-    consumer.take_and_accept(1)
-    client.wait(lambda: gateway.depth(name) == 0, "it is empty")
-    client.sender(name).send_all([data(2)])
-    consumer.flow(1)
-    assert texts(consumer.take_and_accept(1)) == ["2"]
-    client.wait(lambda: gateway.depth(name) == 0, "it is empty again")
-    client.cut()
-    other = connect(gateway)
-    is_deleted(gateway, other, name)
-
-
 # --- connections that are lost, and the gateway's end -----------------------------------------------------------------
 
 
@@ -645,4 +626,4 @@ def test_none_survives_the_gateway(gateway: RunningGateway, connect: Connect, li
     assert gateway.endpoints() == set()
     client = connect(gateway)
     refusal(client.receiver, maker.address)
-    assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["1"]
+    assert texts(client.read_log()) == ["1"]

@@ -11,11 +11,10 @@ from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.vpn.replays import ReplayPump
 from gateway.vpn.runtime import Tuning
 from tests.gateway.amqp.conftest import Start
-from tests.support.client import Client, texts
+from tests.support.client import SELECTOR, Client, texts
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 from tests.support.running import RunningGateway
 
-SELECTOR = "apache.org:selector-filter:string"
 SIZE = 20_000
 MESSAGES = 60
 AHEAD = 100_000

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.config import Limits, Queue, Vpn
 from gateway.vpn.replays import STEP_ROWS
-from tests.gateway.amqp.conftest import Connect, Start, Telling
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Received, numbered, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
@@ -82,41 +81,6 @@ def test_only_the_endpoints_own_topics_are_replayed(
     assert texts(client.receiver("orders", filters={"rewind:replay-start": asked}).drain()) == expected
 
 
-def test_a_durable_topic_endpoint(client: Client) -> None:
-    """It can be rewound by its consumer; others that have the same messages are left alone."""
-    sender = client.sender("topic://a/b")
-    sender.send_all([data("before it was there")])
-    receiver, other = (
-        client.receiver("topic://a/>", name=name, durable=True, credit=10) for name in ("mine", "other")
-    )
-    sender.send_all([data(i) for i in range(3)])
-    receiver.take_and_accept(3)
-    other.settle(other.take(3)[:1])
-    receiver.detach()
-    again = client.receiver("topic://a/>?replay-start=beginning", name="mine", durable=True, credit=10)
-    taken = again.take_and_accept(4)
-    assert texts(taken) == ["before it was there", "0", "1", "2"]
-    assert taken[-1].is_end
-    other.detach()
-    assert texts(client.receiver("topic://a/>", name="other", durable=True).drain()) == ["1", "2"]
-
-
-@pytest.mark.parametrize("kind", ["topic", "queue"])
-def test_a_temporary_endpoint(client: Client, kind: str) -> None:
-    """A temporary topic endpoint, or a temporary queue, can begin with a replay."""
-    client.sender("topic://a/b").send_all([data(i) for i in range(3)])
-    if kind == "topic":
-        receiver = client.receiver("topic://a/>", filters={"rewind:replay-start": "beginning"}, credit=10)
-        assert texts(receiver.take_and_accept(3)) == ["0", "1", "2"]
-        client.sender("topic://a/c").send_all([data("live")])
-    else:
-        receiver = client.receiver(
-            None, dynamic=True, filters={"rewind:replay-start": "beginning"}, credit=10
-        )
-        client.sender(receiver.address).send_all([data("live")])
-    assert texts(receiver.take_and_accept(1)) == ["live"]
-
-
 def test_the_endpoints_default_start(start: Start, connect: Connect) -> None:
     """
     A queue configured with a default start is replayed from there by a consumer that asks for none; one that comes
@@ -137,31 +101,9 @@ def test_the_endpoints_default_start(start: Start, connect: Connect) -> None:
 # --- states and windows -------------------------------------------------------------------------------------------
 
 
-def test_states(gateway: RunningGateway, client: Client) -> None:
-    """
-    A replay is active while it reads, pending-complete until its messages are acknowledged, then complete; at once
-    where it finds nothing.
-    """
-    client.sender("topic://else").send_all([data("x")])
-    nothing = client.receiver("else?replay-start=beginning", credit=5)
-    client.wait(lambda: gateway.replay_state("else") == "complete", "the replay is complete")
-    client.sender("else").send_all([data("live")])
-    assert not nothing.take(1)[0].is_end
-    client.sender("orders").send_all([data(i) for i in range(5)])
-    assert gateway.replay_state("orders") == "n/a"
-    receiver = client.receiver(FROM_BEGINNING, credit=5)
-    taken = receiver.take(5)
-    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
-    receiver.settle(taken[:4])
-    client.open_session()
-    assert gateway.replay_state("orders") == "pending-complete"
-    receiver.settle(taken[4:])
-    client.wait(lambda: gateway.replay_state("orders") == "complete", "all was acknowledged")
-
-
 @pytest.mark.parametrize("has_consumer", [False, True])
 def test_what_is_ready_ahead_of_consumers(
-    gateway: RunningGateway, client: Client, connect: Connect, has_consumer: bool
+    gateway: RunningGateway, client: Client, has_consumer: bool
 ) -> None:
     """
     With nobody to consume at most 1,000 messages are put ahead; with one that takes nothing a step of the log, whatever
@@ -242,31 +184,6 @@ def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Conn
         receiver.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == numbered(0, publishing.next, 3)
     assert sum(message.is_end for message in taken) == 1
-
-
-def test_the_end_is_marked_though_other_topics_are_on_their_way(
-    telling: Telling, gateway: RunningGateway, connect: Connect
-) -> None:
-    """The last replayed message is marked also when messages of other topics are being committed at that moment."""
-    client, publisher = connect(gateway), connect(gateway)
-    client.sender("orders").send_all([data(i) for i in range(10)])
-    sender = publisher.sender("topic://else")
-    telling.hold()
-    deliveries = [sender.send(data(b"\x55" * 50_000)) for _ in range(20)]
-    publisher.wait(
-        lambda: gateway.call(lambda g: g.vpns["default"].broker.log.unused_id) > 30, "they are on their way"
-    )
-
-    def start_replay(running: Gateway) -> None:
-        vpn = running.vpns["default"]
-        vpn.replays.start(vpn.broker.endpoints["orders"], 1, None)
-
-    gateway.call(start_replay)
-    gateway.call(lambda _: None)  # The replay has had its turn of the loop.
-    telling.go_on()
-    assert {sender.outcome(delivery) for delivery in deliveries} == {"ACCEPTED"}
-    taken = client.receiver("orders", credit=10).take_and_accept(10)
-    assert [message.is_end for message in taken] == [False] * 9 + [True]
 
 
 # --- restarts -----------------------------------------------------------------------------------------------------

@@ -41,9 +41,7 @@ def empties(gateway: RunningGateway, client: Client, queue: str, depth: int = 0)
 # --- at delivery ------------------------------------------------------------------------------------------------------
 
 
-def test_a_queues_limit_counts_beside_the_headers(
-    gateway: RunningGateway, client: Client, clock: Clock
-) -> None:
+def test_a_queues_limit_counts_beside_the_headers(client: Client, clock: Clock) -> None:
     """Whichever is earlier ends a message's life, with a header or without one, and its copy says so."""
     consumer = client.receiver("timed")
     client.sender("timed").send_all([data(1), with_ttl(2, 500), with_ttl(3, 60_000)])
