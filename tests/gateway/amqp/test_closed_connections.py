@@ -144,9 +144,7 @@ class Site:
         peer.attach(1, target=["q"])
         peer.transfer(1, 1, data(b"z"), state=in_transaction(txn_id))
         peer.skip_to(DISPOSITION)
-        peer.attach(2, receiver=True, source=["q"])
-        peer.send(flow_frame(2, 0, 5))
-        peer.receive(accept=False)
+        peer.first(2, source=["q"])
         peer.disposition(0, in_transaction(txn_id, ACCEPTED))
         # It is rejected, and no transaction that it is part of can be committed.
         peer.transfer(1, 2, b"no message", state=in_transaction(txn_id))

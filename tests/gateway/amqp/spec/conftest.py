@@ -10,14 +10,17 @@ import pytest
 
 from amqp_ext.codec import Array, Described, Symbol, UInt, ULong, encode
 from tests.support.frames import (
+    ACCEPTED,
     ATTACH,
     DETACH,
     DISPOSITION,
     FLOW,
     TRANSFER,
     Frame,
+    flow_frame,
     frame,
 )
+from tests.support.messages import data
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway
 
@@ -100,6 +103,17 @@ class ScriptedPeer(Peer):
         tag = number.to_bytes(4, "big")
         fields = [UInt(handle), UInt(number), tag, UInt(0), settled, False, None, state]
         self.send(frame(TRANSFER, fields, payload))
+
+    def put(self, handle: int, number: int, body: bytes) -> None:
+        """A message that is accepted."""
+        self.transfer(handle, number, data(body))
+        assert self.told() == ACCEPTED
+
+    def first(self, handle: int, *, source: Any, name: str | None = None) -> Frame:
+        """The first message of a new link, which gives credit for that one."""
+        self.attach(handle, receiver=True, source=source, name=name)
+        self.send(flow_frame(handle, 0, 1))
+        return self.skip_to(TRANSFER)
 
     def until(self, *codes: int) -> list[Frame]:
         """All that has come, in order, up to the first frame of one of these kinds."""

@@ -36,7 +36,6 @@ from tests.support.frames import (
     begin_frame,
     disposition,
     error_of,
-    flow_frame,
     frame,
     framed,
 )
@@ -181,13 +180,9 @@ def test_what_a_stolen_suspended_link_had_is_the_new_one_s(at: Callable[[str], B
     attach(first)
     first.transfer(0, 0, data(b"one"))
     first.told()
-    first.attach(1, receiver=True, name="r", source=["queue://q"])
-    first.send(flow_frame(1, 0, 1))
-    first.skip_to(TRANSFER)
+    first.first(1, name="r", source=["queue://q"])
     first.detach(1)
-    second.attach(0, receiver=True, name="r", source=["queue://q"])
-    second.send(frame(FLOW, [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW), UInt(0), UInt(0), UInt(1)]))
-    assert body_of(second.skip_to(TRANSFER).payload) == b"one"
+    assert body_of(second.first(0, name="r", source=["queue://q"]).payload) == b"one"
 
 
 # --- 2.7, performatives: fields that have to be there, their types, and frames for what is not there ------------------
@@ -213,13 +208,6 @@ def publishing(opened: Opened, links: int = 1) -> ScriptedPeer:
     for handle in range(links):
         peer.attach(handle, target=["queue://q"])
     return peer
-
-
-def first_of_queue(peer: ScriptedPeer) -> bytes:
-    """The first message on the queue `q`."""
-    peer.attach(1, receiver=True, source=["queue://q"])
-    peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(1)]))
-    return body_of(peer.skip_to(TRANSFER).payload)
 
 
 WRONG_ON_A_SESSION = [
@@ -269,11 +257,8 @@ def test_what_is_wrong_on_a_session_ends_it(opened: Opened) -> None:
 def test_links_of_a_session_that_was_ended_are_gone(opened: Opened) -> None:
     """What a consumer had not settled is another's."""
     peer = publishing(opened)
-    peer.transfer(0, 0, data(b"one"))
-    assert peer.told() == ACCEPTED
-    peer.attach(1, receiver=True, source=["queue://q"])
-    peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(1)]))
-    peer.skip_to(TRANSFER)
+    peer.put(0, 0, b"one")
+    peer.first(1, source=["queue://q"])
     peer.send(frame(DETACH, [UInt(7), True]))
     peer.skip_to(END)
     a_session_works(peer, 1)
@@ -307,7 +292,7 @@ def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> Non
     """There is nothing left to settle (2.7.5)."""
     peer = publishing(opened)
     peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), True, False, UByte(1)], data(b"one")))
-    assert first_of_queue(peer) == b"one"
+    assert body_of(peer.first(1, source=["queue://q"]).payload) == b"one"
 
 
 NAMED = ["c", *[None] * 8]
@@ -361,8 +346,7 @@ def test_a_begin_says_how_many_handles_there_may_be(start: Any) -> None:
 def test_credit_past_the_largest_is_the_largest(opened: Opened) -> None:
     """An engine may take it for a debt, and send nothing (2.7.4)."""
     peer = publishing(opened)
-    peer.transfer(0, 0, data(b"one"))
-    assert peer.told() == ACCEPTED
+    peer.put(0, 0, b"one")
     peer.attach(1, receiver=True, source=["queue://q"])
     peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(2**32 - 1)]))
     assert body_of(peer.skip_to(TRANSFER).payload) == b"one"

@@ -92,8 +92,7 @@ def to_a_full_queue(start: Start, opened_at: Any) -> Any:
     def attach(*outcomes: Symbol) -> ScriptedPeer:
         peer: ScriptedPeer = opened_at(gateway)
         peer.attach(0, source=knowing(None, Array(outcomes)), target=["queue://q"])
-        peer.transfer(0, 0, data(b"fits"))
-        assert peer.told() == ACCEPTED
+        peer.put(0, 0, b"fits")
         peer.transfer(0, 1, data(b"does not fit"))
         return peer
 
@@ -109,7 +108,6 @@ def test_a_message_that_is_not_taken_is_rejected(to_a_full_queue: Any, knows_rej
         assert error_of(to_a_full_queue(ACCEPTED_NAME).skip_to(DETACH))[0] == "amqp:resource-limit-exceeded"
 
 
-FLOW_STATE = [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW)]
 AGAIN, DEAD, GONE = "again", "dead", "gone"
 
 
@@ -134,16 +132,13 @@ def open_peer(start: Start, opened_at: OpenedAt) -> Open:
 def publish(peer: ScriptedPeer, body: bytes, *, number: int, handle: int = 0, to: str = "queue://q") -> None:
     """Send a message, the session's delivery of this number, over a link of its own."""
     peer.attach(handle, target=[to])
-    peer.transfer(handle, number, data(body))
-    assert peer.told() == ACCEPTED
+    peer.put(handle, number, body)
     peer.detach(handle, closed=True)
 
 
 def receive(peer: ScriptedPeer, handle: int, default: Any, *, address: str = "queue://q") -> Frame:
     """The first message, of a receiver whose source has this default outcome."""
-    peer.attach(handle, receiver=True, source=source(address, default))
-    peer.send(frame(0x13, [*FLOW_STATE, UInt(handle), UInt(0), UInt(1)]))
-    return peer.skip_to(TRANSFER)
+    return peer.first(handle, source=source(address, default))
 
 
 def failures_of(delivery: Frame) -> int:
@@ -221,17 +216,13 @@ def test_the_end_of_a_durable_source_s_session_is_not_its_own(open_peer: Open) -
     never = source("topic://t", outcome(ACCEPTED), Symbol("never"))
     peer.attach(1, receiver=True, source=never, name="mine")
     other.attach(0, target=["topic://t"])
-    other.transfer(0, 0, data(b"one"))
-    assert other.told() == ACCEPTED
-    flow = frame(0x13, [*FLOW_STATE, UInt(1), UInt(0), UInt(1)])
-    peer.send(flow)
+    other.put(0, 0, b"one")
+    peer.send(flow_frame(1, 0, 1))
     peer.skip_to(TRANSFER)
     peer.send(frame(END, []))
     peer.skip_to(END)
     peer.begin()
-    peer.attach(1, receiver=True, source=never, name="mine")
-    peer.send(flow)
-    assert body_of(peer.skip_to(TRANSFER).payload) == b"one"
+    assert body_of(peer.first(1, source=never, name="mine").payload) == b"one"
 
 
 @pytest.mark.parametrize(("default", "end"), EACH)
@@ -382,7 +373,7 @@ def test_received_is_no_outcome(open_peer: Open) -> None:
         publish(peer, body, number=number)
     delivery = receive(peer, 1, None).field(1)
     peer.send(frame(DISPOSITION, [True, UInt(delivery), None, False, outcome(0x23, UInt(0), ULong(0))]))
-    peer.send(frame(0x13, [*FLOW_STATE, UInt(1), UInt(1), UInt(1)]))
+    peer.send(flow_frame(1, 1, 1))
     assert body_of(peer.skip_to(TRANSFER).payload) == b"two"
     peer.send(frame(DISPOSITION, [True, UInt(delivery), None, False, outcome(ACCEPTED)]))
     told = peer.skip_to(DISPOSITION)
@@ -411,8 +402,7 @@ def test_a_detach_does_not_delete_what_a_close_would(
     peer.detach(0)
     other = opened()
     other.attach(0, target=[address])
-    other.transfer(0, 0, data(b"still there"))
-    assert other.told() == ACCEPTED
+    other.put(0, 0, b"still there")
     peer.attach(0, receiver=receiver, name="mine", **{end: [address]})  # type: ignore[arg-type]
     assert gateway.endpoints() == {address.removeprefix("queue://")}
     peer.detach(0, closed=True)
@@ -566,11 +556,8 @@ def with_a_delivery(opened: Opened) -> tuple[ScriptedPeer, bytes, int]:
     txn_id = peer.declare(COORDINATOR, 0)
     peer.attach(SENDER, target=["queue://q"])
     for number, body in ((1, b"first"), (2, b"second")):
-        peer.transfer(SENDER, number, data(body))
-        assert peer.told() == ACCEPTED
-    peer.attach(RECEIVER, receiver=True, source=["queue://q"])
-    peer.send(flow_frame(RECEIVER, 0, 1))
-    transfer = peer.skip_to(TRANSFER)
+        peer.put(SENDER, number, body)
+    transfer = peer.first(RECEIVER, source=["queue://q"])
     assert body_of(transfer.payload) == b"first"
     return peer, txn_id, int(transfer.field(1))
 
@@ -635,9 +622,8 @@ def test_a_detached_link_s_delivery_is_settled_outside_of_transactions_as_well(o
 def test_what_a_reader_says_in_a_transaction_fails_none(opened: Opened) -> None:
     """A reader of the log has its deliveries, and settles nothing by them."""
     peer, txn_id, _ = with_a_delivery(opened)
-    peer.attach(3, receiver=True, source=["log://>?replay-start=beginning"])
-    peer.send(flow_frame(3, 0, 1))
-    peer.disposition(int(peer.skip_to(TRANSFER).field(1)), in_transaction(txn_id, ACCEPTED))
+    read = peer.first(3, source=["log://>?replay-start=beginning"])
+    peer.disposition(int(read.field(1)), in_transaction(txn_id, ACCEPTED))
     assert peer.discharge(COORDINATOR, 3, txn_id) == ACCEPTED
 
 
@@ -646,12 +632,9 @@ def test_suspended_links_count_as_links(start: Start, opened_at: OpenedAt) -> No
     peer = opened_at(start(limits=Limits(max_links_per_session=4)))
     peer.attach(SENDER, target=["queue://q"])
     for number in range(6):
-        peer.transfer(SENDER, number, data(b"x"))
-        assert peer.told() == ACCEPTED
+        peer.put(SENDER, number, b"x")
     for number in range(3):
-        peer.attach(RECEIVER, receiver=True, source=["queue://q"], name=f"receiver-{number}")
-        peer.send(flow_frame(RECEIVER, 0, 1))
-        peer.skip_to(TRANSFER)
+        peer.first(RECEIVER, source=["queue://q"], name=f"receiver-{number}")
         peer.detach(RECEIVER)
     peer.send(attach_frame(RECEIVER, receiver=True, address="queue://q", name="one more"))
     assert error_of(peer.skip_to(CLOSE))[0] == "amqp:resource-limit-exceeded"
