@@ -206,6 +206,21 @@ def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, li
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
+def test_what_is_replayed_goes_by_priority(gateway: RunningGateway, client: Client) -> None:
+    """All that a replay has put comes the highest priority first; the newest of it is marked, and it completes."""
+    numbered = shuffled(200)
+    publish(client, numbered)
+    collect(client, 200)
+    gateway.start_replay("urgent", "beginning")
+    client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
+    publish(client, [(1_000, 9)])
+    again = collect(client, 201)
+    assert texts(again) == by_priority([*numbered, (1_000, 9)])
+    assert [one.text for one in again if one.is_end] == ["199"]
+    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
+    assert gateway.replay("urgent").outstanding == 0
+
+
 def test_a_replay_goes_on_after_a_restart(start: Start, connect: Connect) -> None:
     """With what was put and what awaited it: all by priority, each once, and the file is sound."""
     gateway = start(vpn=Vpn(queues=QUEUES), limits=replace(SMALL, max_unsettled_per_flow=25))

@@ -268,6 +268,21 @@ def test_control_messages(client: Client, controller: Controller) -> None:
     assert controller.sender.detached_by_peer().name == "amqp:not-allowed"
 
 
+def test_a_replay_that_begins_voids_acknowledgements(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """The commit fails as a whole, so that nothing the replay has put back is lost."""
+    fill(client, "queue://q", "a", "b")
+    receiver = client.receiver("queue://q", credit=1)
+    txn_id = controller.declare()
+    acknowledge(receiver.take(1)[0], txn_id, settle=False)
+    client.wait(lambda: True, "it is written")
+    controller.declare()
+    gateway.start_replay("q", "beginning")
+    assert controller.commit(txn_id) == ROLLBACK
+    assert texts(client.receiver("queue://q", credit=2).take(2)) == ["a", "b"]
+
+
 def acknowledged(gateway: RunningGateway) -> int:
     """Deliveries that open transactions acknowledge."""
 

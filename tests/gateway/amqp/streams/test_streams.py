@@ -558,11 +558,6 @@ def test_a_durable_subscription_becomes_neither(declared: Declared, kind: Any) -
 EPOCH = "com.microsoft:epoch"
 
 
-def audit_held_by(exclusive: Any, **more: Any) -> Vpn:
-    """A Message VPN with a stream `audit`."""
-    return Vpn(queues={"audit": Queue(kind="stream", exclusive=exclusive, **more)})
-
-
 def settle_down(*receivers: Receiver) -> None:
     """A round trip on each: what the gateway had for them by now has arrived."""
     for receiver in receivers:
@@ -572,7 +567,7 @@ def settle_down(*receivers: Receiver) -> None:
 @pytest.fixture
 def waiting(start: Start) -> RunningGateway:
     """A gateway whose stream has ten messages, 0 to 9 with the ids 1 to 10, and one reader at a time."""
-    gateway = start(audit_held_by("wait"))
+    gateway = start(audit(exclusive="wait"))
     with Client(gateway.url) as client:
         client.sender("audit").send_all(map(data, range(10)))
         client.close()
@@ -639,7 +634,7 @@ def test_the_end_of_a_bounded_reader_is_the_next_ones_turn(waiting: RunningGatew
 
 def test_a_waiting_reader_whose_start_is_trimmed(start: Start, connect: Connect) -> None:
     """When its turn comes and its start is gone, a reader is told so (140), and the next has its turn."""
-    gateway = start(audit_held_by("wait"), Limits(tail_bytes=1))
+    gateway = start(audit(exclusive="wait"), Limits(tail_bytes=1))
     sender = connect(gateway).sender("audit")
     sender.send_all(map(data, range(10)))
     active = connect(gateway).receiver("audit", filters=BEGINNING, credit=100)
@@ -661,7 +656,7 @@ def test_exclusive_refuse(start: Start, connect: Connect) -> None:
     On a stream that is exclusive=refuse a second reader is refused as locked, until the first is gone. One that is
     refused its start or its filter leaves the stream free for the next.
     """
-    gateway = start(audit_held_by("refuse"))
+    gateway = start(audit(exclusive="refuse"))
     first, second = connect(gateway), connect(gateway)
     first.sender("audit").send_all([data("x")])
     assert refusal(second.receiver, "audit?replay-start=%2399").subcode == 156
@@ -679,7 +674,7 @@ def test_exclusive_refuse(start: Start, connect: Connect) -> None:
 @pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (None, 0)])
 def test_exclusive_steal(start: Start, connect: Connect, holder: int | None, newcomer: int | None) -> None:
     """A reader of an equal or higher epoch takes over, from its own start, and the first is told."""
-    gateway = start(audit_held_by("steal"))
+    gateway = start(audit(exclusive="steal"))
     first, second = connect(gateway), connect(gateway)
     first.sender("audit").send_all(map(data, range(3)))
     robbed = first.receiver("audit", filters=BEGINNING, credit=2, set_up=with_properties({EPOCH: holder}))
