@@ -257,6 +257,19 @@ def test_a_consumer_that_stores_its_position_itself(
     assert gateway.depth("beside") == live.next, "nobody else was touched"
 
 
+def test_a_known_point_is_found_whatever_was_acknowledged(client: Client) -> None:
+    """
+    "Replay messages from a queue from a given message identified by a message ID or a header property",
+    "irrespective of whether the message has been committed or not".
+    """
+    sender = client.sender("trades")
+    sender.send_all(trade(n, {"tradeId": f"FFS98765432{n}"}, message_id=f"m-{n}") for n in range(10))
+    client.receiver("trades", credit=10).take_and_accept(7)
+    for start in ("message-id:m-4", "match:tradeId = 'FFS987654324'"):
+        reader = client.receiver(with_start("log://#queue/trades", start) + "&until=now")
+        assert texts(reader.take_to_end()) == ["4", "5", "6", "7", "8", "9"]
+
+
 # --- the points in time of the proposal -------------------------------------------------------------------------------
 
 MIDNIGHT_MS = 1_800_662_400_000
@@ -311,6 +324,27 @@ def test_recovery_from_any_point(days_of_trades: RunningGateway, connect: Connec
 
 
 # --- analysis on demand -----------------------------------------------------------------------------------------------
+
+
+def test_analysis_on_demand(gateway: RunningGateway, connect: Connect) -> None:
+    """
+    "An enterprise may want to replay the data that was sent to an application, to capture the entire history of the
+    message flow to it, for later review or analysis": as often as it likes, while the application goes on unharmed.
+    """
+    client = connect(gateway)
+    make_queue(gateway, client, "application", "events/>")
+    application = client.receiver("application", credit=5_000)
+    publish_orders(client, "events/a", range(0, 600, 2))
+    publish_orders(client, "events/b", range(1, 600, 2))
+    publish_orders(client, "other", range(50))
+    analysts = [
+        connect(gateway).receiver(with_start("log://events/>", "beginning") + "&until=now") for _ in range(3)
+    ]
+    histories = [texts(analyst.take_to_end()) for analyst in analysts]
+    assert histories == [[str(n) for n in (*range(0, 600, 2), *range(1, 600, 2))]] * 3
+    assert texts(application.take_and_accept(600)) == histories[0]
+    publish_orders(client, "events/a", range(600, 610))
+    assert len(application.take_and_accept(10)) == 10
 
 
 # --- A gateway that is killed in the middle of replays and transactions, and started again on the same files ----------
