@@ -2,7 +2,7 @@
 What a store promises of its tables, whichever engine keeps them: between any two commits each of these holds.
 
 Every promise is one query that gives the rows which break it. The tables are those that ``store.sqlite.schema``
-describes; where an engine has them otherwise, or speaks another SQL, its ``Dialect`` says so.
+describes; where an engine has them otherwise, or speaks another SQL, its ``ShortTables`` say so.
 """
 
 from __future__ import annotations
@@ -13,34 +13,13 @@ from typing import Any, Final, NamedTuple
 from store.checksum import NOT_AS_WRITTEN
 from store.property_index import SEGMENT_BITS
 from store.schema import unknown_migrations
+from store.tables import ShortTables
 
 MOST_EXAMPLES: Final = 5
 """Rows named for each broken promise; the rest is counted."""
 
 WRONG_PRIORITY: Final = "message {} is on route {} of priority {}, and its header says {}"
 """What to say where that is found without SQL."""
-
-
-class Dialect(NamedTuple):
-    """What engines do not have in common."""
-
-    tables: str
-    """What goes before each query (``name (columns) as (…), ``), or nothing."""
-    named: str
-    """SELECT of (route, endpoint): each endpoint that each route leads to."""
-    by_priority: str
-    """Whether an endpoint delivers by priority, of its column ``settings``."""
-    replay_cursor: str
-    """The cursor of an endpoint's replay, of its column ``replay``."""
-    greatest: str
-    """The function that gives the greater of two values."""
-    size_on_disk: str
-    """Sums what messages take of the disk; nothing for none."""
-    last_id: str
-    """SELECT of ``last_id``, the highest id ever given out. What the log's row alone says holds up to its own
-    ``last_id``, and what else is in the row was written together with that."""
-    header_priority: str | None
-    """What a message's header says, of its ``content`` and ``bare``; None where SQL cannot say."""
 
 
 class Promise(NamedTuple):
@@ -73,7 +52,7 @@ def version_problem(applied: Collection[str], known: Collection[str], lacking: s
     return [f"it lacks {', '.join(missing)}: {lacking}"] if missing else []
 
 
-def promises(dialect: Dialect) -> list[Promise]:
+def promises(tables: type[ShortTables]) -> list[Promise]:
     """All of them."""
     owner = (
         "owner (cursor, endpoint, up_to) as (select cursor, number, 9223372036854775807 from endpoint "
@@ -85,7 +64,7 @@ def promises(dialect: Dialect) -> list[Promise]:
     )
     # Cursors by which messages are needed, and what each part of them is not done with.
     lying = f"""
-        {owner}, named (route, endpoint) as ({dialect.named}),
+        {owner}, named (route, endpoint) as ({tables.named}),
         lying (cursor, part, message, size_bytes, held) as (
             select cursor.number, cursor.part, message.id, length(content), held
             from owner join named on named.endpoint = owner.endpoint join route on route.number = named.route
@@ -98,13 +77,13 @@ def promises(dialect: Dialect) -> list[Promise]:
         parts (part) as (values (-1), (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
         expected (endpoint, name, cursor, part) as (
             select endpoint.number, name, cursor, part from endpoint cross join parts
-            where case when {dialect.by_priority} then part >= 0 else part = -1 end)
+            where case when {tables.by_priority} then part >= 0 else part = -1 end)
     """
-    end = f"({dialect.last_id}) as given_out"
+    end = f"({tables.last_id}) as given_out"
     # Numbers of cursors: those of endpoints, of their replays, and those that are being worked off.
     used = (
         "select cursor from endpoint union select cursor from garbage "
-        f"union select {dialect.replay_cursor} from endpoint where replay is not null"
+        f"union select {tables.replay_cursor} from endpoint where replay is not null"
     )
     found = [
         Promise("the log has {} rows instead of one", "select count(*) from log having count(*) <> 1"),
@@ -151,20 +130,20 @@ def promises(dialect: Dialect) -> list[Promise]:
         ),
         Promise(
             "message {} lies on endpoint {} ({}), which delivers by priority, and its route has none",
-            f"with named (route, endpoint) as ({dialect.named}) select message.id, endpoint.number, name "
+            f"with named (route, endpoint) as ({tables.named}) select message.id, endpoint.number, name "
             "from endpoint join named on named.endpoint = endpoint.number join route on route.number = named.route "
             "join message on message.route = route.number and message.route <> 0 "
-            f"where priority is null and {dialect.by_priority} and exists (select 1 from cursor "
+            f"where priority is null and {tables.by_priority} and exists (select 1 from cursor "
             f"where cursor.number = endpoint.cursor and message.id > floor and {done_up_to} < message.id)",
         ),
         Promise(
             "part {1} of cursor {0} has {2} messages with {3} bytes on record, and {4} with {5} lie there up to {6}",
             f"with {lying} select * from (select cursor.number, cursor.part, messages, "
             "cursor.size_bytes, count(message) as there, coalesce(sum(lying.size_bytes), 0) as there_bytes, "
-            f"{dialect.greatest}(cursor.counted_id, log.counted_id) as up_to "
+            f"{tables.greatest}(cursor.counted_id, log.counted_id) as up_to "
             "from endpoint join cursor on cursor.number = endpoint.cursor cross join log left join lying "
             "on lying.cursor = cursor.number and lying.part = cursor.part "
-            f"and message <= {dialect.greatest}(cursor.counted_id, log.counted_id) "
+            f"and message <= {tables.greatest}(cursor.counted_id, log.counted_id) "
             "group by cursor.number, cursor.part, messages, cursor.size_bytes, cursor.counted_id, log.counted_id) "
             "as counted where messages <> there or size_bytes <> there_bytes",
         ),
@@ -253,7 +232,7 @@ def promises(dialect: Dialect) -> list[Promise]:
         Promise(
             "the log has {} bytes on record up to {}, and holds {}",
             "select size_bytes, last_id, there from log, "
-            f"(select coalesce({dialect.size_on_disk}, 0) as there from message, log "
+            f"(select coalesce({tables.size_on_disk}, 0) as there from message, log "
             "where held is null and id <= last_id) as logged where size_bytes <> there",
         ),
         Promise(
@@ -290,8 +269,8 @@ def promises(dialect: Dialect) -> list[Promise]:
             f"where segment <> message >> {SEGMENT_BITS}",
         ),
     ]
-    if dialect.header_priority is not None:
-        header = dialect.header_priority
+    if tables.header_priority is not None:
+        header = tables.header_priority
         found.append(
             Promise(
                 WRONG_PRIORITY,
@@ -300,7 +279,7 @@ def promises(dialect: Dialect) -> list[Promise]:
                 f"where priority is not null and priority <> {header}",
             )
         )
-    return [promise._replace(query=_behind(dialect.tables, promise.query)) for promise in found]
+    return [promise._replace(query=_behind(tables.with_messages, promise.query)) for promise in found]
 
 
 def _behind(tables: str, query: str) -> str:

@@ -33,7 +33,8 @@ class ShortTables(ABC):
     """The short tables of a store by one connection, inside the caller's transaction."""
 
     last_id: ClassVar[str]
-    """SELECT of ``last_id``, the highest id ever given out."""
+    """SELECT of ``last_id``, the highest id ever given out. What the log's row alone says holds up to its own
+    ``last_id``, and what else is in the row was written together with that."""
     greatest: ClassVar[str]
     """The function that gives the greater of two values."""
     messages: ClassVar[str]
@@ -56,6 +57,18 @@ class ShortTables(ABC):
     """SELECT of (number, priority, endpoints, id of the newest message or null); the log begins at ``{first}``."""
     value_bytes: ClassVar[str]
     """How many bytes the ``value`` of an entry of the property index has."""
+    with_messages: ClassVar[str]
+    """What goes before a query that says ``message`` of all that there is (``name as (…)``), or nothing."""
+    named: ClassVar[str]
+    """SELECT of (route, endpoint): each endpoint that each route leads to."""
+    by_priority: ClassVar[str]
+    """Whether an endpoint delivers by priority, of its column ``settings``."""
+    replay_cursor: ClassVar[str]
+    """The cursor of an endpoint's replay, of its column ``replay``."""
+    size_on_disk: ClassVar[str]
+    """Sums what messages take of the disk; nothing for none."""
+    header_priority: ClassVar[str | None]
+    """What a message's header says, of its ``content`` and ``bare``; None where SQL cannot say."""
 
     @abstractmethod
     def ask(self, sql: str, *values: Any) -> list[Any]:

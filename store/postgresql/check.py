@@ -16,11 +16,11 @@ from gateway.core.model import ID
 from store.cursors import header_priority
 from store.errors import StoreError
 from store.postgresql import packed, schema
-from store.postgresql.cursors import MESSAGES
+from store.postgresql.cursors import MESSAGES, PostgresShortTables
 from store.postgresql.database import Database, ReadConnection
 from store.postgresql.packed import Packed, number
 from store.postgresql.schema import applied_migrations
-from store.promises import DAMAGED, WRONG_PRIORITY, Dialect, Promise, promises, version_problem
+from store.promises import DAMAGED, WRONG_PRIORITY, Promise, promises, version_problem
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1 << 24
@@ -35,19 +35,8 @@ SETTINGS: Final = "; ".join(
     )
 )
 
-DIALECT: Final = Dialect(
-    tables=f"message as not materialized ({MESSAGES})",
-    named="select number, unnest(endpoints) from route",
-    by_priority="coalesce((settings::jsonb ->> 'priorities')::boolean, false)",
-    replay_cursor="(replay::jsonb ->> 'cursor')::bigint",
-    greatest="greatest",
-    size_on_disk=schema.SIZE_ON_DISK,
-    last_id="select last_id from log",
-    header_priority=None,
-)
-
 PROMISES: Final = (
-    *promises(DIALECT),
+    *promises(PostgresShortTables),
     Promise(
         "message {} is in the log, and is held by {} endpoints as if it were not",
         "select id, held from held_message join message using (id) where id >= (select first_id from log)",

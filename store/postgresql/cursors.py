@@ -12,6 +12,7 @@ from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves
 from store.postgresql.database import Connection, Statement, read_text, stored_text
 from store.postgresql.packed import HELD, LOGGED
+from store.postgresql.schema import SIZE_ON_DISK
 from store.tables import ShortTables
 
 MOVE: Final = """
@@ -151,6 +152,12 @@ class PostgresShortTables(ShortTables):
         from route order by number
     """
     value_bytes = "octet_length(replace(value, chr(1), ''))"
+    with_messages = f"message as not materialized ({MESSAGES})"
+    named = "select number, unnest(endpoints) from route"
+    by_priority = "coalesce((settings::jsonb ->> 'priorities')::boolean, false)"
+    replay_cursor = "(replay::jsonb ->> 'cursor')::bigint"
+    size_on_disk = SIZE_ON_DISK
+    header_priority = None
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -13,24 +13,14 @@ from typing import Any, Final
 import apsw
 
 from store.cursors import by_priority, header_priority
-from store.promises import DAMAGED, MOST_EXAMPLES, Dialect, Promise, promises, version_problem
+from store.promises import DAMAGED, MOST_EXAMPLES, Promise, promises, version_problem
 from store.sqlite import schema
+from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import applied_migrations, connect_reader
 from store.sqlite.packed import CHECKED, sound_row
 
-DIALECT: Final = Dialect(
-    tables="",
-    named="select number, value from route, json_each(endpoints)",
-    by_priority="by_priority(settings)",
-    replay_cursor="json_extract(replay, '$.cursor')",
-    greatest="max",
-    size_on_disk=schema.SIZE_ON_DISK,
-    last_id=schema.LAST_ID,
-    header_priority="header_priority(content, bare)",
-)
-
 PROMISES: Final = (
-    *promises(DIALECT),
+    *promises(SqliteShortTables),
     Promise(
         "message {} is in the log, which begins at {}",
         "select id, first_id from message, log where id < first_id and held is null",

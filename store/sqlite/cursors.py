@@ -13,7 +13,7 @@ import apsw
 
 from store.checksum import HEAD, HEAD_MODULUS
 from store.cursors import GatheredMoves, runs_and_rest
-from store.sqlite.schema import LAST_ID
+from store.sqlite.schema import LAST_ID, SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
 from store.tables import ShortTables
 
@@ -135,6 +135,12 @@ class SqliteShortTables(ShortTables):
         from route order by number
     """
     value_bytes = "octet_length(value)"
+    with_messages = ""
+    named = "select number, value from route, json_each(endpoints)"
+    by_priority = "by_priority(settings)"
+    replay_cursor = "json_extract(replay, '$.cursor')"
+    size_on_disk = SIZE_ON_DISK
+    header_priority = "header_priority(content, bare)"
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
