@@ -6,12 +6,12 @@ part of a cursor is written once; the ten parts of a queue that delivers by prio
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from amqp_ext.message.fields import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.effects import MoveCursor
+from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
 from store.tables import ShortTables
@@ -63,20 +63,6 @@ class GatheredMoves:
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
 
-class CursorPart:
-    """What an endpoint is done with, by one part of its cursor."""
-
-    def __init__(self, floor: int, ranges: list[tuple[int, int]]) -> None:
-        self.floor = floor
-        self.ranges = ranges
-        self._firsts = [first for first, _ in ranges]
-
-    def is_done(self, message_id: int) -> bool:
-        """Whether the endpoint is done with it."""
-        k = bisect_right(self._firsts, message_id)
-        return message_id <= self.floor or (k > 0 and message_id <= self.ranges[k - 1][1])
-
-
 def apply_priorities(tables: ShortTables, queues: Mapping[str, bool]) -> None:
     """
     Bring stored endpoints to what is declared, inside the caller's transaction and before anybody reads the store.
@@ -121,36 +107,29 @@ def _divide(tables: ShortTables, number: int, cursor: int) -> None:
         counts[priority][0] += 1
         counts[priority][1] += message.size_bytes
     tables.move_messages(moved)
-    _replace_cursor(tables, cursor, {p: CursorPart(whole.floor, whole.ranges) for p in PRIORITIES}, counts)
+    _replace_cursor(tables, cursor, dict.fromkeys(PRIORITIES, whole), counts)
 
 
 def _unite(tables: ShortTables, number: int, cursor: int) -> None:
     """One part: done with what each part was done with of its own messages."""
     parts = _parts(tables, cursor)
-    floor = min(part.floor for part in parts.values())
-    ranges: list[tuple[int, int]] = []
+    whole = Cursor(min(part.floor for part in parts.values()))
     count = [0, 0]
-    done_from: int | None = None
-    done_to = 0
+    behind_open = whole.floor + 1
     for message in tables.queued(number):
-        if message.id <= floor:
+        if message.id <= whole.floor:
             continue
         # A message of a route without priority was settled before the queue delivered by it.
         if message.priority is None or parts[message.priority].is_done(message.id):
-            done_from = message.id if done_from is None else done_from
-            done_to = message.id
+            whole.add(behind_open, message.id)
             continue
         count[0] += 1
         count[1] += message.size_bytes
-        if done_from is not None:
-            ranges.append((done_from, done_to))
-            done_from = None
-    if done_from is not None:
-        ranges.append((done_from, done_to))
-    _replace_cursor(tables, cursor, {WHOLE: CursorPart(floor, ranges)}, {WHOLE: count})
+        behind_open = message.id + 1
+    _replace_cursor(tables, cursor, {WHOLE: whole}, {WHOLE: count})
 
 
-def _parts(tables: ShortTables, cursor: int) -> dict[int, CursorPart]:
+def _parts(tables: ShortTables, cursor: int) -> dict[int, Cursor]:
     """Of a cursor, by part; ranges rise."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for part, first, last in tables.ask(
@@ -158,11 +137,11 @@ def _parts(tables: ShortTables, cursor: int) -> dict[int, CursorPart]:
     ):
         ranges.setdefault(part, []).append((first, last))
     floors = tables.ask("select part, floor from cursor where number = ?", cursor)
-    return {part: CursorPart(floor, ranges.get(part, [])) for part, floor in floors}
+    return {part: Cursor(floor, ranges.get(part, ())) for part, floor in floors}
 
 
 def _replace_cursor(
-    tables: ShortTables, cursor: int, parts: Mapping[int, CursorPart], counts: Mapping[int, Sequence[int]]
+    tables: ShortTables, cursor: int, parts: Mapping[int, Cursor], counts: Mapping[int, Sequence[int]]
 ) -> None:
     """A cursor's rows made anew, with (messages, bytes) by part: all there is was counted."""
     tables.ask("delete from cursor where number = ?", cursor)
@@ -177,8 +156,9 @@ def _replace_cursor(
             last_id,
             *counts[key],
         )
-        for start in range(0, len(part.ranges), PIECE_ROWS):
-            piece = part.ranges[start : start + PIECE_ROWS]
+        ranges = part.ranges
+        for start in range(0, len(ranges), PIECE_ROWS):
+            piece = ranges[start : start + PIECE_ROWS]
             rows = ", ".join(f"({cursor}, {key}, {first}, {last})" for first, last in piece)
             tables.ask(f"insert into cursor_range (number, part, first, last) values {rows}")
 
