@@ -106,7 +106,6 @@ class PooledReader(ABC):
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
-        self._local: Any = threading.local()
         self._threads = options.read_threads
         self._pool = ThreadPoolExecutor(options.read_threads, thread_name_prefix=f"reader {name}")
 

@@ -27,10 +27,10 @@ packing them where COPY takes it 0.75. ADBC's driver, which takes COPY's rows ap
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from struct import unpack
 from typing import Final, NoReturn
@@ -48,7 +48,17 @@ from spark_bridge.places.log_place import check_end
 from store.archive.columns import Columns
 from store.archive.errors import ConnectionFailed
 from store.archive.source import IdRange
-from store.postgresql.database import ESCAPE, Answer, Database, ReadConnection, Value, read_text, schema_name
+from store.postgresql.database import (
+    ESCAPE,
+    PATIENCE_SECONDS,
+    RETRY_SECONDS,
+    Answer,
+    Database,
+    ReadConnections,
+    Value,
+    read_text,
+    schema_name,
+)
 
 NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
 """Columns that are integers, and the bytes of each."""
@@ -127,23 +137,11 @@ def _column(name: str, values: Iterator[bytes]) -> pa.Array:
     return column
 
 
-PATIENCE_SECONDS: Final = 40.0
-"""How long a server that cannot be reached, or is behind, is waited for: a standby takes a primary's place in 30 s."""
-
-RETRY_SECONDS: Final = 0.2
-"""Between two tries."""
-
-WATCH_SECONDS: Final = 0.5
-"""Between two looks at whether an answer is overdue."""
-
 TOLD_SECONDS: Final = 2.0
 """How long a plan waits until what a standby shows is known to stay: an idle gateway commits once a second."""
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of messages."""
-
-PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
-"""SQLSTATEs: a standby has to go on with what was trimmed, or a server goes. It is tried again."""
 
 UNDEFINED: Final = frozenset({"42P01", "42703"})
 """SQLSTATEs: there is no such table, or column."""
@@ -167,10 +165,8 @@ class LogTables(stored_log.StoredLog):
         password_file = None if schema.password_file is None else Path(schema.password_file)
         self._database = Database(schema.dsn, password_file)
         self._vpn = schema.vpn
-        self._connection: ReadConnection | None = None
-        self._has_ended = threading.Event()
         check_dsn(schema.dsn)
-        threading.Thread(target=self._cut_stuck, name="spark's watch", daemon=True).start()
+        self._connections = ReadConnections(partial(self._database.connect, schema.vpn, "spark"), schema.vpn)
         try:
             # At the start nothing is waited for: a name that is wrong is told at once.
             self._ask(STANDING, patience_seconds=0)
@@ -271,12 +267,6 @@ class LogTables(stored_log.StoredLog):
         """Server, database and schema."""
         return f"{self._database.place}, schema {schema_name(self._vpn)}"
 
-    def _connected(self) -> ReadConnection:
-        if self._connection is None or self._connection.is_lost:
-            self._disconnect()
-            self._connection = ReadConnection(self._database.connect(self._vpn, "spark"))
-        return self._connection
-
     def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
         """See ``StoredLog.row``."""
         rows = self._ask(query, *texts)
@@ -288,11 +278,9 @@ class LogTables(stored_log.StoredLog):
         deadline = time.monotonic() + patience_seconds
         while True:
             try:
-                return self._connected().ask(sql, values)
+                return self._connections.mine.ask(sql, values)
             except (psycopg.Error, OSError) as error:
-                is_gone = self._connection is None or self._connection.is_lost
-                passes = is_gone or getattr(error, "sqlstate", None) in PASSING
-                if not passes or time.monotonic() >= deadline:
+                if not self._connections.passes(error) or time.monotonic() >= deadline:
                     self._fail(error)
                 time.sleep(RETRY_SECONDS)
 
@@ -313,22 +301,10 @@ class LogTables(stored_log.StoredLog):
         reason = " ".join(str(error).split()).rstrip(".")
         raise ConnectionFailed(f"{self.place} cannot be read as a gateway's tables: {reason}.") from None
 
-    def _cut_stuck(self) -> None:
-        """Give up a server that does not answer: one that was stopped keeps its connections."""
-        while not self._has_ended.wait(WATCH_SECONDS):
-            connection = self._connection
-            if connection is not None and connection.is_stuck():
-                connection.cut()
-
     def close(self) -> None:
         """Let go of the connection."""
-        self._has_ended.set()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connections.closing.set()
+        self._connections.close()
 
 
 def check_dsn(dsn: str) -> None:

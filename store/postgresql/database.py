@@ -390,6 +390,81 @@ class ReadConnection:
         raise errors.error_from_result(result)
 
 
+PATIENCE_SECONDS: Final = 40.0
+"""How long a reader waits for a server that cannot be reached: a standby takes the place of a primary within 30 s."""
+
+RETRY_SECONDS: Final = 0.2
+"""Between two tries to reach it."""
+
+WATCH_SECONDS: Final = 0.5
+"""Between two looks at who waits for an answer."""
+
+CLOSE_SECONDS: Final = 1.0
+"""What a read may still take when its reader is to be closed."""
+
+PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+"""SQLSTATEs: a standby has to go on with what was trimmed, or a server goes. It is tried again."""
+
+
+class ReadConnections:
+    """
+    The connections of one reader, one for each of its threads. Each is made when it is needed, and anew when it was
+    lost. One whose answer is overdue is cut: a server that was stopped keeps its connections.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], name: str) -> None:
+        """
+        Args:
+            connect: Makes a connection, of which the search path is the schema.
+            name: For the thread that looks at who waits.
+        """
+        self._connect = connect
+        self._local = threading.local()
+        self._open: set[ReadConnection] = set()
+        self.closing = threading.Event()
+        """The reader is about to be closed: what waits for the server is given up."""
+        self._has_ended = threading.Event()
+        self._watch = threading.Thread(target=self._cut_stuck, name=f"reader's watch {name}", daemon=True)
+        self._watch.start()
+
+    @property
+    def mine(self) -> ReadConnection:
+        """
+        The calling thread's.
+
+        Raises:
+            psycopg.Error, OSError: There is none, and the server cannot be reached.
+        """
+        found: ReadConnection | None = getattr(self._local, "connection", None)
+        if found is None:
+            found = self._local.connection = ReadConnection(self._connect())
+            self._open.add(found)
+        return found
+
+    def passes(self, error: Exception) -> bool:
+        """Whether the calling thread may try again what failed so. Where its connection is lost, it gets another."""
+        found: ReadConnection | None = getattr(self._local, "connection", None)
+        if found is not None and found.is_lost:
+            self._open.discard(found)
+            found.close()
+            found = self._local.connection = None
+        return found is None or getattr(error, "sqlstate", None) in PASSING
+
+    def close(self) -> None:
+        """End all of them; nobody reads any more."""
+        self._has_ended.set()
+        self._watch.join()
+        for connection in list(self._open):
+            connection.close()
+
+    def _cut_stuck(self) -> None:
+        while not self._has_ended.wait(WATCH_SECONDS):
+            seconds = CLOSE_SECONDS if self.closing.is_set() else inf
+            for connection in list(self._open):
+                if connection.is_stuck(seconds):
+                    connection.cut()
+
+
 def _encoded(value: Value) -> bytes:
     if isinstance(value, int):
         return b"%d" % value

@@ -11,10 +11,8 @@ Where the server cannot be reached, a read waits for it, or for the one that com
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -25,7 +23,17 @@ from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
 from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
 from store.postgresql import packed
 from store.postgresql.cursors import PostgresShortTables
-from store.postgresql.database import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value, numbered, read_text
+from store.postgresql.database import (
+    ANSWER_SECONDS,
+    PATIENCE_SECONDS,
+    RETRY_SECONDS,
+    STATEMENT_MS,
+    ReadConnection,
+    ReadConnections,
+    Value,
+    numbered,
+    read_text,
+)
 from store.postgresql.packed import Packed, number
 from store.property_index import IndexedSpan
 from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
@@ -44,18 +52,6 @@ ROOMY_ROWS: Final = 256
 MOST_IDS: Final = 512
 """Messages asked for by their ids."""
 
-PATIENCE_SECONDS: Final = 40.0
-"""How long a read waits for a server that cannot be reached: a standby takes the place of a primary within 30 s."""
-
-RETRY_SECONDS: Final = 0.2
-"""Between two tries to reach it."""
-
-WATCH_SECONDS: Final = 0.5
-"""Between two looks at who waits for an answer."""
-
-CLOSE_SECONDS: Final = 1.0
-"""What a read may still take when the reader is closed."""
-
 TALLY_SECONDS: Final = STATEMENT_MS / 1000 + ANSWER_SECONDS
 """What is counted may be much."""
 
@@ -69,9 +65,6 @@ TOLD: Final = "least(told_id, last_id)"
 
 DAMAGE: Final = frozenset({"XX001", "XX002", "58030"})
 """SQLSTATEs (PostgreSQL, Appendix A): data_corrupted, index_corrupted, io_error."""
-
-PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
-"""A standby has to go on with what was trimmed, or a server goes: it is tried again."""
 
 
 class Behind(Exception):
@@ -114,7 +107,7 @@ class PostgresReader(PooledReader):
             is_patient: What passes is waited for; else it fails.
         """
         super().__init__(name, options, largest_bytes, indexed)
-        self._connect = connect
+        self.connections = ReadConnections(connect, name)
         self._is_standby = is_standby
         self._newest = TOLD if is_standby else NEWEST
         """The last message that a probe may find, beside the log's row."""
@@ -123,32 +116,19 @@ class PostgresReader(PooledReader):
         self._is_patient = is_patient
         self.known_marks: Sequence[RetentionMark] | None = None
         """What rules of retention took out as far as readers were told; None where they are told before it is gone."""
-        self._open: set[ReadConnection] = set()
-        self.closing = threading.Event()
-        """It is about to be closed: reads that wait for the server are given up."""
-        self._has_ended = threading.Event()
-        self._watch = threading.Thread(target=self._cut_stuck, name=f"reader's watch {name}", daemon=True)
-        self._watch.start()
 
     def close(self) -> None:
         """End it; a read that waits for the server is given up."""
-        self.closing.set()
+        self.connections.closing.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._has_ended.set()
-        self._watch.join()
-        for connection in list(self._open):
-            connection.close()
+        self.connections.close()
 
     # --- the connection -----------------------------------------------------------------------------------------
 
     @property
     def connection(self) -> ReadConnection:
         """Of the calling thread; made anew where it was lost."""
-        found: ReadConnection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = self._local.connection = ReadConnection(self._connect())
-            self._open.add(found)
-        return found
+        return self.connections.mine
 
     @property
     def _may_be_behind(self) -> bool:
@@ -163,34 +143,14 @@ class PostgresReader(PooledReader):
                 return read()
             except Behind as error:
                 self._wait(deadline, BEHIND_SECONDS, error)
-            except psycopg.Error as error:
-                if self._is_lost() or error.sqlstate in PASSING:
+            except (psycopg.Error, OSError) as error:
+                if self.connections.passes(error):
                     self._wait(deadline, RETRY_SECONDS, error)
                     continue
                 reason = str(error)
-                if error.sqlstate in DAMAGE:
+                if getattr(error, "sqlstate", None) in DAMAGE:
                     self.damage = reason
                 raise ReadFailed(reason) from error
-
-    def _is_lost(self) -> bool:
-        """Whether the calling thread's connection is no more; then the next read makes another."""
-        found: ReadConnection | None = getattr(self._local, "connection", None)
-        if found is None:
-            return True
-        if found.is_lost:
-            self._open.discard(found)
-            found.close()
-            self._local.connection = None
-            return True
-        return False
-
-    def _cut_stuck(self) -> None:
-        """Have reads give up servers that do not answer; sooner where the reader is closed."""
-        while not self._has_ended.wait(WATCH_SECONDS):
-            seconds = CLOSE_SECONDS if self.closing.is_set() else inf
-            for connection in list(self._open):
-                if connection.is_stuck(seconds):
-                    connection.cut()
 
     def _wait(self, deadline: float, seconds: float, error: Exception) -> None:
         """
@@ -199,7 +159,7 @@ class PostgresReader(PooledReader):
         Raises:
             ReadFailed: It has taken too long, or nobody waits for it any more.
         """
-        if time.monotonic() >= deadline or self.closing.wait(seconds):
+        if time.monotonic() >= deadline or self.connections.closing.wait(seconds):
             raise ReadFailed(str(error) or "the standby is behind") from error
 
     # --- pages --------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class StandbyReader(PostgresReader):
 
     def close(self) -> None:
         """End it."""
-        self._standby.closing.set()
+        self._standby.connections.closing.set()
         super().close()  # whose threads read from both
         self._standby.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -51,6 +52,7 @@ class SqliteReader(PooledReader):
     ) -> None:
         super().__init__(path.stem, options, largest_bytes, indexed)
         self._path = path
+        self._local: Any = threading.local()
         self._open: list[apsw.Connection] = []
         self._fitting = options.page_rows
         """How many messages the bytes of a page had room for last."""

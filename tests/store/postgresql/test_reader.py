@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import psycopg
@@ -19,13 +21,13 @@ from store.checksum import HEAD_BITS, content_sum, head_of
 from store.errors import ReadFailed, TakenOut
 from store.postgresql import reader as reader_module
 from store.postgresql import standby as standby_module
-from store.postgresql.database import ReadConnection
+from store.postgresql.database import Database, ReadConnection
 from store.postgresql.reader import PostgresReader
 from store.postgresql.standby import StandbyReader
 from tests.store.effects import publication, queue, route
 from tests.store.port.postgresql_vpn import PostgresTables
 from tests.store.postgresql.vpn import Gateway, PostgresVpn
-from tests.store.vpn_file import MADE_MS
+from tests.store.vpn_file import MADE_MS, bounds
 from tests.support.postgresql import Server, eventually, server
 
 pytestmark = pytest.mark.postgresql
@@ -154,6 +156,18 @@ def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.Monk
             readers[1].log_page(1, 26, ())
         found.start()
         vpn.reconnect()
+
+
+def test_a_password_that_cannot_be_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file may be put in place anew just then: the read is tried again, and fails in the words of a read."""
+    database = Database("postgresql:///postgres", tmp_path / "password")
+    reader = PostgresReader(partial(database.connect, "v", "reader"), "v", bounds(), 1)
+    try:
+        monkeypatch.setattr(reader_module, "PATIENCE_SECONDS", 0.0)
+        with pytest.raises(ReadFailed, match="No such file"):
+            reader.log_page(1, 26, ())
+    finally:
+        reader.close()
 
 
 def test_a_server_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
