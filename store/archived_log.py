@@ -228,8 +228,6 @@ class ArchivedLog:
 
         def read(segment: Segment, groups: RowGroups) -> LogPage:
             group = groups.at(segment, position)
-            if group is None:
-                return LogPage([], min(end, segment.last + 1))
             table = groups.table(group)
             places = _places(table, position, end, matches)
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
@@ -245,8 +243,6 @@ class ArchivedLog:
 
         def read(segment: Segment, groups: RowGroups) -> SearchPage:
             group = groups.at(segment, position)
-            if group is None:
-                return SearchPage(None, min(end, segment.last + 1))
             table = groups.table(group, SEARCHED)
             places = _places(table, position, end, matches)
             if search.needles and places:
@@ -276,8 +272,6 @@ class ArchivedLog:
     def tally(self, position: int, end: int) -> TallyPage:
         def read(segment: Segment, groups: RowGroups) -> TallyPage:
             group = groups.at(segment, position)
-            if group is None:
-                return TallyPage([], min(end, segment.last + 1))
             table = groups.table(group, MEASURED)
             places = segments.places_between(table, position, end)
             found = segments.tally_of(table.slice(places.start, len(places))) if places else []
@@ -303,8 +297,6 @@ class ArchivedLog:
 
         def read(segment: Segment, groups: RowGroups) -> tuple[list[Row], int]:
             group = groups.at(segment, ids[0])
-            if group is None:
-                return [], segment.last + 1
             table = groups.table(group)
             places = segments.places_of(table, [i for i in ids if i < group.stop])
             chosen = segments.fitting(table, places, self._page_rows, self._page_bytes)
@@ -347,10 +339,7 @@ class ArchivedLog:
 
     def time_of(self, message_id: int) -> int | None:
         def read(segment: Segment, groups: RowGroups) -> int | None:
-            group = groups.at(segment, message_id)
-            if group is None:
-                return None
-            table = groups.table(group, TIMED)
+            table = groups.table(groups.at(segment, message_id), TIMED)
             places = segments.places_of(table, [message_id])
             return segments.time_ms_at(table, places[0]) if places else None
 
@@ -364,8 +353,6 @@ class ArchivedLog:
 
         def read(segment: Segment, groups: RowGroups) -> TopicPage:
             group = groups.before(segment, before)
-            if group is None:
-                return TopicPage([], max(first, segment.first))
             table = groups.table(group, NAMED)
             places = _places(table, max(first, group.first), before, matches)
             return TopicPage(segments.topics_at(table, places[::-1]), max(first, group.first))
@@ -377,8 +364,6 @@ class ArchivedLog:
 
         def read(segment: Segment, groups: RowGroups) -> tuple[int | None, int]:
             group = groups.before(segment, before)
-            if group is None:
-                return None, segment.first
             table = groups.table(group, NAMED)
             places = _places(table, group.first, before, wanted)
             return (segments.id_at(table, places[-1]), group.first) if places else (None, group.first)

@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -339,6 +340,15 @@ def _looked_up(file: Any) -> Iterator[tuple[int, int, int, int]]:
             )
 
 
+NOWHERE: Final = -1
+"""The number of a row group that no file has."""
+
+
+def _empty(segment: Segment) -> RowGroup:
+    """What there is of a file where it has no message: all that can be said of its ids is said by it."""
+    return RowGroup(segment, NOWHERE, segment.first, segment.last, segment.last + 1, segment.last_ms)
+
+
 class RowGroups:
     """
     Those of one archive; for several threads.
@@ -351,7 +361,8 @@ class RowGroups:
         self._storage = storage
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
+        # One that is open no longer is closed when nobody reads it any more.
+        self._open = lru_cache(KEPT_FILES)(partial(_OpenFile, storage))
         self._tables: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._bytes = 0
 
@@ -366,11 +377,11 @@ class RowGroups:
         """
         return self._open(segment).groups
 
-    def at(self, segment: Segment, message_id: int) -> RowGroup | None:
-        """The first piece of a file that has an id or a later one; raises as ``of``."""
+    def at(self, segment: Segment, message_id: int) -> RowGroup:
+        """The first piece of a file that has an id or a later one, or an empty piece; raises as ``of``."""
         groups = self.of(segment)
         place = bisect_left(groups, message_id, key=lambda group: group.last)
-        return groups[place] if place < len(groups) else None
+        return groups[place] if place < len(groups) else _empty(segment)
 
     def since(self, segment: Segment, time_ms: int) -> RowGroup | None:
         """The first piece of a file that has a message from a time on; raises as ``of``."""
@@ -378,14 +389,16 @@ class RowGroups:
         place = bisect_left(groups, time_ms, key=lambda group: group.last_ms)
         return groups[place] if place < len(groups) else None
 
-    def before(self, segment: Segment, message_id: int) -> RowGroup | None:
-        """The last piece of a file that has an id below this one; raises as ``of``."""
+    def before(self, segment: Segment, message_id: int) -> RowGroup:
+        """The last piece of a file that has an id below this one, or an empty piece; raises as ``of``."""
         groups = self.of(segment)
         place = bisect_left(groups, message_id, key=lambda group: group.first) - 1
-        return groups[place] if place >= 0 else None
+        return groups[place] if place >= 0 else _empty(segment)
 
     def table(self, group: RowGroup, columns: Sequence[str] = WHOLE) -> Any:
         """Columns of a piece, as an Arrow table; ``WHOLE`` ones are kept for whoever is next. Raises as ``of``."""
+        if group.number == NOWHERE:
+            return SCHEMA.empty_table().select(list(columns))
         key = (group.segment.file, group.number)
         with self._lock:
             kept = self._tables.get(key)
@@ -417,23 +430,10 @@ class RowGroups:
                 _, gone = self._tables.popitem(last=False)
                 self._bytes -= gone.nbytes
 
-    def _open(self, segment: Segment) -> _OpenFile:
-        with self._lock:
-            found = self._files.get(segment.file)
-            if found is not None:
-                self._files.move_to_end(segment.file)
-                return found
-        opened = _OpenFile(self._storage, segment)
-        with self._lock:
-            self._files[segment.file] = opened
-            while len(self._files) > KEPT_FILES:
-                self._files.popitem(last=False)  # closed when nobody reads it any more
-        return opened
-
     def forget(self) -> None:
         """Keep nothing any more."""
+        self._open.cache_clear()
         with self._lock:
-            self._files.clear()
             self._tables.clear()
             self._bytes = 0
 
