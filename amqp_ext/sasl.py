@@ -32,7 +32,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from amqp_ext.codec import Array, CodecError, Described, Symbol, UByte, ULong, decode, encode
 from amqp_ext.vendor_forms import ANONYMOUS_MECHANISMS
@@ -54,8 +54,7 @@ _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _SCHEME = "scram"
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(NamedTuple):
     """SCRAM's StoredKey and ServerKey for one hash function (RFC 5802, section 3)."""
 
     stored_key: bytes
@@ -83,11 +82,11 @@ class StoredPassword:
     def for_scram(self, mechanism: str) -> tuple[bytes, bytes, bytes, int]:
         """Salt, stored key, server key and iterations for ``mechanism``, SCRAM-SHA-256 or SCRAM-SHA-512."""
         keys = self.sha256 if _HASHES[mechanism] == "sha256" else self.sha512
-        return self.salt, keys.stored_key, keys.server_key, self.iterations
+        return self.salt, *keys, self.iterations
 
     def __str__(self) -> str:
         """The text ``parse`` reads: ``scram$iterations$salt$`` and the four keys, in base64."""
-        secrets = (self.salt, *_pair(self.sha256), *_pair(self.sha512))
+        secrets = (self.salt, *self.sha256, *self.sha512)
         return "$".join(
             [_SCHEME, str(self.iterations), *(b64encode(part).decode("ascii") for part in secrets)]
         )
@@ -168,10 +167,6 @@ def normalise(text: str) -> str:
     except ScramException as error:
         raise ValueError(f"not allowed in a name or password: {error.args[0]}") from None
     return prepared
-
-
-def _pair(keys: Keys) -> tuple[bytes, bytes]:
-    return keys.stored_key, keys.server_key
 
 
 def _derive(hash_name: str, prepared: str, salt: bytes, iterations: int) -> Keys:

@@ -33,7 +33,7 @@ from store.archive.storage import ArchiveStorage, storage_at
 from store.archive.table import ArchiveTable, Segment, State
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage
-from store.reading import drain
+from store.reading import drain, first_taken
 
 T = TypeVar("T")
 
@@ -260,11 +260,9 @@ class ArchivedLog:
     ) -> SearchPage:
         work = PageWork()
         looked_at = segments.fitting(table, places, PAGE_CANDIDATES, self._page_bytes)
-        for row in _rows(table, looked_at):
-            if work.is_over:
-                return SearchPage(None, row[0], work.unknown)
-            if search.takes(row, work):
-                return SearchPage(row[0], row[0] + 1, work.unknown)
+        page = first_taken(_rows(table, looked_at), search, work)
+        if page is not None:
+            return page
         if len(looked_at) < len(places):
             return SearchPage(None, segments.id_at(table, places[len(looked_at)]), work.unknown)
         return SearchPage(None, min(end, group.stop), work.unknown)

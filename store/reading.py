@@ -287,7 +287,8 @@ class PooledReader(ABC):
         except LogTrimmed as trimmed:
             # What is gone is no start; the search goes on with what is left.
             return SearchPage(None, min(trimmed.first_id, end))
-        return searched(page, search)
+        work = PageWork()
+        return first_taken(page.rows, search, work) or SearchPage(None, page.position, work.unknown)
 
     def _look_up(
         self, search: Search, span: IndexedSpan, texts: Sequence[str], position: int, stop: int
@@ -329,11 +330,9 @@ class PooledReader(ABC):
             # The first one is nearly always it, and contents may be large.
             wanted = ids[start : start + count]
             rows = self._logged(wanted)
-            for row in rows:
-                if work.is_over:
-                    return SearchPage(None, row[ID], work.unknown)
-                if search.takes(row, work):
-                    return SearchPage(row[ID], row[ID] + 1, work.unknown)
+            page = first_taken(rows, search, work)
+            if page is not None:
+                return page
             # Fewer rows than ids: a page's bytes were full, or some were trimmed meanwhile.
             is_whole = len(rows) == len(wanted) or not rows
             start = start + len(wanted) if is_whole else bisect_right(ids, rows[-1][ID])
@@ -454,15 +453,14 @@ def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
     return stop if is_whole or not rows else rows[-1][ID] + 1
 
 
-def searched(page: LogPage, search: Search) -> SearchPage:
-    """What a page of the log has for a search that has to ask each message."""
-    work = PageWork()
-    for row in page.rows:
+def first_taken(rows: Sequence[Row], search: Search, work: PageWork) -> SearchPage | None:
+    """How a search ends among these rows; None where it goes on behind them."""
+    for row in rows:
         if work.is_over:
             return SearchPage(None, row[ID], work.unknown)
         if search.takes(row, work):
-            return SearchPage(row[ID], page.position, work.unknown)
-    return SearchPage(None, page.position, work.unknown)
+            return SearchPage(row[ID], row[ID] + 1, work.unknown)
+    return None
 
 
 def falling(found: Sequence[tuple[int, str]], before: int, stop: int, limit: int, first_id: int) -> TopicPage:

@@ -188,10 +188,8 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
-        for form in ADDRESS_FORMS:
-            if (queue := form.queue_of_target(body, address)) is not None:
-                body = queue
-                break
+        queues = (form.queue_of_target(body, address) for form in ADDRESS_FORMS)
+        body = next((queue for queue in queues if queue is not None), body)
     kind, name = _classify(body, capabilities)
     if kind is AddressKind.TOPIC:
         try:
@@ -224,10 +222,8 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
     ):
         return AddressKind.TOPIC, rest
     if not scheme:
-        for form in ADDRESS_FORMS:
-            if (queue := form.queue_of(body)) is not None:
-                rest = queue
-                break
+        queues = (form.queue_of(body) for form in ADDRESS_FORMS)
+        rest = next((queue for queue in queues if queue is not None), rest)
     return AddressKind.QUEUE, check_queue_name(rest)
 
 

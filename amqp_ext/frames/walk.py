@@ -41,7 +41,7 @@ from amqp_ext.frames.performatives import (
     read_policy,
 )
 from amqp_ext.frames.plain import link_key, plain_frames
-from amqp_ext.frames.termini import AttachedTermini, read_termini
+from amqp_ext.frames.termini import DECODE_ERROR, INVALID_FIELD, AttachedTermini, read_termini
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,6 @@ _TRANSACTIONAL: Final = 0x34
 _SECOND: Final = 1
 """The receiver's settle mode in which it settles after its peer has."""
 
-INVALID_FIELD: Final = "amqp:invalid-field"
-DECODE_ERROR: Final = "amqp:decode-error"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
 NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"

@@ -436,8 +436,6 @@ def annotated(
     return front + content[bare:], len(front)
 
 
-LoggedRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
-
 SOURCE_TOPIC: Final = "x-opt-replay-source-topic"
 SOURCE_ID: Final = "x-opt-replay-source-id"
 
@@ -472,7 +470,7 @@ class CopyFronts:
         self._pairs = codec.encode(Symbol(REPLAY_NAME)) + codec.encode(name)
         self._by_topic: dict[str, bytes] = {}
 
-    def copies(self, rows: Sequence[LoggedRow]) -> tuple[list[bytes], list[int]]:
+    def copies(self, rows: Sequence[OutgoingRow]) -> tuple[list[bytes], list[int]]:
         """
         The copies of logged messages, and where the bare message begins in each.
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol
 
 from amqp_ext.codec import CodecError, decode
-from amqp_ext.message.annotations import ERASED_TIME, OURS, REPLAY_NAME
+from amqp_ext.message.annotations import ERASED_TIME, OURS, REPLAY_NAME, OutgoingRow
 from amqp_ext.message.json_message import (
     PLACES,
     SAID_ELSEWHERE,
@@ -337,9 +337,6 @@ def body_bytes(content: bytes, bare: int) -> bytes:
     return b"".join(parts.body)
 
 
-JsonRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
-"""A message as the log has it: (id, time ms, topic, offset of the bare message, anything, anything, content)."""
-
 KNOWN: Final = 1_024
 """Texts that are remembered of a kind; beyond, it starts over."""
 
@@ -399,7 +396,7 @@ class JsonRows:
         self._second = -1
         self._second_text = ""
 
-    def texts(self, rows: Sequence[JsonRow], end_id: int | None) -> list[str]:
+    def texts(self, rows: Sequence[OutgoingRow], end_id: int | None) -> list[str]:
         """
         The JSON text of each, without a line end.
 
@@ -415,7 +412,7 @@ class JsonRows:
         return history + self._texts(rows[count:], end_id, self._fronts, "")
 
     def _texts(
-        self, rows: Sequence[JsonRow], end_id: int | None, fronts: dict[bytes, str], replay_name: str
+        self, rows: Sequence[OutgoingRow], end_id: int | None, fronts: dict[bytes, str], replay_name: str
     ) -> list[str]:
         found: list[str] = []
         append = found.append
