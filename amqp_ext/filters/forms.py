@@ -18,6 +18,7 @@ FilterValues = Mapping[Symbol, Any]
 """The values of a filter-set by the names of their filters."""
 
 MessageTest = Callable[[MessageView], bool]
+"""Whether a message is taken; raises ``CodecError`` where a section it looks at cannot be decoded."""
 
 ReadSelectorStart = Callable[[str], ReplayStart | None]
 """Reads a selector that is no selector but says where to start; None for any other. Raises ``ReplayStartError``."""

@@ -18,17 +18,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from amqp_ext.filters.forms import MessageTest
+from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.evaluation import BINARY, EXACT, NUMBERS, STRING, kind_of
-from amqp_ext.selector.fields import PROPERTIES_FIELDS, SelectorMessage
+from amqp_ext.selector.fields import PROPERTIES_FIELDS
 
 # RabbitMQ's limit (rabbit_amqp_filter_prop, after section 7.1 "impose a limit on the complexity"): work done for
 # each message.
 MAX_FIELDS = 16
 
 Test = Callable[[Any], bool]
-
-MessageTest = Callable[[SelectorMessage], bool]
-"""Whether every entry matches its field; raises ``CodecError`` where the section cannot be decoded."""
 
 
 class PropertyFilterError(ValueError):
@@ -59,7 +58,7 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> MessageTest:
             value = value.encode()  # noqa: PLW2901  # AMQP has it binary, people write it as text
         tests.append((name.replace("-", "_"), _test(name, value)))
 
-    def matches(message: SelectorMessage) -> bool:
+    def matches(message: MessageView) -> bool:
         properties = message.properties
         return all(test(getattr(properties, name)) for name, test in tests)
 
@@ -77,7 +76,7 @@ def compile_application_properties_filter(entries: Mapping[Any, Any]) -> Message
     """
     tests = [(name, _test(name, value)) for name, value in _checked(entries).items()]
 
-    def matches(message: SelectorMessage) -> bool:
+    def matches(message: MessageView) -> bool:
         values = message.application_properties
         return all(name in values and test(values[name]) for name, test in tests)
 

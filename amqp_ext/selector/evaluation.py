@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.codec import Described
-from amqp_ext.message.sections import QUICK_BYTES
+from amqp_ext.message.sections import QUICK_BYTES, MessageView
 from amqp_ext.selector import parser
-from amqp_ext.selector.fields import SelectorMessage, reader
+from amqp_ext.selector.fields import reader
 from amqp_ext.selector.lexer import MAX_EXACT, MIN_EXACT, SelectorError, Syntax
 
 Matcher = Callable[[str], bool]
@@ -268,7 +268,7 @@ JMS_ARITHMETIC: dict[str, Operation] = {
 }
 SQL_ARITHMETIC: dict[str, Operation] = {**JMS_ARITHMETIC, "/": _divide_real, "%": _remainder}
 
-Evaluator = Callable[[SelectorMessage], Any]
+Evaluator = Callable[[MessageView], Any]
 
 FREE_SIZE = 64
 """Characters of a value that LIKE looks through without asking: a thousand tokens of a selector are 250 such terms."""
@@ -311,7 +311,7 @@ class _Constant:
 
     value: Any
 
-    def __call__(self, message: SelectorMessage | None) -> Any:
+    def __call__(self, message: MessageView | None) -> Any:
         return self.value
 
 
@@ -385,7 +385,7 @@ class _Compiler:
         """
         to_low, to_high = map(self._relation, ("<", ">") if negated else (">=", "<="))
 
-        def evaluate(message: SelectorMessage) -> bool | None:
+        def evaluate(message: MessageView) -> bool | None:
             value = operand(message)
             if (cost := comparing_steps(value)) and not message.spend(cost):
                 return None
@@ -404,7 +404,7 @@ class _Compiler:
             raise SelectorError(str(error), node.start) from None
         matches, steps = pattern.matches, pattern.steps
 
-        def evaluate(message: SelectorMessage) -> bool | None:
+        def evaluate(message: MessageView) -> bool | None:
             value = operand(message)
             # "identifier has a String value" (section 3.8.1.1): of any other neither LIKE nor NOT LIKE is true.
             if not isinstance(value, str):
@@ -430,7 +430,7 @@ class _Compiler:
                 others.append(choice)
         needs_like = self._syntax is Syntax.JMS
 
-        def evaluate(message: SelectorMessage) -> bool | None:
+        def evaluate(message: MessageView) -> bool | None:
             value = operand(message)
             if value is None:
                 return None
@@ -488,7 +488,7 @@ def _junction(terms: list[Evaluator], decides: bool) -> Evaluator:
     otherwise = not decides
     terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is otherwise)]
 
-    def evaluate(message: SelectorMessage) -> bool | None:
+    def evaluate(message: MessageView) -> bool | None:
         result: bool | None = otherwise
         for term in terms:
             value: object = term(message)
@@ -504,7 +504,7 @@ def _junction(terms: list[Evaluator], decides: bool) -> Evaluator:
 def _negation(operand: Evaluator) -> Evaluator:
     """NOT T = F, NOT F = T, NOT U = U (table 3-6)."""
 
-    def evaluate(message: SelectorMessage) -> bool | None:
+    def evaluate(message: MessageView) -> bool | None:
         value = operand(message)
         return not value if value is True or value is False else None
 
@@ -519,7 +519,7 @@ def _null_test(operand: Evaluator) -> Evaluator:
 def _charged(relate: Relation, left: Evaluator, right: Evaluator) -> Evaluator:
     """A comparison of two values of the message, each as long as its sender liked."""
 
-    def evaluate(message: SelectorMessage) -> bool | None:
+    def evaluate(message: MessageView) -> bool | None:
         one, other = left(message), right(message)
         if (cost := comparing_steps(one)) and not message.spend(min(cost, comparing_steps(other))):
             return None
@@ -534,7 +534,7 @@ _equal = relation(COMPARISONS["="], None)
 def _equals_string(operand: Evaluator, text: str) -> Evaluator:
     """``name = 'text'``, the selector nearly everybody writes."""
 
-    def evaluate(message: SelectorMessage) -> bool | None:
+    def evaluate(message: MessageView) -> bool | None:
         value = operand(message)
         return None if value is None else bool(value == text)
 
@@ -545,7 +545,7 @@ def _equals_string(operand: Evaluator, text: str) -> Evaluator:
 def _arithmetic(first: Evaluator, steps: list[tuple[Operation, Evaluator]]) -> Evaluator:
     """Left to right; anything that is no number makes the whole NULL."""
 
-    def evaluate(message: SelectorMessage) -> int | float | None:
+    def evaluate(message: MessageView) -> int | float | None:
         result = first(message)
         if kind_of[type(result)] not in NUMBERS:
             return None
@@ -564,7 +564,7 @@ def _arithmetic(first: Evaluator, steps: list[tuple[Operation, Evaluator]]) -> E
 def _signed(sign: str, operand: Evaluator) -> Evaluator:
     negative = sign == "-"
 
-    def evaluate(message: SelectorMessage) -> int | float | None:
+    def evaluate(message: MessageView) -> int | float | None:
         value = operand(message)
         if kind_of[type(value)] not in NUMBERS:
             return None

@@ -10,34 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from amqp_ext.message.fields import text_of
-from amqp_ext.message.sections import QUICK_BYTES, Header, Properties, TooMuchWork
+from amqp_ext.message.sections import QUICK_BYTES, Header, MessageView, Properties, TooMuchWork
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
-
-class SelectorMessage(Protocol):
-    """
-    As much of a message as selectors and property filters can see; ``sections.MessageView`` is one.
-
-    Only the sections a selector names are asked for. Where the message has none of them, the header and the
-    properties stand with their defaults and the two maps are empty.
-    """
-
-    @property
-    def header(self) -> Header: ...
-    @property
-    def message_annotations(self) -> Mapping[Any, Any]: ...
-    @property
-    def properties(self) -> Properties: ...
-    @property
-    def application_properties(self) -> Mapping[Any, Any]: ...
-    def spend(self, steps: int) -> bool:
-        """Whether so much more work may be done for it, in steps of some 100 ns; else the answer is unknown."""
-
-
-Reader = Callable[[SelectorMessage], Any]
+Reader = Callable[[MessageView], Any]
 
 
 class Reference(NamedTuple):
@@ -146,13 +125,13 @@ def reader(reference: Reference) -> Reader:
             return _JMS_READERS[name]
 
 
-def _spend(message: SelectorMessage, value: bytes) -> None:
+def _spend(message: MessageView, value: bytes) -> None:
     """Making a text of a long value has a cost; without it there is no value, which is not the same as NULL."""
     if len(value) > QUICK_BYTES and not message.spend(len(value) // QUICK_BYTES):
         raise TooMuchWork(0, "making a text of a long value takes too long")
 
 
-def _id_text(message: SelectorMessage, value: Any) -> Any:
+def _id_text(message: MessageView, value: Any) -> Any:
     """
     A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
     (AmqpMessageIdHelper).
@@ -162,7 +141,7 @@ def _id_text(message: SelectorMessage, value: Any) -> Any:
     return None if value is None else text_of(value)
 
 
-def _user_text(message: SelectorMessage, value: Any) -> Any:
+def _user_text(message: MessageView, value: Any) -> Any:
     """user-id is binary in AMQP and a String in JMS; bytes that are not UTF-8 are no String, so NULL."""
     if not isinstance(value, bytes):
         return value

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from amqp_ext.message.sections import MessageView
 from amqp_ext.selector import parser
 from amqp_ext.selector.evaluation import NUMBERS, Evaluator, compile_condition, kind_of
-from amqp_ext.selector.fields import Reference, SelectorMessage, resolve
+from amqp_ext.selector.fields import Reference, resolve
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
 
@@ -30,7 +31,7 @@ class Selector:
     text: str
     _evaluate: Evaluator = field(repr=False, compare=False)
 
-    def matches(self, message: SelectorMessage) -> bool:
+    def matches(self, message: MessageView) -> bool:
         """
         Whether the selector is true for this message; false and unknown both say no.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +39,8 @@ STORED: Final = ("id", "time", "topic", "content")
 """What a store keeps of a message: its id, its time in ms, its topic, and the message as it was published."""
 
 
-class _Page(Protocol):
-    """Rows that some can be chosen of."""
-
-    def filter(self: P, chosen: Any, /) -> P: ...
-    def __len__(self) -> int: ...
-
-
-P = TypeVar("P", bound=_Page)
+P = TypeVar("P", EncodedMessages, pa.RecordBatch)
+"""Rows that some can be chosen of."""
 
 MOST_REMEMBERED: Final = 1_024  # topics and fronts; both start anew when full
 
