@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ from gateway.core.log import ArchivedRun
 from gateway.core.model import UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import segments
+from store.archive.columns import matching
 from store.archive.erasures import ErasedList, Erasure, Erasures
 from store.archive.errors import LogError
 from store.archive.maintenance import erase
@@ -410,8 +411,8 @@ def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] 
     places = segments.places_between(table, position, end)
     if matches is None or not places:
         return places
-    wanted = segments.matching(table.slice(places.start, len(places)), matches)
-    return [places[place] for place in wanted.nonzero()[0].tolist()]
+    topics = table.column("topic").slice(places.start, len(places)).combine_chunks()
+    return list(compress(places, matching(topics, matches).to_pylist()))
 
 
 def _rows(table: Any, places: Sequence[int]) -> list[Row]:

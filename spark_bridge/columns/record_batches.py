@@ -30,7 +30,7 @@ from spark_bridge.columns.message_block import (
     repeated,
 )
 from spark_bridge.columns.single_message import BAD_CONTENT, SYSTEM, UNDECODABLE, MessageDecoder
-from store.archive.columns import ARROW_TYPES, Columns, arrow_schema, arrow_type
+from store.archive.columns import ARROW_TYPES, Columns, arrow_schema, arrow_type, matching
 
 Arrays: TypeAlias = "dict[str, pa.Array]"
 """Columns by our names."""
@@ -42,7 +42,7 @@ STORED: Final = ("id", "time", "topic", "content")
 P = TypeVar("P", EncodedMessages, pa.RecordBatch)
 """Rows that some can be chosen of."""
 
-MOST_REMEMBERED: Final = 1_024  # topics and fronts; both start anew when full
+MOST_REMEMBERED: Final = 1_024  # fronts; they start anew when full
 
 _SHORT_HEADER = b"\x00\x53\x70\xc0"
 _BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a store keeps beside a message
@@ -73,7 +73,6 @@ class BatchBuilder:
         self.stored_columns: Final = frozenset(needed)
         """Which of ``STORED`` the pages have to have that ``stored`` is given."""
         self._told_names = {*self._names, "offset", *(() if topics is None else ("topic",))} - {"partition"}
-        self._wanted: dict[str | None, bool] = {}
         self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
     def batch(self, messages: EncodedMessages) -> tuple[pa.RecordBatch, Numbers]:
@@ -86,7 +85,7 @@ class BatchBuilder:
         columns = _columns(messages, self._told, self._told_one_by_one)
         batch = self._batch(columns, len(messages))
         if self._topics is not None:
-            batch = batch.filter(self._matching(columns["topic"]))
+            batch = batch.filter(matching(columns["topic"], self._topics.matches))
         return batch, columns["offset"].to_numpy()
 
     def stored(self, page: pa.RecordBatch, splicer: Splicer, generation: int) -> pa.RecordBatch:
@@ -99,7 +98,7 @@ class BatchBuilder:
             generation: The log's.
         """
         if self._topics is not None:
-            page = page.filter(self._matching(page.column("topic")))
+            page = page.filter(matching(page.column("topic"), self._topics.matches))
         columns: Arrays = {}
         if self._needs_content:
             columns = _columns(
@@ -121,20 +120,6 @@ class BatchBuilder:
         if "partition" in self._names:
             columns["partition"] = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self._schema)
-
-    def _matching(self, topics: pa.StringArray) -> pa.BooleanArray:
-        """Which of these topics are read."""
-        found = topics.dictionary_encode()
-        return pa.array(map(self._matches, found.dictionary.to_pylist()), pa.bool_()).take(found.indices)
-
-    def _matches(self, topic: str | None) -> bool:
-        assert self._topics is not None
-        found = self._wanted.get(topic)
-        if found is None:
-            if len(self._wanted) >= MOST_REMEMBERED:
-                self._wanted.clear()
-            found = self._wanted[topic] = self._topics.matches(topic or "")
-        return found
 
     def _told(self, messages: EncodedMessages) -> Arrays:
         """

@@ -6,8 +6,8 @@ Types are spelled as Spark SQL spells them; ``arrow_schema`` says what Arrow mak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -54,3 +54,10 @@ def arrow_type(name: str) -> pa.DataType:
 def arrow_schema(columns: Columns) -> pa.Schema:
     """The Arrow schema of a record batch with these columns."""
     return pa.schema([pa.field(label, arrow_type(name)) for name, label in columns])
+
+
+def matching(topics: Any, matches: Callable[[str], bool]) -> Any:
+    """Which of the topics in an Arrow array are wanted, as another one; each topic is looked at once."""
+    found = topics.dictionary_encode()
+    wanted = pa.array([matches(topic or "") for topic in found.dictionary.to_pylist()], pa.bool_())
+    return wanted.take(found.indices)

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amqp_ext.topics import TopicFilter
-from store.archive.columns import ALL, Columns, arrow_schema
+from store.archive.columns import ALL, Columns, arrow_schema, matching
 from store.archive.errors import ArchiveError
 from store.archive.storage import ArchiveStorage
 from store.archive.table import Segment, segment_name
@@ -225,9 +225,7 @@ class Chooser:
     def chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows and columns that are wanted."""
         if self._topics is not None:
-            found = batch.column("topic").dictionary_encode()
-            matching = [self._topics.matches(topic or "") for topic in found.dictionary.to_pylist()]
-            batch = batch.filter(pa.array(matching, pa.bool_()).take(found.indices))
+            batch = batch.filter(matching(batch.column("topic"), self._topics.matches))
         arrays = [
             pa.repeat(pa.scalar(self._partition, pa.int32()), batch.num_rows)
             if name == "partition"
@@ -471,15 +469,6 @@ def id_at(table: Any, place: int) -> int:
 
 def _times_ms(table: Any) -> Any:
     return table.column("enqueuedTime").cast(pa.int64()).to_numpy() // 1000
-
-
-def matching(table: Any, matches: Callable[[str], bool]) -> Any:
-    """Whether the topic of each row is wanted, as a numpy array; each topic is looked at once."""
-    found = table.column("topic").combine_chunks().dictionary_encode()
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    wanted = np.array([matches(topic or "") for topic in found.dictionary.to_pylist()], dtype=bool)
-    return wanted[found.indices.to_numpy(zero_copy_only=False)] if len(wanted) else np.zeros(len(found), bool)
 
 
 def sizes(table: Any) -> Any:
