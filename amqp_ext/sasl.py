@@ -680,10 +680,6 @@ class SaslServer:
     def _end(self, state: SaslState) -> None:
         """No step follows. What would take one is forgotten, as it knows this server: neither would be freed."""
         self.state = state
-        self._step = _no_step
+        self._step = lambda: False
         self._answer = self.verification = self.token = None
         self._input.clear()
-
-
-def _no_step() -> bool:
-    return False

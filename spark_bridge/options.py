@@ -71,11 +71,6 @@ class Folder:
         """The Message VPN's file."""
         return Path(self.path) / f"{self.vpn}.db"
 
-    @property
-    def url(self) -> str:
-        """The file, as messages name it."""
-        return str(self.file)
-
 
 @dataclass(frozen=True, slots=True)
 class Schema:

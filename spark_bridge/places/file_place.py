@@ -255,7 +255,7 @@ class FilePlace(StoredPlace):
     @property
     def name(self) -> str:
         """The file."""
-        return self.folder.url
+        return str(self.folder.file)
 
     def opened(self) -> LogFile:
         """See ``StoredPlace.opened``."""

@@ -157,12 +157,11 @@ class FollowedSchema:
         self._database = database
         self._vpn = vpn
         self.place = database.place_of(vpn)
+        self.engine = ""
         self._connection: Connection | None = None
         try:
-            self.engine = engine(self._connected())
             applied = [name for (name,) in self._rows("select name from migration")]
         except ReadFailed as error:
-            self._disconnect()
             raise StoreError(
                 "cannot read", self.place, error, "See that the standby runs and lets this user in"
             ) from error
@@ -221,27 +220,21 @@ class FollowedSchema:
         self.reader.close()
         self._disconnect()
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            try:
-                self._connection = self._database.connect(
-                    self._vpn, PURPOSE, default_transaction_read_only="on"
-                )
-            except (psycopg.Error, OSError) as error:
-                raise ReadFailed(str(error)) from error
-        return self._connection
-
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        connection = self._connected()
         try:
-            with bounded(connection):
-                return PostgresShortTables(connection).ask(sql, *values)
-        except psycopg.Error as error:
+            if self._connection is None:
+                self._connection = self._database.connect(
+                    self._vpn, PURPOSE, default_transaction_read_only="on"
+                )
+                self.engine = engine(self._connection)
+            with bounded(self._connection):
+                return PostgresShortTables(self._connection).ask(sql, *values)
+        except (psycopg.Error, OSError) as error:
             # The next look connects again: to another standby, perhaps.
             self._disconnect()
             raise ReadFailed(str(error)) from error
