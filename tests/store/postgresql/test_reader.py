@@ -158,7 +158,9 @@ def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.Monk
         vpn.reconnect()
 
 
-def test_a_password_that_cannot_be_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_that_cannot_be_read_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its file may be put in place anew just then: the read is tried again, and fails in the words of a read."""
     database = Database("postgresql:///postgres", tmp_path / "password")
     reader = PostgresReader(partial(database.connect, "v", "reader"), "v", bounds(), 1)
