@@ -2,8 +2,8 @@
 What is to be watched of ``/metrics``: a dashboard for Grafana, and rules for Prometheus.
 
 The rules are in ``rules.yaml`` beside this module, because operators read and change them; each names the section of
-``docs/guides/alarms.md`` that says what to do. A dashboard is for looking on, so it is made, of the panels in
-``dashboard.toml``: its JSON says the same thing of every one.
+``docs/guides/alarms.md`` that says what to do. A dashboard is for looking on, so it is made, of what ``dashboard.toml``
+says of each panel: its JSON says the same thing of every one.
 
 Source: Grafana, "Dashboard JSON model"; Prometheus, "Alerting rules".
 """
@@ -44,67 +44,38 @@ class Panel(NamedTuple):
 
 def dashboard() -> dict[str, Any]:
     """The dashboard, to be imported by Grafana or given to it as a file."""
+    said = tomllib.loads(_text("dashboard.toml"))
     numbers, panels, top = count(1), [], 0
-    for row in tomllib.loads(_text("dashboard.toml"))["row"]:
+    for row in said["row"]:
         panels.append(
             {"id": next(numbers), "type": "row", "title": row["title"], "collapsed": False, "panels": [],
              "gridPos": {"x": 0, "y": top, "w": 24, "h": 1}}
         )  # fmt: skip
         top, left = top + 1, 0
         height = 4 if row["title"] == "Now" else 8
-        for panel in (Panel(**said) for said in row["panel"]):
+        for panel in (Panel(**told) for told in row["panel"]):
             if left + panel.width > 24:
                 top, left = top + height, 0
             place = {"x": left, "y": top, "w": panel.width, "h": height}
             panels.append({"id": next(numbers), **_panel(panel), "gridPos": place})
             left += panel.width
         top += height
-    return {
-        "title": "Rewind",
-        "uid": "rewind-gateway",
-        "description": "AMQP gateways that can replay: messages, the replay log, queues, replays, clients, stores.",
-        "tags": ["rewind", "amqp"],
-        "schemaVersion": 39,
-        "editable": True,
-        "graphTooltip": 1,
-        "refresh": "30s",
-        "time": {"from": "now-6h", "to": "now"},
-        "timezone": "browser",
-        "annotations": {"list": []},
-        "templating": {
-            "list": [
-                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-                _variable("instance", "Gateway", "label_values(rewind_vpn_active, instance)"),
-                _variable(
-                    "vpn", "Message VPN", 'label_values(rewind_vpn_active{instance=~"$instance"}, vpn)'
-                ),
-                _variable(
-                    "endpoint", "Endpoint", 'label_values(rewind_endpoint_messages{vpn=~"$vpn"}, endpoint)'
-                ),
-            ]
-        },
-        "panels": panels,
-    }
+    variables = [{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}]
+    for name, variable in said["variables"].items():
+        query = {"query": {"query": variable["query"], "refId": name}, "definition": variable["query"]}
+        variables.append(
+            {
+                **said["each_variable"],
+                "name": name,
+                "label": variable["label"],
+                "datasource": _SOURCE,
+                **query,
+            }
+        )
+    return {**said["dashboard"], "templating": {"list": variables}, "panels": panels}
 
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-
-
-def _variable(name: str, label: str, query: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "label": label,
-        "type": "query",
-        "datasource": _SOURCE,
-        "query": {"query": query, "refId": name},
-        "definition": query,
-        "refresh": 2,
-        "sort": 1,
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
-    }
 
 
 def expression(text: str) -> str:
