@@ -60,7 +60,9 @@ def dashboard() -> dict[str, Any]:
             panels.append({"id": next(numbers), **_panel(panel), "gridPos": place})
             left += panel.width
         top += height
-    variables = [{"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}]
+    variables: list[dict[str, Any]] = [
+        {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    ]
     for name, variable in said["variables"].items():
         query = {"query": {"query": variable["query"], "refId": name}, "definition": variable["query"]}
         variables.append(

@@ -10,16 +10,18 @@ says of its answers, for that.
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from typing import Any, Final, TypeAlias, TypeVar
 
-from fastapi import Depends, FastAPI, params
+from fastapi import Depends, FastAPI, Request, Response, params
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.rights import Right
-from gateway.admin.semp.envelope import REFUSALS, ROOT, Responses, done, listed, one
+from gateway.admin.semp.envelope import REFUSALS, ROOT, Answer, Responses, answer, done, listed, one
+from gateway.admin.semp.paging import Pages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,11 +167,13 @@ class Tree(LazyRouter):
     def __init__(self, tree: str, path: str = "/msgVpns/{vpn}") -> None:
         super().__init__(f"{ROOT}/{tree}{path}", tags=[tree], answers=REFUSALS)
 
-    def get(self, path: str, right: Right, shown: type | None = None, **declared: Any) -> Callable[[F], F]:
-        """Show one such; with ``response_class=Response`` and ``responses``, answer with what is no JSON."""
-        if shown is not None:
-            declared["responses"] = one(shown)
-        return self.operation("GET", path, right, **declared)
+    def get(self, path: str, right: Right, shown: type, **declared: Any) -> Callable[[F], F]:
+        """Show one such, or what of it is named by ``select``."""
+        return self._in_envelope("GET", path, right, one(shown), selects=True, **declared)
+
+    def file(self, path: str, right: Right, answers: Responses) -> Callable[[F], F]:
+        """Answer with what is no JSON."""
+        return self.operation("GET", path, right, responses=answers, response_class=Response)
 
     def list(self, path: str, right: Right, shown: type, **declared: Any) -> Callable[[F], F]:
         """Show a page of such."""
@@ -177,20 +181,55 @@ class Tree(LazyRouter):
 
     def post(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
         """Make one, and show it."""
-        return self.operation("POST", path, right, responses=one(shown))
+        return self._in_envelope("POST", path, right, one(shown))
 
     def put(self, path: str, right: Right, shown: type | None = None, **declared: Any) -> Callable[[F], F]:
         """Do it, and show what came of it: as at Solace, actions are PUT."""
-        responses = done if shown is None else one(shown)
-        return self.operation("PUT", path, right, responses=responses, **declared)
+        return self._in_envelope("PUT", path, right, done if shown is None else one(shown), **declared)
 
     def patch(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
         """Change what is named, and show it."""
-        return self.operation("PATCH", path, right, responses=one(shown))
+        return self._in_envelope("PATCH", path, right, one(shown))
 
     def delete(self, path: str, right: Right) -> Callable[[F], F]:
         """Take it away."""
-        return self.operation("DELETE", path, right, responses=done)
+        return self._in_envelope("DELETE", path, right, done)
+
+    def _in_envelope(
+        self,
+        method: str,
+        path: str,
+        right: Right,
+        answers: Answers,
+        *,
+        selects: bool = False,
+        **declared: Any,
+    ) -> Callable[[F], F]:
+        """
+        Declare a function that returns what is shown, or nothing where it is done; its answer is that in the envelope.
+        """
+        declare = self.operation(method, path, right, responses=answers, **declared)
+        kinds = {"request": Request, **({"paging": Pages} if selects else {})}
+        more = {
+            name: Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in kinds.items()
+        }
+
+        def declare_answered(endpoint: F) -> F:
+            asked = signature(endpoint).parameters
+
+            async def answered(**given: Any) -> Answer:
+                found = await endpoint(**{name: given[name] for name in asked})
+                return answer(given["request"], given["paging"].shown(found) if selects else found)
+
+            parameters = more | {
+                name: one.replace(kind=Parameter.KEYWORD_ONLY) for name, one in asked.items()
+            }
+            answered.__signature__ = Signature([*parameters.values()], return_annotation=Answer)  # type: ignore[attr-defined]
+            answered.__name__, answered.__doc__ = endpoint.__name__, endpoint.__doc__
+            declare(answered)
+            return endpoint
+
+        return declare_answered
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:

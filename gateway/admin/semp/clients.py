@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
+from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, SempError, Shown, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.config.settings import GlobalAccess
@@ -70,7 +70,7 @@ async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
     """Clients, by connection."""
     found = {f"{client.identity.number:012}": client for client in _connected(request, vpn)}
     async with resources_of(request).listing.page():
-        return await paging.answer(request, found, lambda key: {"msgVpnName": vpn, **_CLIENT.of(found[key])})
+        return await paging.answer(found, lambda key: {"msgVpnName": vpn, **_CLIENT.of(found[key])})
 
 
 @_MONITOR.list("/clients/{client}/links", rights.WHOLE_VPN, LINK)
@@ -83,16 +83,16 @@ async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Lis
     }
 
     async with resources_of(request).listing.page():
-        return await paging.answer(request, found, found.get)
+        return await paging.answer(found, found.get)
 
 
 @_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, DISCONNECTED)
-async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
+async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Attributes:
     """Close a client's connections."""
     found = _named(request, vpn, client)
     for connection in found:
         connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
-    return answer(request, {"disconnectedCount": len(found)})
+    return {"disconnectedCount": len(found)}
 
 
 def _connected(request: Request, vpn: str) -> list[ClientConnection]:
@@ -152,14 +152,13 @@ async def users(request: Request, paging: Pages) -> ListAnswer:
     def show(name: str) -> dict[str, str]:
         return {"userName": name, "globalAccess": directory.global_access(name)}
 
-    return await paging.answer(request, directory.names, show)
+    return await paging.answer(directory.names, show)
 
 
 @_USERS.get("/{name}/decision", rights.GATEWAY_SEEN, DECISION)
 async def decision(
     request: Request,
     name: Name,
-    paging: Pages,
     action: Annotated[ActionName, Query(description="What would be done.")],
     address: Annotated[
         str, Query(description="To what, as a client names it: `topic://a/>`.", max_length=1_000)
@@ -167,7 +166,7 @@ async def decision(
     msg_vpn_name: Annotated[
         str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
     ] = "default",
-) -> Answer:
+) -> Attributes:
     """Whether a user may do something, and the rule that says so."""
     resources = resources_of(request)
     directory = resources.gateway.users
@@ -187,7 +186,7 @@ async def decision(
         "sentence": f"{name} may{'' if found.is_allowed else ' not'} {action} {asked.kind.value}://{asked.name}: "
         f"{found.rule}.",
     }
-    return answer(request, paging.shown(shown))
+    return shown
 
 
 def _asked(action: Action, address: str) -> Address:

@@ -16,15 +16,15 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.clients import Nothing, client_id
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, Pattern, Shown, answer, resource
+from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, Pattern, Shown, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
     Name,
+    OfVpn,
     check_log,
     logged_id,
     resources_of,
-    vpn_of,
     while_waiting,
 )
 from gateway.admin.semp.vpns import Sampled, sampled
@@ -41,7 +41,6 @@ from gateway.core.endpoint.settings import (
     Unit,
 )
 from gateway.core.replay.states import Progress, ReplayTotals
-from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpn import MessageVpn
 from store.errors import ReadFailed
@@ -314,16 +313,14 @@ class Collection(NamedTuple):
     right: rights.Right
     """To administer one of them."""
 
-    def find(self, request: Request, vpn: str, name: str) -> tuple[Administration, Endpoint]:
+    async def find(self, administration: OfVpn, name: Name) -> Endpoint:
         """
-        The endpoint that a request is about, and its Message VPN.
+        The endpoint that a request is about.
 
         Raises:
-            SempError: NOT_FOUND, there is no such Message VPN.
-            Refused: NOT_FOUND, it has no endpoint of this name and these kinds.
+            Refused: NOT_FOUND, the Message VPN has no endpoint of this name and these kinds.
         """
-        administration = vpn_of(request, vpn)
-        return administration, administration.find(name, *self.kinds)
+        return administration.find(name, *self.kinds)
 
 
 QUEUES: Final = Collection(
@@ -331,6 +328,9 @@ QUEUES: Final = Collection(
 )
 TOPIC_ENDPOINTS: Final = Collection("topicEndpoints", (EndpointKind.TOPIC_ENDPOINT,), rights.TOPIC_ENDPOINT)
 COLLECTIONS: Final = (QUEUES, TOPIC_ENDPOINTS)
+
+OfQueue = Annotated[Endpoint, Depends(QUEUES.find)]
+OfTopicEndpoint = Annotated[Endpoint, Depends(TOPIC_ENDPOINTS.find)]
 
 STORE_S: Final = 1.0
 """Seconds that whoever looks at an endpoint waits for the store."""
@@ -405,65 +405,61 @@ _ACTION = Tree("action")
 
 
 @_CONFIG.post("/queues", rights.NEW_QUEUE, QUEUE)
-async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
+async def create_queue(administration: OfVpn, body: NewQueue) -> Attributes:
     """Make a queue or a stream."""
     settings = body.settings(EndpointSettings())
-    endpoint = await vpn_of(request, vpn).create(body.queueName, EndpointKind(body.kind), settings)
-    return answer(request, configured(endpoint, vpn))
+    endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
+    return configured(endpoint, administration.vpn.name)
 
 
 @_CONFIG.post("/topicEndpoints", rights.NEW_TOPIC_ENDPOINT, TOPIC_ENDPOINT)
-async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
+async def create_topic_endpoint(administration: OfVpn, body: NewTopicEndpoint) -> Attributes:
     """Make a durable topic endpoint."""
-    endpoint = await vpn_of(request, vpn).create(
+    endpoint = await administration.create(
         body.topicEndpointName,
         EndpointKind.TOPIC_ENDPOINT,
         # As at Solace, for one consumer unless it says otherwise: for many it is a shared subscription.
         body.settings(EndpointSettings(exclusive=Exclusivity.REFUSE)),
         [body.topic],
     )
-    return answer(request, configured(endpoint, vpn))
+    return configured(endpoint, administration.vpn.name)
 
 
 @_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, QUEUE)
-async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
+async def change_queue(administration: OfVpn, endpoint: OfQueue, body: EndpointBody) -> Attributes:
     """Change what is named; what lies on it stays."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.change(endpoint, body.settings(endpoint.settings))
-    return answer(request, configured(endpoint, vpn))
+    return configured(endpoint, administration.vpn.name)
 
 
 @_CONFIG.patch("/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, TOPIC_ENDPOINT)
-async def change_topic_endpoint(request: Request, vpn: Name, name: Name, body: TopicEndpointBody) -> Answer:
+async def change_topic_endpoint(
+    administration: OfVpn, endpoint: OfTopicEndpoint, body: TopicEndpointBody
+) -> Attributes:
     """Change what is named; what lies on it stays."""
-    administration, endpoint = TOPIC_ENDPOINTS.find(request, vpn, name)
     if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
         await administration.change_topic(endpoint, body.topic)
     await administration.change(endpoint, body.settings(endpoint.settings))
-    return answer(request, configured(endpoint, vpn))
+    return configured(endpoint, administration.vpn.name)
 
 
 @_CONFIG.list("/queues/{name}/subscriptions", rights.QUEUE, SUBSCRIPTION)
-async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+async def subscriptions(vpn: Name, endpoint: OfQueue, paging: Pages) -> ListAnswer:
     """Topic subscriptions of a queue."""
-    _, endpoint = QUEUES.find(request, vpn, name)
-    return await paging.answer(request, endpoint.subscriptions, lambda topic: _subscription(vpn, name, topic))
+    return await paging.answer(endpoint.subscriptions, lambda topic: _subscription(vpn, endpoint.name, topic))
 
 
 @_CONFIG.post("/queues/{name}/subscriptions", rights.SUBSCRIBED_QUEUE, SUBSCRIPTION)
-async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
+async def subscribe(administration: OfVpn, endpoint: OfQueue, body: NewSubscription) -> Attributes:
     """Add a topic subscription or an exception."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.subscribe(endpoint, body.subscriptionTopic)
-    return answer(request, _subscription(vpn, name, body.subscriptionTopic))
+    return _subscription(administration.vpn.name, endpoint.name, body.subscriptionTopic)
 
 
 @_CONFIG.delete("/queues/{name}/subscriptions/{topic}", rights.UNSUBSCRIBED_QUEUE)
-async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
+async def unsubscribe(administration: OfVpn, endpoint: OfQueue, topic: Name) -> None:
     """Take a topic subscription away."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     await administration.unsubscribe(endpoint, topic)
-    return answer(request)
 
 
 def _subscription(vpn: str, queue: str, topic: str) -> dict[str, Any]:
@@ -473,20 +469,18 @@ def _subscription(vpn: str, queue: str, topic: str) -> dict[str, Any]:
 def _add_configured(collection: Collection, shown: type) -> None:
     """List, show and delete the endpoints of a collection, as they are configured."""
     path, right = f"/{collection.name}", collection.right
+    Found = Annotated[Endpoint, Depends(collection.find)]
     declare = _CONFIG.list(path, rights.WHOLE_VPN, shown, summary=f"All {collection.name}")
     _add_list(declare, collection, lambda endpoint, vpn: configured(endpoint, vpn.name))
 
     @_CONFIG.get(path + "/{name}", right, shown, summary=f"One of the {collection.name}")
-    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        _, endpoint = collection.find(request, vpn, name)
-        return answer(request, paging.shown(configured(endpoint, vpn)))
+    async def one_of(administration: OfVpn, endpoint: Found) -> Attributes:
+        return configured(endpoint, administration.vpn.name)
 
     @_CONFIG.delete(path + "/{name}", right)
-    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+    async def delete(administration: OfVpn, endpoint: Found) -> None:
         """Delete it with what lies on it."""
-        administration, endpoint = collection.find(request, vpn, name)
         await administration.delete(endpoint)
-        return answer(request)
 
 
 def _add_list(
@@ -497,8 +491,8 @@ def _add_list(
     """List the endpoints of a collection."""
 
     @declare
-    async def all_of(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
-        running = vpn_of(request, vpn).vpn
+    async def all_of(request: Request, administration: OfVpn, paging: Pages) -> ListAnswer:
+        running = administration.vpn
         endpoints = running.broker.endpoints
         names = [name for name, endpoint in endpoints.items() if endpoint.kind in collection.kinds]
 
@@ -507,42 +501,39 @@ def _add_list(
             return None if endpoint is None else shown(endpoint, running)
 
         async with resources_of(request).listing.page():
-            return await paging.answer(request, names, show)
+            return await paging.answer(names, show)
 
 
 def _add_monitored(collection: Collection) -> None:
     """What goes on at the endpoints of a collection: their state, consumers and depth."""
     path, kind, right = f"/{collection.name}", collection.kinds[0], collection.right
+    Found = Annotated[Endpoint, Depends(collection.find)]
 
     summary = f"All {collection.name}, with their replays"
     _add_list(_MONITOR.list(path, rights.WHOLE_VPN, MONITORED[kind], summary=summary), collection, monitored)
 
     @_MONITOR.get(path + "/{name}", right, MONITORED_ALONE[kind])
-    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    async def one_of(request: Request, administration: OfVpn, endpoint: Found) -> Attributes:
         """One of them."""
-        administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         oldest_ms: int | None = None
         # The rest is known all the same, also while the store is out of reach.
         with suppress(ReadFailed, TimeoutError):
             async with asyncio.timeout(STORE_S):
                 oldest_ms = await while_waiting(request, running.listing.oldest_ms(endpoint))
-        found = monitored(endpoint, running)
-        return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
+        return {**monitored(endpoint, running), "oldestMsgTimeMs": oldest_ms}
 
     @_MONITOR.list(path + "/{name}/txFlows", right, FLOWS[kind])
-    async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+    async def flows(vpn: Name, endpoint: Found, paging: Pages) -> ListAnswer:
         """Consumers bound to it."""
-        _, endpoint = collection.find(request, vpn, name)
         found = _flows(endpoint, vpn)
-        return await paging.answer(request, found, found.get)
+        return await paging.answer(found, found.get)
 
     @_MONITOR.get(path + "/{name}/depths", right, DEPTHS)
-    async def depths(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    async def depths(administration: OfVpn, endpoint: Found) -> Attributes:
         """How many messages lay on it, minute by minute of the last hour, the oldest first."""
-        administration, endpoint = collection.find(request, vpn, name)
-        found = administration.vpn.depths
-        return answer(request, paging.shown(sampled(vpn, found, msgCounts=found.counts(endpoint.name))))
+        running = administration.vpn
+        return sampled(running.name, running.depths, msgCounts=running.depths.counts(endpoint.name))
 
 
 def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
@@ -557,13 +548,12 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
 
 @_MONITOR.list("/topicMatches", rights.WHOLE_VPN, MATCH)
 async def matches(
-    request: Request,
-    vpn: Name,
+    administration: OfVpn,
     paging: Pages,
     topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
 ) -> ListAnswer:
     """Endpoints that get what is published to a topic, with the subscription that says so."""
-    running = vpn_of(request, vpn).vpn
+    running = administration.vpn
     running.publishing.check_topic(topic)
     found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
 
@@ -575,7 +565,7 @@ async def matches(
             "subscriptionTopic": _matching_subscription(endpoint, topic),
         }
 
-    return await paging.answer(request, found, show)
+    return await paging.answer(found, show)
 
 
 def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
@@ -589,26 +579,24 @@ def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
 def _add_actions(collection: Collection) -> None:
     """Purge an endpoint, or copy a message to it."""
     path, right = f"/{collection.name}/{{name}}", collection.right
+    Found = Annotated[Endpoint, Depends(collection.find)]
 
     @_ACTION.put(f"{path}/deleteMsgs", right, PURGED)
-    async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
+    async def delete_messages(
+        administration: OfVpn, endpoint: Found, body: Nothing | None = None
+    ) -> Attributes:
         """Drop what lies on it; the log keeps it."""
-        administration, endpoint = collection.find(request, vpn, name)
-        count = await administration.purge(endpoint)
-        return answer(request, {"deletedMsgCount": count})
+        return {"deletedMsgCount": await administration.purge(endpoint)}
 
     @_ACTION.put(f"{path}/copyMsgFromReplayLog", right)
     async def copy_message(
-        request: Request,
-        vpn: Name,
-        name: Name,
+        administration: OfVpn,
+        endpoint: Found,
         body: CopyMessage,
         administrator: Annotated[Administrator, Depends(administrator_of)],
-    ) -> Answer:
+    ) -> None:
         """Put one message of the log on it."""
-        vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)
-        administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, body.replicationGroupMsgId)
         matches = endpoint.topics.matches
 
@@ -617,7 +605,6 @@ def _add_actions(collection: Collection) -> None:
                 rights.require_reading(administrator, topic)
 
         await administration.copy_message(endpoint, message_id, check)
-        return answer(request)
 
 
 for _collection, _shown in zip(COLLECTIONS, (QUEUE, TOPIC_ENDPOINT), strict=True):

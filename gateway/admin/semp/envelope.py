@@ -52,6 +52,9 @@ T = TypeVar("T")
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 """What the OpenAPI document says of answers, as FastAPI takes it: by status."""
 
+Attributes: TypeAlias = Mapping[str, Any]
+"""What is shown of a thing: values by their attributes."""
+
 ROOT: Final = "/SEMP/v2"
 
 CLIENTS_ROOT: Final = "/v1"
@@ -170,7 +173,7 @@ REFUSALS: Final[Responses] = {
 """What any of these resources may answer but 200, for the OpenAPI document."""
 
 
-def answer(request: Request, data: Mapping[str, Any] | None = None) -> Answer:
+def answer(request: Request, data: Attributes | None = None) -> Answer:
     """One object, or, for an action, that it is done."""
     return Answer(
         data=None if data is None else dict(data), links={"uri": str(request.url)}, meta=_meta(request)

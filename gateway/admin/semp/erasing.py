@@ -9,8 +9,8 @@ from pydantic import Field
 from amqp_ext.message.annotations import MOST_REASON
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, Pattern, SempError, Shown, answer, resource
-from gateway.admin.semp.resources import LOG_NAME, Name, check_log, log_of, logged_id, range_of, while_waiting
+from gateway.admin.semp.envelope import Attributes, Body, Pattern, SempError, Shown, resource
+from gateway.admin.semp.resources import LOG_NAME, OfLog, check_log, logged_id, range_of, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.erasing import MOST_IDS, Copies, Erased
@@ -72,9 +72,8 @@ _ACTION = Tree("action")
 
 
 @_ACTION.put("/replayLogs/{log}/redactMsg", rights.WHOLE_VPN, REDACTED)
-async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
+async def redact(request: Request, administration: OfLog, body: RedactMsg) -> Attributes:
     """Ours: erase the content of messages, wherever it is."""
-    administration = log_of(request, vpn, log)
     check_log(body.replayLogName)
     erasing = administration.vpn.erasing
     if body.selector is None:
@@ -88,7 +87,7 @@ async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Ans
         found = await while_waiting(request, erasing.found(wanted))
         missing = sorted(set(ids) - set(found))
         preview = Erased(found, missing, is_scrubbed=False)
-        return answer(request, _REDACTED.of(_Outcome(preview, copies, is_preview=True)))
+        return _REDACTED.of(_Outcome(preview, copies, is_preview=True))
     if body.expectedMsgCount is not None and body.expectedMsgCount != len(wanted):
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
@@ -98,7 +97,7 @@ async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Ans
     with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
         # What jobs published while the first copies were looked for, is named, at least.
         copies = copies.later(await erasing.copies.of(ids, since=looked_to))
-    return answer(request, _REDACTED.of(_Outcome(done, copies, is_preview=False)))
+    return _REDACTED.of(_Outcome(done, copies, is_preview=False))
 
 
 def _named(administration: Administration, body: RedactMsg) -> list[int]:

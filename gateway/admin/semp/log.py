@@ -15,18 +15,17 @@ from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_tex
 from gateway.admin import rights
 from gateway.admin.operations import Tree
 from gateway.admin.semp.envelope import (
-    Answer,
+    Attributes,
     Body,
     InVpn,
     ListAnswer,
     Pattern,
     SempError,
     Shown,
-    answer,
     resource,
 )
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import LOG_NAME, Name, log_of, resources_of, vpn_of, while_waiting
+from gateway.admin.semp.resources import LOG_NAME, Name, OfLog, OfVpn, resources_of, while_waiting
 from gateway.config import Vpn
 from gateway.config.changes import Changes
 from gateway.core.broker import Broker
@@ -127,42 +126,41 @@ TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 
 @_CONFIG.list("/replayLogs", rights.WHOLE_VPN, LOG)
-async def logs(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def logs(administration: OfVpn, paging: Pages) -> ListAnswer:
     """The replay log, as a list."""
-    shown = {LOG_NAME: _configured(vpn_of(request, vpn))}
-    return await paging.answer(request, shown, shown.get)
+    shown = {LOG_NAME: _configured(administration)}
+    return await paging.answer(shown, shown.get)
 
 
 @_CONFIG.get("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
-async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+async def log(administration: OfLog) -> Attributes:
     """The replay log."""
-    administration = log_of(request, vpn, log)
-    return answer(request, paging.shown(_configured(administration)))
+    return _configured(administration)
 
 
 @_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
-async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
+async def change(request: Request, administration: OfLog, body: LogBody) -> Attributes:
     """Change the log."""
-    administration = log_of(request, vpn, log)
-    await resources_of(request).gateway.vpns.change(vpn, body.changes())
-    return answer(request, _configured(administration))
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, body.changes())
+    return _configured(administration)
 
 
 _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
 
 
 @_CONFIG.list(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
-async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> ListAnswer:
+async def topics(administration: OfLog, paging: Pages) -> ListAnswer:
     """Topics that the log takes while its filter is on."""
-    administration = log_of(request, vpn, log)
-    shown = {t: {"msgVpnName": vpn, "topicFilterSubscription": t} for t in administration.log_topics}
-    return await paging.answer(request, shown, shown.get)
+    shown = {
+        t: {"msgVpnName": administration.vpn.name, "topicFilterSubscription": t}
+        for t in administration.log_topics
+    }
+    return await paging.answer(shown, shown.get)
 
 
 @_CONFIG.post(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
-async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
+async def add_topic(request: Request, administration: OfLog, body: NewTopicFilter) -> Attributes:
     """Add a topic."""
-    log_of(request, vpn, log)
     topic = body.topicFilterSubscription
 
     def added(settings: Vpn) -> Changes:
@@ -173,14 +171,13 @@ async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter
         is_on = log.filtered and bool(log.topics)
         return {"replay_log.topics": [*log.topics, topic], "replay_log.filtered": is_on}
 
-    await resources_of(request).gateway.vpns.change(vpn, added)
-    return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, added)
+    return {"msgVpnName": administration.vpn.name, "topicFilterSubscription": topic}
 
 
 @_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN)
-async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
+async def remove_topic(request: Request, administration: OfLog, topic: Name) -> None:
     """Take a topic away."""
-    log_of(request, vpn, log)
 
     def removed(settings: Vpn) -> Changes:
         topics = settings.replay_log.topics
@@ -188,21 +185,20 @@ async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> A
             raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
         return {"replay_log.topics": [other for other in topics if other != topic]}
 
-    await resources_of(request).gateway.vpns.change(vpn, removed)
-    return answer(request)
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, removed)
 
 
 @_MONITOR.list("/replayLogs", rights.WHOLE_VPN, LOG_STATE, name="logs")
-async def log_states(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def log_states(administration: OfVpn, paging: Pages) -> ListAnswer:
     """The replay log, as a list."""
-    shown = {LOG_NAME: await _state(vpn_of(request, vpn))}
-    return await paging.answer(request, shown, shown.get)
+    shown = {LOG_NAME: await _state(administration)}
+    return await paging.answer(shown, shown.get)
 
 
 @_MONITOR.get("/replayLogs/{log}", rights.WHOLE_VPN, LOG_STATE, name="log")
-async def log_state(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+async def log_state(administration: OfLog) -> Attributes:
     """The replay log: use, oldest, newest."""
-    return answer(request, paging.shown(await _state(log_of(request, vpn, log))))
+    return await _state(administration)
 
 
 async def _state(administration: Administration) -> dict[str, Any]:
@@ -282,28 +278,25 @@ def _point(administration: Administration, point: Point) -> _Point:
 
 
 @_CONFIG.list("/replayPoints", rights.WHOLE_VPN, POINT)
-async def points(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def points(administration: OfVpn, paging: Pages) -> ListAnswer:
     """Ours: named places in the log."""
-    administration = vpn_of(request, vpn)
     found = administration.vpn.broker.points
     return await paging.answer(
-        request, list(found), lambda name: _point(administration, found[name]) if name in found else None
+        list(found), lambda name: _point(administration, found[name]) if name in found else None
     )
 
 
 @_CONFIG.post("/replayPoints", rights.WHOLE_VPN, POINT)
-async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
+async def create(administration: OfVpn, body: NewPoint) -> Attributes:
     """Name a place in the log."""
-    administration = vpn_of(request, vpn)
     point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
-    return answer(request, _point(administration, point))
+    return _point(administration, point)
 
 
 @_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN)
-async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+async def delete(administration: OfVpn, name: Name) -> None:
     """Take a name away."""
-    await vpn_of(request, vpn).vpn.log.delete_point(name)
-    return answer(request)
+    await administration.vpn.log.delete_point(name)
 
 
 # --- how large it must be -----------------------------------------------------------------------------------------
@@ -370,21 +363,13 @@ PLAN: Final = resource("ReplayLogPlan", _PLAN)
 
 @_MONITOR.get("/replayLogs/{log}/plan", rights.WHOLE_VPN, PLAN)
 async def plan(
-    request: Request,
-    vpn: Name,
-    log: Name,
-    paging: Pages,
+    administration: OfLog,
     keepHours: Annotated[
         int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
     ] = 0,
-) -> Answer:
+) -> Attributes:
     """Ours: how long the log's quota and the disk last at the rate at which it grows."""
-    administration = log_of(request, vpn, log)
-    return answer(request, paging.shown(await _plan(administration, keepHours * HOUR_MS)))
-
-
-async def _plan(administration: Administration, keep_ms: int) -> dict[str, Any]:
-    vpn = administration.vpn
+    vpn, keep_ms = administration.vpn, keepHours * HOUR_MS
     await vpn.sizing.look()
     return _PLAN.of(_Planned(vpn, vpn.clock.now_ms(), keep_ms, *vpn.sizing.plan(keep_ms)))
 
@@ -472,22 +457,18 @@ HISTOGRAM: Final = resource("ReplayLogHistogram", _Named, _HISTOGRAM)
 @_MONITOR.get("/replayLogs/{log}/histogram", rights.WHOLE_VPN, HISTOGRAM)
 async def histogram(
     request: Request,
-    vpn: Name,
-    log: Name,
-    paging: Pages,
+    administration: OfLog,
     since: Annotated[
         _Time | None, Query(alias="from", description="Where it begins, ms since the epoch.")
     ] = None,
     until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
-) -> Answer:
+) -> Attributes:
     """When its messages came: how many ids lie between evenly spaced times."""
-    administration = log_of(request, vpn, log)
     if since is not None and until is not None and since >= until:
         raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
     found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
-    shown = {"msgVpnName": vpn, "replayLogName": LOG_NAME, **_HISTOGRAM.of(found)}
-    return answer(request, paging.shown(shown))
+    return {"msgVpnName": administration.vpn.name, "replayLogName": LOG_NAME, **_HISTOGRAM.of(found)}
 
 
 # --- trimming -----------------------------------------------------------------------------------------------------
@@ -533,20 +514,15 @@ ARCHIVED: Final = resource("ArchivedUpTo", archivedMsgId=int)
 
 
 @_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, TRIMMED)
-async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
+async def trim(administration: OfLog, body: Trim) -> Attributes:
     """Trim the log, or a part of it."""
-    administration = log_of(request, vpn, log)
-    first_id = await administration.trim_before(body.place())
-    return answer(request, {"firstMsgId": first_id})
+    return {"firstMsgId": await administration.trim_before(body.place())}
 
 
 @_ACTION.put("/replayLogs/{log}/archivedUpTo", rights.WHOLE_VPN, ARCHIVED)
-async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
+async def archived(administration: OfLog, body: Archived) -> Attributes:
     """Ours: an archive holds the log up to a message."""
-    administration = log_of(request, vpn, log)
-    return answer(
-        request, {"archivedMsgId": await administration.vpn.archiving.archived(body.msgId, body.generation)}
-    )
+    return {"archivedMsgId": await administration.vpn.archiving.archived(body.msgId, body.generation)}
 
 
 ROUTES: Final = (*_CONFIG.routes, *_MONITOR.routes, *_ACTION.routes)

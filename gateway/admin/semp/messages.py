@@ -29,23 +29,22 @@ from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of, admitted
 from gateway.admin.operations import Tree
 from gateway.admin.rights import MOST_PATTERNS
-from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
+from gateway.admin.semp.endpoints import COLLECTIONS, Collection, OfQueue
 from gateway.admin.semp.envelope import (
-    Answer,
+    Attributes,
     Body,
     InVpn,
     ListAnswer,
     Responses,
     SempError,
     Shown,
-    answer,
-    list_answer,
     resource,
 )
 from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.resources import Name, log_of, logged_id, range_of, serving_vpn, while_waiting
+from gateway.admin.semp.resources import OfLog, OfVpn, logged_id, range_of, serving_vpn, while_waiting
 from gateway.admin.v1.log import LAST_EVENT_ID, ListedEvents, LogAnswer, Reading, start_of
 from gateway.core.effects import DelayedMessage
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, Row
 from gateway.core.replay.search import Search
@@ -331,10 +330,9 @@ class _Wanted:
 
 @_MONITOR.list(_PATH, rights.WHOLE_VPN, MESSAGE)
 async def messages(
-    request: Request, vpn: Name, log: Name, paging: Pages, asked: Annotated[_Wanted, Depends()]
+    request: Request, administration: OfLog, paging: Pages, asked: Annotated[_Wanted, Depends()]
 ) -> ListAnswer:
     """Messages of the log, the oldest or the newest first."""
-    administration = log_of(request, vpn, log)
     running = administration.vpn
     paging.refuse_where(
         "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`."
@@ -348,31 +346,29 @@ async def messages(
     generation = running.broker.log.generation
     page = [paging.shown(listed_message(message, generation)) for message in found.messages]
     cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
-    return await list_answer(request, page, cursor)
+    return await paging.listed(page, cursor)
 
 
 @_MONITOR.get(_PATH + "/{message}", rights.WHOLE_VPN, WHOLE_MESSAGE)
-async def one_message(request: Request, vpn: Name, log: Name, message: MessageId, paging: Pages) -> Answer:
+async def one_message(request: Request, administration: OfLog, message: MessageId) -> Attributes:
     """All that one message says; of a long body the beginning."""
-    administration = log_of(request, vpn, log)
     row = await _logged(request, administration, message)
-    return answer(request, paging.shown(await _whole(administration, row)))
+    return await _whole(administration, row)
 
 
-@_MONITOR.get(_PATH + "/{message}/body", rights.WHOLE_VPN, responses=BYTES, response_class=Response)
-async def body(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+@_MONITOR.file(_PATH + "/{message}/body", rights.WHOLE_VPN, BYTES)
+async def body(request: Request, administration: OfLog, message: MessageId, user: _User) -> Response:
     """Its body, as a file."""
-    administration = log_of(request, vpn, log)
     row = await _logged(request, administration, message)
     content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
-    return Download(request, user.name, vpn, content, f"message-{message}.bin")
+    return Download(request, user.name, administration.vpn.name, content, f"message-{message}.bin")
 
 
-@_MONITOR.get(_PATH + "/{message}/encoded", rights.WHOLE_VPN, responses=BYTES, response_class=Response)
-async def as_received(request: Request, vpn: Name, log: Name, message: MessageId, user: _User) -> Response:
+@_MONITOR.file(_PATH + "/{message}/encoded", rights.WHOLE_VPN, BYTES)
+async def as_received(request: Request, administration: OfLog, message: MessageId, user: _User) -> Response:
     """The message as it was received, encoded as AMQP 1.0 has it."""
-    row = await _logged(request, log_of(request, vpn, log), message)
-    return Download(request, user.name, vpn, row[CONTENT], f"message-{message}.amqp")
+    row = await _logged(request, administration, message)
+    return Download(request, user.name, administration.vpn.name, row[CONTENT], f"message-{message}.amqp")
 
 
 async def _whole(administration: Administration, row: Row) -> dict[str, Any]:
@@ -421,16 +417,15 @@ class _Followed:
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None
 
 
-@_MONITOR.get("/replayLogs/{log}/live", rights.WHOLE_VPN, responses=_EVENTS, response_class=Response)
+@_MONITOR.file("/replayLogs/{log}/live", rights.WHOLE_VPN, _EVENTS)
 async def live(
-    request: Request, vpn: Name, log: Name, user: _User, asked: Annotated[_Followed, Depends()]
+    request: Request, administration: OfLog, user: _User, asked: Annotated[_Followed, Depends()]
 ) -> Response:
     """Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at."""
-    log_of(request, vpn, log)
     patterns = asked.subscribe or [">"]
     for pattern in patterns:
         TopicPattern.parse(pattern)
-    found = serving_vpn(request, vpn)
+    found = serving_vpn(request, administration.vpn.name)
     reading = Reading(
         start_of(asked.start, None, None, asked.last_event_id, is_events=True),
         patterns,
@@ -497,11 +492,11 @@ class WaitingMessage(Body):
 
 def _add_messages(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}/msgs", collection.right
+    Found = Annotated[Endpoint, Depends(collection.find)]
 
     @_MONITOR.list(path, right, ENDPOINT_MESSAGE)
-    async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+    async def messages(request: Request, administration: OfVpn, endpoint: Found, paging: Pages) -> ListAnswer:
         """What lies on it, the oldest first; nothing is consumed."""
-        administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         paging.refuse_where("What lies on an endpoint is not chosen from by `where`.")
         position, _ = place_of(paging.after) or (1, 0)
@@ -518,23 +513,23 @@ def _add_messages(collection: Collection) -> None:
             for message in found.messages
         ]
         cursor = None if found.position is None else encoded(f"{found.position}:0")
-        return await list_answer(request, page, cursor, endpoint.depth)
+        return await paging.listed(page, cursor, endpoint.depth)
 
     @_MONITOR.get(path + "/{message}", right, WHOLE_MESSAGE)
     async def one_message(
-        request: Request, vpn: Name, name: Name, message: MessageId, paging: Pages
-    ) -> Answer:
+        request: Request, administration: OfVpn, endpoint: Found, message: MessageId
+    ) -> Attributes:
         """All that one message on it says."""
-        administration, endpoint = collection.find(request, vpn, name)
         row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
         if row is None:
-            raise SempError("NOT_FOUND", f"Message {message} does not lie on {name!r}.")
-        return answer(request, paging.shown(await _whole(administration, row)))
+            raise SempError("NOT_FOUND", f"Message {message} does not lie on {endpoint.name!r}.")
+        return await _whole(administration, row)
 
     @_MONITOR.list(f"/{collection.name}/{{name}}/delayedMsgs", right, DELAYED_MESSAGE)
-    async def delayed_messages(request: Request, vpn: Name, name: Name, paging: Pages) -> ListAnswer:
+    async def delayed_messages(
+        request: Request, administration: OfVpn, endpoint: Found, paging: Pages
+    ) -> ListAnswer:
         """What waits on it for its time, the next one first."""
-        administration, endpoint = collection.find(request, vpn, name)
         running = administration.vpn
         paging.refuse_where("What waits on an endpoint is not chosen from by `where`.")
         after = place_of(paging.after) or (0, 0)
@@ -542,35 +537,30 @@ def _add_messages(collection: Collection) -> None:
         generation = running.broker.log.generation
         page = [paging.shown(_DELAYED.of(_Delayed(message, generation))) for message in found]
         cursor = encoded(f"{found[-1].due_ms}:{found[-1].id}") if len(found) == paging.count else None
-        return await list_answer(request, page, cursor, endpoint.backlog.delayed.messages)
+        return await paging.listed(page, cursor, endpoint.backlog.delayed.messages)
 
     @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right)
-    async def cancel_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
+    async def cancel_delayed(administration: OfVpn, endpoint: Found, body: WaitingMessage) -> None:
         """Have a message that waits on it not be delivered; the log keeps it."""
-        administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.cancel(endpoint, message_id)
-        return answer(request)
 
     @_ACTION.put(f"/{collection.name}/{{name}}/releaseDelayedMsg", right)
-    async def release_delayed(request: Request, vpn: Name, name: Name, body: WaitingMessage) -> Answer:
+    async def release_delayed(administration: OfVpn, endpoint: Found, body: WaitingMessage) -> None:
         """Have a message that waits on it be delivered now."""
-        administration, endpoint = collection.find(request, vpn, name)
         message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.release(endpoint, message_id)
-        return answer(request)
 
 
 @_MONITOR.list("/queues/{name}/values", rights.QUEUE, VALUE)
 async def values(
     request: Request,
-    vpn: Name,
-    name: Name,
+    administration: OfVpn,
+    endpoint: OfQueue,
     paging: Pages,
     key: Annotated[str | None, Query(description="One key alone.", max_length=10_000)] = None,
 ) -> ListAnswer:
     """Keys of a last-value queue, each with the message that is its newest; in the order of the log."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     running = administration.vpn
     paging.refuse_where("Values are not chosen from by `where`; name a `key`.")
     position, _ = place_of(paging.after) or (0, 0)
@@ -581,7 +571,7 @@ async def values(
     found, after = await while_waiting(request, running.last_values.page(endpoint, position, count))
     page = [paging.shown(_listed_value(text, row, running.broker.log.generation)) for text, row in found]
     cursor = None if after is None or key is not None else encoded(f"{after}:0")
-    return await list_answer(request, page, cursor, endpoint.depth if key is None else len(page))
+    return await paging.listed(page, cursor, endpoint.depth if key is None else len(page))
 
 
 def _listed_value(key: str, row: Row, generation: int) -> dict[str, Any]:
@@ -591,9 +581,8 @@ def _listed_value(key: str, row: Row, generation: int) -> dict[str, Any]:
 
 
 @_ACTION.put("/queues/{name}/deleteValue", rights.QUEUE)
-async def delete_value(request: Request, vpn: Name, name: Name, body: DeleteValue) -> Answer:
+async def delete_value(administration: OfVpn, endpoint: OfQueue, body: DeleteValue) -> None:
     """Have a key of a last-value queue have no value, until a message with it comes; the log keeps the message."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     last_values = administration.vpn.last_values
     if (body.key is None) == (body.replicationGroupMsgId is None):
         raise SempError("INVALID_PARAMETER", "Say one of `key` and `replicationGroupMsgId`.")
@@ -601,7 +590,6 @@ async def delete_value(request: Request, vpn: Name, name: Name, body: DeleteValu
     if key is None:
         key = logged_id(administration, body.replicationGroupMsgId or "")
     await last_values.delete(endpoint, key)
-    return answer(request)
 
 
 for _collection in COLLECTIONS:

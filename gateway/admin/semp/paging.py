@@ -101,11 +101,13 @@ class Paging:
 
     def __init__(
         self,
+        request: Request,
         count: Annotated[int, Query(ge=1, le=MOST, description="Objects on a page.")] = 10,
         cursor: Annotated[str | None, Query(description="From `meta.paging.cursorQuery`.")] = None,
         select: Annotated[str | None, Query(description="`a,b`, or `-a` for all but a.")] = None,
         where: Annotated[str | None, Query(description="`a==text*,b>10`.")] = None,
     ) -> None:
+        self._request = request
         self.count = count
         self.after = _decoded(cursor) if cursor is not None else None
         self.select = select
@@ -141,11 +143,17 @@ class Paging:
         return True
 
     async def answer(
-        self, request: Request, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
+        self, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
     ) -> ListAnswer:
         """The same as ``page``, as it is answered."""
         page, cursor = await self.page(keys, show)
-        return await list_answer(request, page, cursor, len(keys))
+        return await self.listed(page, cursor, len(keys))
+
+    async def listed(
+        self, page: Sequence[Mapping[str, Any]], cursor: str | None, total: int | None = None
+    ) -> ListAnswer:
+        """The answer with a page that was made already; see ``list_answer``."""
+        return await list_answer(self._request, page, cursor, total)
 
     async def page(
         self, keys: Iterable[str], show: Callable[[str], Mapping[str, Any] | None]

@@ -14,23 +14,25 @@ from amqp_ext.replay_start import OPTION, Missing, ReplayStart, StartKind, parse
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
-from gateway.admin.semp.endpoints import COLLECTIONS, QUEUES, Collection
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
+from gateway.admin.semp.endpoints import COLLECTIONS, Collection, OfQueue
+from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, SempError, Shown, resource
 from gateway.admin.semp.log import Seconds
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
     Name,
+    OfLog,
+    OfVpn,
     check_log,
-    log_of,
     replay_id,
     resources_of,
-    vpn_of,
     while_waiting,
 )
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import COPY, DEAD_RETURN, ReplayRecord
 from gateway.vpn.jobs.dead_return import count_dead
 from gateway.vpn.jobs.job import Job, Progress
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay_preview import Brought, Preview
 
 _MONITOR = Tree("monitor")
@@ -91,25 +93,22 @@ REPLAY: Final = resource("Replay", _REPLAY)
 
 
 @_MONITOR.list("/replays", rights.WHOLE_VPN, REPLAY)
-async def replays(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def replays(request: Request, administration: OfVpn, paging: Pages) -> ListAnswer:
     """Ours: replays under way and of the past, the oldest first."""
-    administration = vpn_of(request, vpn)
-    records, jobs = administration.replay_records(), administration.vpn.jobs
+    records, vpn = administration.replay_records(), administration.vpn
     async with resources_of(request).listing.page():
         found = {f"{record.number:019}": record for record in records}
-        return await paging.answer(
-            request, found, lambda key: _REPLAY.of(_Listed(found[key], vpn, jobs.progress(found[key].name)))
-        )
+        return await paging.answer(found, lambda key: _replay(found[key], vpn))
 
 
 @_MONITOR.get("/replays/{name}", rights.SEEN_REPLAY, REPLAY)
-async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+async def replay(administration: OfVpn, name: Name) -> Attributes:
     """Ours: one replay."""
-    administration = vpn_of(request, vpn)
-    record = administration.replay_records().get(name)
-    return answer(
-        request, paging.shown(_REPLAY.of(_Listed(record, vpn, administration.vpn.jobs.progress(name))))
-    )
+    return _replay(administration.replay_records().get(name), administration.vpn)
+
+
+def _replay(record: ReplayRecord, vpn: MessageVpn) -> Attributes:
+    return _REPLAY.of(_Listed(record, vpn.name, vpn.jobs.progress(record.name)))
 
 
 # --- to an endpoint ---------------------------------------------------------------------------------------------
@@ -208,13 +207,13 @@ PREVIEW: Final = resource("ReplayPreview", _PREVIEW)
 
 def _add_replays(collection: Collection) -> None:
     path, right = f"/{collection.name}/{{name}}", collection.right
+    Found = Annotated[Endpoint, Depends(collection.find)]
 
     @_ACTION.put(f"{path}/startReplay", right, STARTED)
     async def start_replay(
-        request: Request, vpn: Name, name: Name, body: GuardedReplay, administrator: _Asking
-    ) -> Answer:
+        administration: OfVpn, endpoint: Found, body: GuardedReplay, administrator: _Asking
+    ) -> Attributes:
         """Replay the log to it."""
-        administration, endpoint = collection.find(request, vpn, name)
         resolved = await administration.start_replay(
             endpoint,
             body.place(),
@@ -225,33 +224,27 @@ def _add_replays(collection: Collection) -> None:
             keep_unlogged=body.keepUnlogged,
         )
         replay = endpoint.replay
-        return answer(
-            request,
-            {
-                "firstMsgId": resolved.first,
-                "firstMsgTimeMs": resolved.time_ms,
-                "replayName": replay.name if replay is not None else "",
-            },
-        )
+        return {
+            "firstMsgId": resolved.first,
+            "firstMsgTimeMs": resolved.time_ms,
+            "replayName": replay.name if replay is not None else "",
+        }
 
     @_ACTION.put(f"{path}/previewReplay", right, PREVIEW)
-    async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
+    async def preview_replay(
+        request: Request, administration: OfVpn, endpoint: Found, body: StartReplay
+    ) -> Attributes:
         """Ours: what a replay would bring, without doing it."""
-        administration, endpoint = collection.find(request, vpn, name)
         preview = await while_waiting(
             request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
         )
-        return answer(request, _PREVIEW.of(preview))
+        return _PREVIEW.of(preview)
 
     @_ACTION.put(f"{path}/cancelReplay", right)
-    async def cancel_replay(
-        request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
-    ) -> Answer:
+    async def cancel_replay(administration: OfVpn, endpoint: Found, body: CancelReplay | None = None) -> None:
         """End the replay under way."""
-        administration, endpoint = collection.find(request, vpn, name)
         force = body is not None and body.forceComplete
         await administration.cancel_replay(endpoint, force_complete=force)
-        return answer(request)
 
 
 def _topic_counts(brought: Brought) -> list[_TopicCount]:
@@ -336,10 +329,9 @@ _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
 
 @_ACTION.put("/replayLogs/{log}/startCopy", rights.COPIED, BEGUN)
 async def start_copy(
-    request: Request, vpn: Name, log: Name, body: StartCopy, administrator: _Asking
-) -> Answer:
+    request: Request, administration: OfLog, body: StartCopy, administrator: _Asking
+) -> Attributes:
     """Ours: publish a part of the log to an address, as a job."""
-    administration = log_of(request, vpn, log)
     place = replace(parse_text(body.start), missing=Missing(body.missing))
     if body.until is not None:
         place = with_modifiers(place, {"until": body.until}, OPTION)
@@ -359,18 +351,13 @@ async def start_copy(
     )
     # A start that is searched for may be far away.
     record = await while_waiting(request, administration.vpn.jobs.copy(wanted, place))
-    return answer(
-        request,
-        {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1},
-    )
+    return {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1}
 
 
 def _add_command(name: str, summary: str, command: _Command) -> None:
     @_ACTION.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary)
-    async def tell(request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking) -> Answer:
-        administration = log_of(request, vpn, log)
+    async def tell(administration: OfLog, body: OfReplay, administrator: _Asking) -> None:
         await command(administration.vpn.jobs.find(body.replayName), administrator.name)
-        return answer(request)
 
 
 _add_command("pauseReplay", "Ours: pause a job", lambda job, by: job.pause())
@@ -380,10 +367,9 @@ _add_command("cancelReplay", "Ours: end a job; what it has published stays", lam
 
 @_ACTION.put("/queues/{name}/returnDead", rights.RETURNED, BEGUN)
 async def return_dead(
-    request: Request, vpn: Name, name: Name, body: ReturnDead, administrator: _Asking
-) -> Answer:
+    administration: OfVpn, name: Name, body: ReturnDead, administrator: _Asking
+) -> Attributes:
     """Ours: send dead letters back to where they died, or elsewhere, as a job."""
-    administration = vpn_of(request, vpn)
     wanted = ReplayRecord(
         0,
         body.name,
@@ -396,26 +382,25 @@ async def return_dead(
         limit=body.limit,
     )
     record = await administration.vpn.jobs.return_dead(wanted)
-    return answer(request, {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1})
+    return {"replayName": record.name, "firstMsgId": 0, "lastMsgId": record.end - 1}
 
 
 @_MONITOR.list("/queues/{name}/deadMsgs", rights.QUEUE, DEAD_GROUP)
 async def dead(
     request: Request,
-    vpn: Name,
-    name: Name,
+    administration: OfVpn,
+    endpoint: OfQueue,
     paging: Pages,
     by: Annotated[
         Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
     ] = "both",
 ) -> ListAnswer:
     """Ours: what lies on a queue, counted by why and where it died."""
-    administration, endpoint = QUEUES.find(request, vpn, name)
     groups = await while_waiting(request, count_dead(administration.vpn.listing, endpoint, by))
     found = {
         f"{reason}\n{origin}": {
-            "msgVpnName": vpn,
-            "queueName": name,
+            "msgVpnName": administration.vpn.name,
+            "queueName": endpoint.name,
             "deadReason": reason,
             "deadEndpointName": origin,
             "msgCount": group.messages,
@@ -423,7 +408,7 @@ async def dead(
         }
         for (reason, origin), group in groups.items()
     }
-    return await paging.answer(request, found, found.get)
+    return await paging.answer(found, found.get)
 
 
 ROUTES: Final = (*_MONITOR.routes, *_ACTION.routes)

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote
 
-from fastapi import HTTPException, Path, Request
+from fastapi import Depends, HTTPException, Path, Request
 from pydantic import AfterValidator
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
@@ -108,15 +108,21 @@ def vpn_of(request: Request, name: str) -> Administration:
     return resources_of(request).administration(name)
 
 
-def log_of(request: Request, vpn: str, name: str) -> Administration:
-    """The Message VPN whose replay log a request is about.
+async def _administered(request: Request, vpn: Name) -> Administration:
+    return vpn_of(request, vpn)
 
-    Raises:
-        SempError: NOT_FOUND, there is none of this name.
-    """
-    administration = vpn_of(request, vpn)
-    check_log(name)
+
+OfVpn = Annotated[Administration, Depends(_administered)]
+"""Of the Message VPN that a request is about."""
+
+
+async def _log_administered(administration: OfVpn, log: Name) -> Administration:
+    check_log(log)
     return administration
+
+
+OfLog = Annotated[Administration, Depends(_log_administered)]
+"""Of the Message VPN whose replay log a request is about."""
 
 
 def check_log(name: str) -> None:

@@ -8,9 +8,9 @@ from fastapi import Request
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Answer, Body, InVpn, ListAnswer, SempError, Shown, answer, resource
+from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, SempError, Shown, resource
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import Name, Resources, resources_of, vpn_of
+from gateway.admin.semp.resources import Name, OfVpn, Resources, resources_of, vpn_of
 from gateway.config import ConfigError, effective_toml
 from gateway.core.alarms import Alarm, AlarmKind
 from gateway.core.replay.states import ReplayState
@@ -144,61 +144,55 @@ async def vpns(request: Request, paging: Pages) -> ListAnswer:
         found = active.get(name) or waiting.get(name)
         return None if found is None else _configured(found)
 
-    return await paging.answer(request, [*active, *waiting], show)
+    return await paging.answer([*active, *waiting], show)
 
 
 @_CONFIG.post("", rights.GATEWAY_CHANGED, VPN)
-async def create(request: Request, body: NewVpn) -> Answer:
+async def create(request: Request, body: NewVpn) -> Attributes:
     """Make a Message VPN, with a file of its own."""
     vpn = await resources_of(request).gateway.vpns.create(body.msgVpnName, body.changes())
-    return answer(request, _configured(vpn))
+    return _configured(vpn)
 
 
 @_CONFIG.get("/{vpn}", rights.WHOLE_VPN, VPN)
-async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def one_vpn(administration: OfVpn) -> Attributes:
     """One Message VPN."""
-    return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
+    return _configured(administration.vpn)
 
 
 @_CONFIG.patch("/{vpn}", rights.WHOLE_VPN, VPN)
-async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
+async def change(request: Request, administration: OfVpn, body: VpnBody) -> Attributes:
     """Enable, disable or change a Message VPN."""
-    running = vpn_of(request, vpn).vpn
-    await resources_of(request).gateway.vpns.change(vpn, body.changes())
-    return answer(request, _configured(running))
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, body.changes())
+    return _configured(administration.vpn)
 
 
 @_CONFIG.delete("/{vpn}", rights.GATEWAY_CHANGED)
-async def delete(request: Request, vpn: Name) -> Answer:
+async def delete(request: Request, administration: OfVpn) -> None:
     """Delete a Message VPN that is disabled and empty, with its file."""
-    vpn_of(request, vpn)
-    await resources_of(request).gateway.vpns.delete(vpn)
-    return answer(request)
+    await resources_of(request).gateway.vpns.delete(administration.vpn.name)
 
 
 @_GATEWAY_ACTION.put("/reload", rights.GATEWAY_CHANGED, RELOADED)
-async def reload(request: Request) -> Answer:
+async def reload(request: Request) -> Attributes:
     """Ours: read the configuration file again, and take what can change."""
     try:
         reloaded = await resources_of(request).gateway.reload()
     except ConfigError as error:
         raise SempError("NOT_ALLOWED", "Nothing was changed: " + "; ".join(error.problems) + ".") from None
-    return answer(
-        request,
-        {
-            "applied": [str(difference) for difference in reloaded.applied],
-            "refused": [str(difference) for difference in reloaded.refused],
-        },
-    )
+    return {
+        "applied": [str(difference) for difference in reloaded.applied],
+        "refused": [str(difference) for difference in reloaded.refused],
+    }
 
 
 @_GATEWAY_MONITOR.get("/configuration", rights.GATEWAY_SEEN, CONFIGURATION)
-async def configuration(request: Request, paging: Pages) -> Answer:
+async def configuration(request: Request) -> Attributes:
     """All settings in force, with what administrators changed; secrets are left out."""
     settings = resources_of(request).gateway.vpns.settings
     # There may be thousands of queues in it.
     toml = await asyncio.get_running_loop().run_in_executor(None, partial(effective_toml, settings))
-    return answer(request, paging.shown({"toml": toml}))
+    return {"toml": toml}
 
 
 def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
@@ -219,13 +213,13 @@ async def vpn_states(request: Request, paging: Pages) -> ListAnswer:
     """All Message VPNs."""
     resources = resources_of(request)
     names = [*resources.gateway.vpns, *resources.waiting]
-    return await paging.answer(request, names, lambda name: _state(resources, name))
+    return await paging.answer(names, lambda name: _state(resources, name))
 
 
 @_MONITOR.get("/{vpn}", rights.WHOLE_VPN, VPN_STATE, name="one_vpn")
-async def vpn_state(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def vpn_state(request: Request, vpn: Name) -> Attributes:
     """One Message VPN."""
-    return answer(request, paging.shown(_state(resources_of(request), vpn)))
+    return _state(resources_of(request), vpn)
 
 
 @_MONITOR.list("/{vpn}/alarms", rights.WHOLE_VPN, ALARM)
@@ -240,27 +234,22 @@ async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
         }
         for alarm in active
     }
-    return await paging.answer(request, found, found.get)
+    return await paging.answer(found, found.get)
 
 
 @_MONITOR.get("/{vpn}/rates", rights.WHOLE_VPN, RATES)
-async def rates(request: Request, vpn: Name, paging: Pages) -> Answer:
+async def rates(administration: OfVpn) -> Attributes:
     """What was published, settled and refused in each interval of the last hour, the oldest first; refusals
     are of the whole gateway.
     """
-    found = vpn_of(request, vpn).vpn.rates
-    shown = sampled(vpn, found, **{name: found.counts(name) for name in _RATES})
-    return answer(request, paging.shown(shown))
+    vpn, found = administration.vpn, administration.vpn.rates
+    return sampled(vpn.name, found, **{name: found.counts(name) for name in _RATES})
 
 
 @_MONITOR.list("/{vpn}/refusals", rights.WHOLE_VPN, REFUSAL)
-async def refusals(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def refusals(_administration: OfVpn, paging: Pages) -> ListAnswer:
     """What clients were refused since the start, by AMQP condition; of the whole gateway."""
-    vpn_of(request, vpn)
-    counts: dict[str, dict[str, Any]] = {
-        reason: {"reason": reason, "count": count} for reason, count in REFUSALS.items()
-    }
-    return await paging.answer(request, counts, counts.get)
+    return await paging.answer(REFUSALS, lambda reason: {"reason": reason, "count": REFUSALS[reason]})
 
 
 def _state(resources: Resources, name: str) -> dict[str, Any]:
