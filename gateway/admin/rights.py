@@ -40,8 +40,23 @@ _Known: TypeAlias = Annotated[Administrator, Depends(administrator_of)]
 _Administrator: TypeAlias = Annotated[Administrator, Depends(entrant_of)]
 """Who asks, and may enter the Message VPN that it is about."""
 
-_Unchecked: TypeAlias = Annotated[Any, Body()]
+
+async def _given(body: Annotated[Any, Body()] = None) -> dict[str, Any]:
+    return body if isinstance(body, dict) else {}
+
+
+_Given: TypeAlias = Annotated[dict[str, Any], Depends(_given)]
 """The body as it came: who may not administer is told so before what is wrong with the request."""
+
+
+async def _found(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> Endpoint | None:
+    if administrator.is_anyone:
+        return None  # and what is not there is said by the operation
+    return resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
+
+
+_Found: TypeAlias = Annotated[Endpoint | None, Depends(_found)]
+"""The endpoint that it is about; None where there is none, and for whom everything is permitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +88,24 @@ async def _queue(administrator: _Administrator, name: Name) -> None:
     administrator.require(AddressKind.QUEUE, name)
 
 
-async def _new_queue(administrator: _Administrator, body: _Unchecked = None) -> None:
-    if isinstance(body, dict):
-        administrator.require(AddressKind.QUEUE, str(body.get("queueName", "")))
-        _require_dead_messages(administrator, body, None)
-    else:
-        await _whole_vpn(administrator)
+async def _new_queue(administrator: _Administrator, given: _Given) -> None:
+    administrator.require(AddressKind.QUEUE, str(given.get("queueName", "")))
+    _require_dead_messages(administrator, given, None)
 
 
-async def _changed_queue(
-    request: Request, administrator: _Administrator, vpn: Name, name: Name, body: _Unchecked = None
-) -> None:
+async def _changed_queue(administrator: _Administrator, name: Name, given: _Given, found: _Found) -> None:
     await _queue(administrator, name)
-    _require_dead_messages(administrator, body, _found(request, administrator, vpn, name))
+    _require_dead_messages(administrator, given, found)
 
 
-async def _new_topic_endpoint(administrator: _Administrator, body: _Unchecked = None) -> None:
+async def _new_topic_endpoint(administrator: _Administrator, given: _Given) -> None:
     await _whole_vpn(administrator)
-    _require_dead_messages(administrator, body, None)
+    _require_dead_messages(administrator, given, None)
 
 
-async def _subscribed_queue(administrator: _Administrator, name: Name, body: _Unchecked = None) -> None:
+async def _subscribed_queue(administrator: _Administrator, name: Name, given: _Given) -> None:
     await _queue(administrator, name)
-    topic = body.get("subscriptionTopic") if isinstance(body, dict) else None
+    topic = given.get("subscriptionTopic")
     if isinstance(topic, str) and not topic.startswith("!"):
         _require_reading(administrator, topic)
 
@@ -130,8 +140,7 @@ def require_reading(administrator: Administrator, topic: str) -> None:
     )
 
 
-async def _copied(administrator: _Administrator, body: _Unchecked = None) -> None:
-    given = body if isinstance(body, dict) else {}
+async def _copied(administrator: _Administrator, given: _Given) -> None:
     said = given.get("subscriptions")
     patterns = [str(pattern) for pattern in said] if isinstance(said, list) else []
     _require_all(
@@ -139,9 +148,8 @@ async def _copied(administrator: _Administrator, body: _Unchecked = None) -> Non
     )
 
 
-async def _returned(administrator: _Administrator, name: Name, body: _Unchecked = None) -> None:
-    target = body.get("target") if isinstance(body, dict) else None
-    _require_all(administrator, to_return(name, target))
+async def _returned(administrator: _Administrator, name: Name, given: _Given) -> None:
+    _require_all(administrator, to_return(name, given.get("target")))
 
 
 def _require_all(administrator: Administrator, demands: Sequence[Demand]) -> None:
@@ -150,11 +158,8 @@ def _require_all(administrator: Administrator, demands: Sequence[Demand]) -> Non
     administrator.require_lasting()
 
 
-async def _own_replay(
-    request: Request, administrator: _Administrator, vpn: Name, body: _Unchecked = None
-) -> None:
-    name = body.get("replayName") if isinstance(body, dict) else None
-    await _requested_replay(request, administrator, vpn, name)
+async def _own_replay(request: Request, administrator: _Administrator, vpn: Name, given: _Given) -> None:
+    await _requested_replay(request, administrator, vpn, given.get("replayName"))
 
 
 async def _seen_replay(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> None:
@@ -170,9 +175,11 @@ async def _requested_replay(request: Request, administrator: Administrator, vpn:
     await _whole_vpn(administrator)
 
 
-def _require_dead_messages(administrator: Administrator, body: Any, endpoint: Endpoint | None) -> None:
+def _require_dead_messages(
+    administrator: Administrator, given: dict[str, Any], endpoint: Endpoint | None
+) -> None:
     """Where an endpoint's dead messages go, they are sent."""
-    queue = body.get("deadMsgQueue") if isinstance(body, dict) else None
+    queue = given.get("deadMsgQueue")
     if not isinstance(queue, str) or not queue:
         return
     if endpoint is None or endpoint.settings.dead_message_queue != queue:
@@ -183,30 +190,17 @@ def _require_dead_messages(administrator: Administrator, body: Any, endpoint: En
         )
 
 
-def _found(request: Request, administrator: Administrator, vpn: str, name: str) -> Endpoint | None:
-    if administrator.is_anyone:
-        return None  # and what is not there is said by the operation
-    return resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
+async def _topic_endpoint(administrator: _Administrator, found: _Found) -> None:
+    await _require_topics(administrator, found, [])
 
 
-async def _topic_endpoint(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> None:
-    await _require_topics(request, administrator, vpn, name, [])
+async def _changed_topic_endpoint(administrator: _Administrator, given: _Given, found: _Found) -> None:
+    topic = given.get("topic")
+    await _require_topics(administrator, found, [str(topic)] if topic else [])
+    _require_dead_messages(administrator, given, found)
 
 
-async def _changed_topic_endpoint(
-    request: Request, administrator: _Administrator, vpn: Name, name: Name, body: _Unchecked = None
-) -> None:
-    topic = body.get("topic") if isinstance(body, dict) else None
-    await _require_topics(request, administrator, vpn, name, [str(topic)] if topic else [])
-    _require_dead_messages(administrator, body, _found(request, administrator, vpn, name))
-
-
-async def _require_topics(
-    request: Request, administrator: Administrator, vpn: str, name: str, more: list[str]
-) -> None:
-    if administrator.is_anyone:
-        return  # and what is not there is said by the operation, after what is wrong with the request
-    found = resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
+async def _require_topics(administrator: Administrator, found: Endpoint | None, more: list[str]) -> None:
     topics: list[str] = []
     if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
         topics = [*(topic for topic in found.subscriptions if not topic.startswith("!")), *more]
