@@ -17,7 +17,7 @@ from gateway.admin.administrators import Sessions, signed_in
 from gateway.admin.audit import SIGN_IN, AuditLog
 from gateway.admin.console.routes import is_of_console, page_routes, provider_routes, session_routes
 from gateway.admin.metrics import metrics_routes
-from gateway.admin.middleware import BoundedBodies, BoundedSignIns, called_by_name, encoded_paths
+from gateway.admin.middleware import BoundedBodies, called_by_name, encoded_paths
 from gateway.admin.operations import LazyRoute, openapi_document
 from gateway.admin.rights import Right
 from gateway.admin.semp import clients, endpoints, erasing, log, messages, replays, vpns
@@ -84,7 +84,6 @@ def create_app(
     app.add_middleware(
         signed_in, users=gateway.users, is_open=lambda path: path in OPEN or is_of_console(path)
     )
-    app.add_middleware(BoundedSignIns)
     app.add_middleware(called_by_name, settings=settings)
     app.add_middleware(AuditLog)
     return app

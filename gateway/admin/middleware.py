@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 from fastapi import Request
@@ -99,53 +99,6 @@ STREAMED: Final = "/v1/publish"
 """The path whose bodies are of any length: they are read, and bounded, a line at a time (``gateway.admin.v1``)."""
 
 
-class BoundedBodies:
-    """Refuses a request with more, as soon as it says so or has sent so much, and one that takes longer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._held = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == STREAMED:
-            await self._app(scope, receive, send)
-            return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        deadline = asyncio.get_running_loop().time() + BODY_S
-        size, is_whole = 0, False
-
-        async def bounded() -> Message:
-            nonlocal size, is_whole
-            if is_whole:
-                return await receive()  # that the client has left, which may be late
-            # The framework takes any other error in reading a body for a mistake in it.
-            if int(announced) > MOST_BYTES:
-                raise _too_large()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError:
-                raise HTTPException(408, f"The body has not come within {BODY_S:g} s.") from None
-            is_whole = not message.get("more_body", False)
-            count = len(message.get("body", b""))
-            size += count
-            self._held += count
-            if size > MOST_BYTES:
-                raise _too_large()
-            if self._held > MOST_HELD_BYTES:
-                raise HTTPException(503, "Too much is being sent at once; try again.")
-            return message
-
-        try:
-            await self._app(scope, bounded, send)
-        finally:
-            self._held -= size
-
-
-def _too_large() -> HTTPException:
-    return HTTPException(413, f"The body is too large; it may have {MOST_BYTES:,} bytes.")
-
-
 MOST_SIGN_IN_BYTES: Final = 8_192
 """Bytes of a body: a name and a password, or a token, have some hundred."""
 
@@ -159,82 +112,90 @@ MOST_SIGN_INS: Final = 64
 """The same in all: a quarter of the connections that there may be."""
 
 
-class BoundedSignIns:
+class BoundedBodies:
     """
-    Reads the bodies of requests to sign in, and refuses what is too much. Who comes back from an identity provider,
-    which is asked then, counts as well: anybody can say to do so.
+    Refuses a request with more, as soon as it says so or has sent so much, and one that takes longer. Who comes back
+    from an identity provider, which is asked then, counts among those who sign in: anybody can say to do so.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._by_address: Counter[str] = Counter()
+        self._held = 0
+        self._signing_in: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        comes_back = scope["path"] == SIGN_IN_RETURN
-        if not comes_back and (scope["path"] != SIGN_IN or scope["method"] != "POST"):
+        path = scope["path"]
+        if path == STREAMED:
             await self._app(scope, receive, send)
             return
-        client = scope.get("client")
-        try:
-            with self._counted(client[0] if client else ""):
-                if comes_back:
-                    await self._app(scope, receive, send)
+        signs_in = path == SIGN_IN and scope["method"] == "POST"
+        with ExitStack() as counted:
+            if signs_in or path == SIGN_IN_RETURN:
+                address = (scope.get("client") or ("",))[0]
+                if not self._may_sign_in(address):
+                    refused = SempError(
+                        "NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429
+                    )
+                    await told(Request(scope), refused)(scope, receive, send)
                     return
-                body = await self._read(receive)
-        except SempError as refused:
-            await told(Request(scope), refused)(scope, receive, send)
-            return
-        if body is None:
-            return  # the client has left
-        is_given = False
+                counted.callback(self._has_signed_in, address)
+            await self._pass(scope, receive, send, counted.close if signs_in else None)
 
-        async def given() -> Message:
-            nonlocal is_given
-            if is_given:
-                return await receive()
-            is_given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, given, send)
-
-    @contextmanager
-    def _counted(self, address: str) -> Iterator[None]:
-        counts = self._by_address
+    def _may_sign_in(self, address: str) -> bool:
+        """Whether there is room for one more, who is counted then."""
+        counts = self._signing_in
         if counts.total() >= MOST_SIGN_INS or counts[address] >= MOST_SIGN_INS_PER_ADDRESS:
-            raise SempError("NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429)
+            return False
         counts[address] += 1
-        try:
-            yield
-        finally:
-            self._by_address -= Counter([address])  # and forgets who has none
+        return True
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """
-        The whole body; None of a client that has left.
+    def _has_signed_in(self, address: str) -> None:
+        self._signing_in -= Counter([address])  # and forgets who has none
 
-        Raises:
-            SempError: It is too much, or too slow.
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, signed_in: Callable[[], None] | None
+    ) -> None:
         """
-        body = bytearray()
-        try:
-            async with asyncio.timeout(SIGN_IN_BODY_S):
-                while True:
+        Args:
+            signed_in: Of who signs in: the body is there.
+        """
+        most, seconds = (MOST_BYTES, BODY_S) if signed_in is None else (MOST_SIGN_IN_BYTES, SIGN_IN_BODY_S)
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        deadline = asyncio.get_running_loop().time() + seconds
+        size, is_whole = 0, False
+
+        async def bounded() -> Message:
+            nonlocal size, is_whole
+            if is_whole:
+                return await receive()  # that the client has left, which may be late
+            # The framework takes any other error in reading a body for a mistake in it.
+            if int(announced) > most:
+                raise _too_large(most)
+            try:
+                async with asyncio.timeout_at(deadline):
                     message = await receive()
-                    if message["type"] != "http.request":
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > MOST_SIGN_IN_BYTES:
-                        raise SempError(
-                            "INVALID_PARAMETER",
-                            f"The body is too large; it may have {MOST_SIGN_IN_BYTES:,} bytes.",
-                            413,
-                        )
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise SempError(
-                "INVALID_PARAMETER", f"The body has not come within {SIGN_IN_BODY_S:g} s.", 408
-            ) from None
+            except TimeoutError:
+                raise HTTPException(408, f"The body has not come within {seconds:g} s.") from None
+            is_whole = not message.get("more_body", False)
+            if is_whole and signed_in is not None:
+                signed_in()
+            count = len(message.get("body", b""))
+            size += count
+            self._held += count
+            if size > most:
+                raise _too_large(most)
+            if self._held > MOST_HELD_BYTES:
+                raise HTTPException(503, "Too much is being sent at once; try again.")
+            return message
+
+        try:
+            await self._app(scope, bounded, send)
+        finally:
+            self._held -= size
+
+
+def _too_large(most: int) -> HTTPException:
+    return HTTPException(413, f"The body is too large; it may have {most:,} bytes.")
 
 
 def encoded_paths(app: ASGIApp) -> ASGIApp:
