@@ -33,9 +33,18 @@ from amqp_ext.replay_start import StartKind
 from gateway.admin.application import rights_needed
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
-from gateway.config.settings import AlarmThresholds, Limits, Store
-from gateway.config.toml import example_toml, settings_of
-from gateway.config.vpn import QUEUE_KEYS, Queue
+from gateway.config.settings import (
+    AlarmThresholds,
+    IdentityProvider,
+    Limits,
+    Store,
+    Telemetry,
+    Tls,
+    User,
+    WebSocket,
+)
+from gateway.config.toml import commented_toml, settings_of
+from gateway.config.vpn import QUEUE_KEYS, ArchivedLog, Queue, ReplayTarget, Retention, VpnStore
 from gateway.core.errors import ErrorCode
 from gateway.core.permissions import Action
 from gateway.core.replay.states import state_diagram
@@ -136,8 +145,76 @@ def _rewind(arguments: list[str], *, text: str = "", status: int = 0) -> None:
 # ------------------------------------------------------------------------------------------ what is generated
 
 
+_SAMPLES: Final[Mapping[str, object]] = {
+    "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
+    "websocket": WebSocket(origins=("https://console.example.com",)),
+    "users": {
+        "ann": User(
+            password="scram$...",  # no hashes, or a copy of the example would let someone in
+            token="sha256$...",
+            publish=("topic://flights/>", "!topic://flights/test/>", "queue://orders"),
+            consume=("queue://orders*", "topic://flights/>", "log://flights/>"),
+            browse=("queue://>",),
+            replay=("queue://orders",),
+            administer=("queue://orders*",),
+        ),
+        "bob": User(
+            password_file=Path("bob.hash"),
+            token_file=Path("bob.token.hash"),
+            sas_key_file=Path("bob.key"),
+            certificate_names=("bob.example.com",),
+        ),
+    },
+    "identity_providers": (
+        IdentityProvider(
+            issuer="https://sso.example.com/realms/main",
+            audience="rewind",
+            jwks_url="https://sso.example.com/realms/main/protocol/openid-connect/certs",
+            rights_claim="realm_access.roles",
+            client_id="rewind-console",
+            client_secret_file=Path("console.secret"),
+            console_url="https://console.example.com",
+        ),
+        IdentityProvider(issuer="https://login.example.com", audience="rewind", jwks_file=Path("keys.json")),
+    ),
+    "store": VpnStore(
+        url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=read-write",
+        password_file=Path("postgresql.password"),
+        read_url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=prefer-standby",
+        advertise="rewind-1.example.com:5672",
+    ),
+    "telemetry": Telemetry(
+        endpoint="http://127.0.0.1:4318/v1/traces", headers_file=Path("collector.headers")
+    ),
+    "archive": ArchivedLog(place="/srv/archive", to="/srv/archive"),
+    "retention": (
+        Retention(topics=("orders/>", "!orders/test/>"), max_age_hours=2_160),
+        Retention(topics=("debug/>",), max_age_hours=24, quota_mb=500),
+    ),
+    "replay_targets": {
+        "test": ReplayTarget(
+            url="amqps://test.example.com:5671",
+            vpn="default",
+            user="copier",
+            password_file=Path("copier.password"),
+            tls_ca=Path("authorities.pem"),
+        )
+    },
+    "queues": {
+        "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
+            exclusive="wait", subscriptions=("orders/>", "!orders/test/>")
+        )
+    },
+}
+
+
+def example_toml() -> str:
+    """Every setting with its default and the reason for it, and samples of what has no default."""
+    return commented_toml(_SAMPLES)
+
+
 def configuration() -> str:
-    """Every setting with its default and the reason for it."""
+    """The same, on a page."""
     return f"```toml\n{example_toml()}```"
 
 

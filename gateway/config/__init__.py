@@ -1,8 +1,8 @@
 """Configuration: a tree of frozen values (``Settings``), how it is read from TOML, and how it is written back.
 
 Read ``settings`` and ``vpn`` first: they list everything that can be set. ``load`` builds the tree and reports every
-problem at once, ``problems`` has the rules over several settings, ``toml`` writes the commented example that the
-documentation shows, and ``changes`` says what can change while a gateway runs.
+problem at once, ``problems`` has the rules over several settings, ``toml`` writes settings back, with comments for the
+documentation, and ``changes`` says what can change while a gateway runs.
 """
 
 from gateway.config.changes import Difference, Reloaded, reconcile

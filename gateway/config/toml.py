@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from inspect import getdoc
@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from gateway.config.settings import IdentityProvider, Settings, Telemetry, Tls, User, WebSocket
-from gateway.config.vpn import ArchivedLog, Queue, ReplayTarget, Retention, VpnStore, masked
+from gateway.config.settings import Settings
+from gateway.config.vpn import masked
 
 
 def literal(value: object) -> str:
@@ -128,72 +128,14 @@ SECRETS: Final = frozenset({"password", "token"})
 """Keys of settings that are shown to nobody."""
 
 
-_SAMPLES: dict[str, object] = {
-    "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
-    "websocket": WebSocket(origins=("https://console.example.com",)),
-    "users": {
-        "ann": User(
-            password="scram$...",  # no hashes, or a copy of the example would let someone in
-            token="sha256$...",
-            publish=("topic://flights/>", "!topic://flights/test/>", "queue://orders"),
-            consume=("queue://orders*", "topic://flights/>", "log://flights/>"),
-            browse=("queue://>",),
-            replay=("queue://orders",),
-            administer=("queue://orders*",),
-        ),
-        "bob": User(
-            password_file=Path("bob.hash"),
-            token_file=Path("bob.token.hash"),
-            sas_key_file=Path("bob.key"),
-            certificate_names=("bob.example.com",),
-        ),
-    },
-    "identity_providers": (
-        IdentityProvider(
-            issuer="https://sso.example.com/realms/main",
-            audience="rewind",
-            jwks_url="https://sso.example.com/realms/main/protocol/openid-connect/certs",
-            rights_claim="realm_access.roles",
-            client_id="rewind-console",
-            client_secret_file=Path("console.secret"),
-            console_url="https://console.example.com",
-        ),
-        IdentityProvider(issuer="https://login.example.com", audience="rewind", jwks_file=Path("keys.json")),
-    ),
-    "store": VpnStore(
-        url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=read-write",
-        password_file=Path("postgresql.password"),
-        read_url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=prefer-standby",
-        advertise="rewind-1.example.com:5672",
-    ),
-    "telemetry": Telemetry(
-        endpoint="http://127.0.0.1:4318/v1/traces", headers_file=Path("collector.headers")
-    ),
-    "archive": ArchivedLog(place="/srv/archive", to="/srv/archive"),
-    "retention": (
-        Retention(topics=("orders/>", "!orders/test/>"), max_age_hours=2_160),
-        Retention(topics=("debug/>",), max_age_hours=24, quota_mb=500),
-    ),
-    "replay_targets": {
-        "test": ReplayTarget(
-            url="amqps://test.example.com:5671",
-            vpn="default",
-            user="copier",
-            password_file=Path("copier.password"),
-            tls_ca=Path("authorities.pem"),
-        )
-    },
-    "queues": {
-        "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
-            exclusive="wait", subscriptions=("orders/>", "!orders/test/>")
-        )
-    },
-}
+def commented_toml(samples: Mapping[str, object]) -> str:
+    """
+    Every setting with its default and the reason for it; reading it gives ``Settings()``.
 
-
-def example_toml() -> str:
-    """Every setting with its default and the reason for it; reading it gives ``Settings()``."""
-    style = _Style(comments=True)
+    Args:
+        samples: Of what has no default to show, by the attribute.
+    """
+    style = _Style(samples=samples)
     return "\n".join([*style.prose(getdoc(Settings) or ""), "", *_lines(Settings(), (), style)])
 
 
@@ -206,15 +148,15 @@ def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How to render: with prose and samples or without, and which settings keep their value to themselves."""
+    """How to render: with prose where there are samples, and which settings keep their value to themselves."""
 
-    comments: bool = False
+    samples: Mapping[str, object] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     told: set[str] = field(default_factory=set)
 
     def prose(self, text: str) -> list[str]:
         """``text`` as comment lines, once; a second listener or user needs no second explanation."""
-        if not self.comments or text in self.told:
+        if not self.samples or text in self.told:
             return []
         self.told.add(text)
         return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
@@ -226,8 +168,8 @@ def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
     for attribute, name, description in settings_of(type(value)):
         item = getattr(value, attribute)
         place = (*path, name)
-        if style.comments and not item and attribute in _SAMPLES:
-            tables.append(_commented_out(_tables(_SAMPLES[attribute], place, style)))
+        if not item and attribute in style.samples:
+            tables.append(_commented_out(_tables(style.samples[attribute], place, style)))
         elif holds_tables(item):
             tables.append(_tables(item, place, style))
         elif name in style.hidden and item is not None:
@@ -236,7 +178,7 @@ def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
             yield from style.prose(description)
             text = literal(item)
             yield f"{name} = {masked(text) if style.hidden else text}"
-            if style.comments:
+            if style.samples:
                 yield ""
     for lines in tables:
         yield from lines
@@ -262,7 +204,7 @@ def _tables(item: object, path: tuple[str, ...], style: _Style) -> Iterator[str]
 
 
 def _headed(header: str, table: object, path: tuple[str, ...], style: _Style) -> Iterator[str]:
-    if not style.comments:
+    if not style.samples:
         yield ""
     yield from style.prose(getdoc(type(table)) or "")
     yield header

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from amqp_ext.rabbitmq.management import QueueArguments
 from amqp_ext.sasl import hash_password
+from docs.generate import example_toml
 from gateway.admin.semp.endpoints import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
 from gateway.config import (
     ConfigError,
@@ -34,7 +35,7 @@ from gateway.config import (
     vpn,
 )
 from gateway.config.changes import reconcile
-from gateway.config.toml import example_toml, literal, settings_of
+from gateway.config.toml import literal, settings_of
 from gateway.config.vpn import QUEUE_KEYS
 from gateway.core.endpoint.settings import (
     SETTINGS,
