@@ -243,11 +243,6 @@ class Gateway:
         http = self._admin_server.clients if self._admin_server is not None else ()
         return [*amqp, *http]
 
-    @property
-    def limits(self) -> config.Limits:
-        """Those of clients."""
-        return self.settings.limits
-
     def admit(self, address: str, user: str) -> Guest:
         """See ``gateway.admin.administered_gateway.AdministeredGateway``."""
         assert self._container is not None

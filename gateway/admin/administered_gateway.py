@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gateway.config import Limits, Reloaded
+from gateway.config import Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users, Who
@@ -55,10 +55,6 @@ class AdministeredGateway(Protocol):
     @property
     def ledger(self) -> Ledger:
         """What all clients make the gateway hold."""
-
-    @property
-    def limits(self) -> Limits:
-        """Those of clients."""
 
     def admit(self, address: str, user: str) -> Guest:
         """
@@ -201,7 +197,7 @@ class HttpClients:
         guest = self._gateway.admit(host, user)
         client = HttpClient(guest.number, user, user, f"{host}:{port}", vpn, address, is_sender)
         client.account = self._gateway.ledger.open(
-            self._gateway.limits.connection_bytes,
+            self._gateway.vpns.settings.limits.connection_bytes,
             lambda bound: client.stop(
                 Refused(ErrorCode.RESOURCE_LIMIT, f"the client makes the gateway hold the most ({bound})")
             ),

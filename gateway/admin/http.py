@@ -51,8 +51,11 @@ _KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
 
 
-class HttpServer:
-    """An application under uvicorn, on a socket that listens already, from ``start`` to ``stop``; it starts once."""
+class HttpServer(uvicorn.Server):
+    """
+    An application under uvicorn, on a socket that listens already, from ``start`` to ``stop``; it starts once. It has
+    no hold on the process, and waits where uvicorn looks ten times a second.
+    """
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, refused: Counter[str]) -> None:
         """
@@ -61,29 +64,32 @@ class HttpServer:
         Args:
             refused: Counts the connections that are refused, by the name of the bound.
         """
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=HttpConnection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=_GRACE_S,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-            ),
-            Handshakes(refused),
+        config = uvicorn.Config(
+            app,
+            http=HttpConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_KEEP_ALIVE_S,
         )
-        self._server.config.load()
-        self._server.config.ssl = tls
+        config.load()
+        config.ssl = tls
+        super().__init__(config)
+        self._handshakes = Handshakes(refused)
+        self._listening = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._connections = _Connections()
+        self.server_state.connections = self._connections
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections; returns when it does."""
-        self._serving = asyncio.create_task(self._server.serve([bound]), name="administration")
-        listening = asyncio.ensure_future(self._server.listening.wait())
+        self._serving = asyncio.create_task(self.serve([bound]), name="administration")
+        listening = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
             listening.cancel()
@@ -91,26 +97,12 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
-        self._server.leave()
+        self.should_exit = True
+        self._leaving.set()
         if self._serving is not None:
             await self._serving
 
-
-class _Server(uvicorn.Server):
-    """uvicorn without its hold on the process, and waiting where uvicorn looks ten times a second."""
-
-    def __init__(self, config: uvicorn.Config, handshakes: Handshakes) -> None:
-        super().__init__(config)
-        self._handshakes = handshakes
-        self.listening = asyncio.Event()
-        self._leaving = asyncio.Event()
-        self._connections = _Connections()
-        self.server_state.connections = self._connections
-
-    def leave(self) -> None:
-        """Have ``serve`` shut down and return."""
-        self.should_exit = True
-        self._leaving.set()
+    # --- what uvicorn calls ---------------------------------------------------------------------------------------
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         tls = self.config.ssl
@@ -124,7 +116,7 @@ class _Server(uvicorn.Server):
             ]
             self.servers = cast("list[asyncio.Server]", acceptors)
             self.started = True
-        self.listening.set()
+        self._listening.set()
 
     def _connection(self) -> asyncio.Protocol:
         return HttpConnection(self.config, self.server_state, self.lifespan.state)

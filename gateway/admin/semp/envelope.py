@@ -295,10 +295,8 @@ def tell_errors(app: FastAPI) -> None:
             answered = told(request, SempError("NOT_SUPPORTED", text, 405))
             answered.headers["Allow"] = allowed
             return answered
-        if error.status_code in (408, 413):
-            return told(request, SempError("INVALID_PARAMETER", error.detail, error.status_code))
-        if error.status_code == 503:
-            return told(request, SempError("FAIL", error.detail, 503))
+        if status := {408: "INVALID_PARAMETER", 413: "INVALID_PARAMETER", 503: "FAIL"}.get(error.status_code):
+            return told(request, SempError(status, error.detail, error.status_code))
         if error.status_code == 400:
             return told(request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}"))
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
@@ -350,6 +348,10 @@ class Body(BaseModel):
     """What a request says: attributes of their types, and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    def changes(self) -> dict[str, Any]:
+        """What is said, by the settings' names, which are the fields' aliases."""
+        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 def _pattern(text: str) -> str:

@@ -47,30 +47,16 @@ _ACTION = Tree("action")
 class LogBody(Body):
     """What can change of the log while it runs."""
 
-    ingressEnabled: bool | None = None
+    ingressEnabled: bool | None = Field(None, serialization_alias="replay_log.write")
     """Whether messages are logged."""
-    egressEnabled: bool | None = None
+    egressEnabled: bool | None = Field(None, serialization_alias="replay_log.read")
     """Whether it can be replayed and read."""
-    maxSpoolUsage: Annotated[int, Field(ge=0, le=2**40)] | None = None
+    maxSpoolUsage: int | None = Field(None, ge=0, le=2**40, serialization_alias="replay_log.quota_mb")
     """Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."""
-    topicFilterEnabled: bool | None = None
+    topicFilterEnabled: bool | None = Field(None, serialization_alias="replay_log.filtered")
     """Whether it takes some topics only."""
-    keepUntilArchivedEnabled: bool | None = None
+    keepUntilArchivedEnabled: bool | None = Field(None, serialization_alias="replay_log.keep_until_archived")
     """Ours: whether nothing is trimmed that is not archived."""
-
-    def changes(self) -> dict[str, Any]:
-        """The same, by the settings' names."""
-        named = {key: getattr(self, attribute) for attribute, key in _SETTINGS.items()}
-        return {key: value for key, value in named.items() if value is not None}
-
-
-_SETTINGS: Final = {
-    "ingressEnabled": "replay_log.write",
-    "egressEnabled": "replay_log.read",
-    "maxSpoolUsage": "replay_log.quota_mb",
-    "topicFilterEnabled": "replay_log.filtered",
-    "keepUntilArchivedEnabled": "replay_log.keep_until_archived",
-}
 
 
 class NewTopicFilter(Body):

@@ -2,9 +2,10 @@
 
 import asyncio
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Request
+from pydantic import Field
 
 from gateway.admin import rights
 from gateway.admin.operations import Tree
@@ -25,19 +26,14 @@ class VpnBody(Body):
 
     enabled: bool | None = None
     """Off disconnects its clients, and lets none in."""
-    createQueuesEnabled: bool | None = None
+    createQueuesEnabled: bool | None = Field(None, serialization_alias="create_queues")
     """Ours: whether first use makes a queue."""
-
-    def changes(self) -> dict[str, Any]:
-        """The same, by the settings' names."""
-        named = {"enabled": self.enabled, "create_queues": self.createQueuesEnabled}
-        return {key: value for key, value in named.items() if value is not None}
 
 
 class NewVpn(VpnBody):
     """A Message VPN to be made: enabled, unless it says otherwise."""
 
-    msgVpnName: str
+    msgVpnName: Annotated[str, Field(exclude=True)]
     """1 to 64 characters of A-Z a-z 0-9 . _ -"""
 
 

@@ -354,7 +354,7 @@ async def publish(
     with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
         topic = topic_at(address, found.endpoints, found.publishing)
         await found.committer.committed()
-        submission = Submission(client, found, topic, resources_of(request).gateway.limits)
+        submission = Submission(client, found, topic, resources_of(request).gateway.vpns.settings.limits)
         try:
             await submission.take(_pieces(request))
         except Refused as refused:
