@@ -349,10 +349,6 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
-    def changes(self) -> dict[str, Any]:
-        """What is said, by the settings' names, which are the fields' aliases."""
-        return self.model_dump(by_alias=True, exclude_none=True)
-
 
 def _pattern(text: str) -> str:
     TopicPattern.parse(text)

@@ -47,6 +47,7 @@ _ACTION = Tree("action")
 class LogBody(Body):
     """What can change of the log while it runs."""
 
+    # The aliases are the settings' names.
     ingressEnabled: bool | None = Field(None, serialization_alias="replay_log.write")
     """Whether messages are logged."""
     egressEnabled: bool | None = Field(None, serialization_alias="replay_log.read")
@@ -127,7 +128,8 @@ async def log(administration: OfLog) -> Attributes:
 @_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
 async def change(request: Request, administration: OfLog, body: LogBody) -> Attributes:
     """Change the log."""
-    await resources_of(request).gateway.vpns.change(administration.vpn.name, body.changes())
+    changes = body.model_dump(by_alias=True, exclude_none=True)
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, changes)
     return _configured(administration)
 
 

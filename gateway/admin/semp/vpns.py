@@ -24,6 +24,7 @@ from gateway.vpn.upkeep.trends import Sampler
 class VpnBody(Body):
     """What can change of a Message VPN while it runs."""
 
+    # The aliases are the settings' names.
     enabled: bool | None = None
     """Off disconnects its clients, and lets none in."""
     createQueuesEnabled: bool | None = Field(None, serialization_alias="create_queues")
@@ -146,7 +147,8 @@ async def vpns(request: Request, paging: Pages) -> ListAnswer:
 @_CONFIG.post("", rights.GATEWAY_CHANGED, VPN)
 async def create(request: Request, body: NewVpn) -> Attributes:
     """Make a Message VPN, with a file of its own."""
-    vpn = await resources_of(request).gateway.vpns.create(body.msgVpnName, body.changes())
+    changes = body.model_dump(by_alias=True, exclude_none=True)
+    vpn = await resources_of(request).gateway.vpns.create(body.msgVpnName, changes)
     return _configured(vpn)
 
 
@@ -159,7 +161,8 @@ async def one_vpn(administration: OfVpn) -> Attributes:
 @_CONFIG.patch("/{vpn}", rights.WHOLE_VPN, VPN)
 async def change(request: Request, administration: OfVpn, body: VpnBody) -> Attributes:
     """Enable, disable or change a Message VPN."""
-    await resources_of(request).gateway.vpns.change(administration.vpn.name, body.changes())
+    changes = body.model_dump(by_alias=True, exclude_none=True)
+    await resources_of(request).gateway.vpns.change(administration.vpn.name, changes)
     return _configured(administration.vpn)
 
 
