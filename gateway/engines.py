@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from gateway.config import VpnStore, masked
 from store.errors import StoreError
@@ -18,10 +19,8 @@ from store.following import FollowableStores, Followed
 from store.ports import StoreOptions, Stores
 from store.sqlite.store import SqliteStores
 
-
-def files_in(folder: Path) -> Stores:
-    """Those that a Message VPN has whose settings name no engine: a file each in the data folder."""
-    return SqliteStores(folder)
+files_in: Final = SqliteStores
+"""Those that a Message VPN has whose settings name no engine: a file each in the data folder."""
 
 
 @contextmanager
@@ -84,8 +83,8 @@ class ChosenStores:
     def __init__(
         self,
         folder: Path,
-        files: Callable[[Path], Stores] = files_in,
-        engine: Callable[[VpnStore], FollowableStores] = engine_of,
+        files: Callable[[Path], Stores],
+        engine: Callable[[VpnStore], FollowableStores],
     ) -> None:
         self._files = files(folder)
         self._engine = engine

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.config import Reloaded
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
+from gateway.logging import log_keys
 from gateway.users import Users, Who
 from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 from gateway.vpn.hosted import MessageVpns
@@ -130,6 +131,16 @@ class HttpClient:
     def link_states(self) -> list[LinkState]:
         """Its request, in the place of a link; nobody gives credit over HTTP."""
         return [LinkState(self.peer_container, self.is_sender, self.address, "http", 0, 0, self.sent)]
+
+    def log_values(self, topic: str) -> dict[str, Any]:
+        """What a line tells of it at its end."""
+        return {
+            log_keys.USER: self.user,
+            log_keys.PEER: self.peer,
+            log_keys.VPN: self.vpn_name,
+            log_keys.TOPIC: topic[:300],
+            log_keys.MESSAGES: self.sent,
+        }
 
     def when_stopped(self, end: Callable[[], None]) -> None:
         """Call this once the client is to end; at once, if that has been said."""

@@ -56,13 +56,6 @@ class QueueKey:
         """What the file would say of an endpoint with these settings."""
         return self.setting.told(getattr(settings, self.setting.name), self.unit)
 
-    @property
-    def annotation(self) -> Any:
-        """Its type, as pydantic reads and documents it."""
-        return Annotated[
-            SETTING_TYPES[self.setting.type], Field(description=self.setting.described(self.unit))
-        ]
-
 
 SETTING_TYPES: Final[dict[SettingType, Any]] = {
     SettingType.FLAG: bool,
@@ -98,7 +91,8 @@ QUEUE_KEYS: Final = tuple(_keys())
 def with_queue_settings(table: type[T]) -> type[T]:
     """Give a table of the configuration a field for each setting of an endpoint, before it is made a dataclass."""
     for found in QUEUE_KEYS:
-        table.__annotations__[found.key] = found.annotation
+        described = Field(description=found.setting.described(found.unit))
+        table.__annotations__[found.key] = Annotated[SETTING_TYPES[found.setting.type], described]
         setattr(table, found.key, field(default=found.default))
     return table
 

@@ -410,26 +410,18 @@ def _flow_cookie(request: Request) -> dict[str, Any]:
 
 def _shown(request: Request, who: Who | None, session: Session | None) -> Answer:
     resources = resources_of(request)
-    is_needed = resources.gateway.users.are_configured
+    users = resources.gateway.users
+    known = None if who is None and users.are_configured else Administrator(users, who or "")
     shown: _Session = {
-        "userName": "",
-        "isSignedIn": False,
-        "isSignInNeeded": is_needed,
-        "csrfToken": "",
-        "globalAccess": "none",
-        "msgVpns": [],
-        "version": "",
+        "userName": known.name if known else "",
+        "isSignedIn": known is not None,
+        "isSignInNeeded": users.are_configured,
+        "csrfToken": session.csrf_token if session and known else "",
+        "globalAccess": known.global_access if known else "none",
+        "msgVpns": _vpns(resources, known) if known else [],
+        "version": (version() or "") if known else "",
         "identityProviders": [provider.settings.issuer for provider in _providers(request)],
     }
-    if who is None and is_needed:
-        return answer(request, shown)
-    administrator = Administrator(resources.gateway.users, who or "")
-    shown["userName"] = administrator.name
-    shown["isSignedIn"] = True
-    shown["csrfToken"] = "" if session is None else session.csrf_token
-    shown["globalAccess"] = administrator.global_access
-    shown["msgVpns"] = _vpns(resources, administrator)
-    shown["version"] = version() or ""
     return answer(request, shown)
 
 

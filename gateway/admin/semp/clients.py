@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
@@ -10,7 +10,7 @@ from gateway.admin import rights
 from gateway.admin.operations import Tree
 from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, SempError, Shown, resource
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import Name, resources_of, vpn_of
+from gateway.admin.semp.resources import Name, OfVpn, resources_of
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Decision, ListedDecision
@@ -66,19 +66,38 @@ _ACTION = Tree("action")
 
 
 @_MONITOR.list("/clients", rights.WHOLE_VPN, CLIENT)
-async def clients(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
+async def clients(request: Request, administration: OfVpn, paging: Pages) -> ListAnswer:
     """Clients, by connection."""
-    found = {f"{client.identity.number:012}": client for client in _connected(request, vpn)}
+    vpn = administration.vpn.name
+    found = {f"{client.identity.number:012}": client for client in resources_of(request).clients(vpn)}
     async with resources_of(request).listing.page():
         return await paging.answer(found, lambda key: {"msgVpnName": vpn, **_CLIENT.of(found[key])})
 
 
+async def _named(request: Request, administration: OfVpn, client: Name) -> list[ClientConnection]:
+    """
+    The clients of a Message VPN that have a name, or an id (``client_id``).
+
+    Raises:
+        SempError: NOT_FOUND, none has.
+    """
+    vpn = administration.vpn.name
+    connected = resources_of(request).clients(vpn)
+    found = [one for one in connected if client in (one.identity.peer_container, client_id(one.identity))]
+    if not found:
+        raise SempError("NOT_FOUND", f"There is no client {client[:80]!r} in Message VPN {vpn!r}.")
+    return found
+
+
+_Named = Annotated[list[ClientConnection], Depends(_named)]
+
+
 @_MONITOR.list("/clients/{client}/links", rights.WHOLE_VPN, LINK)
-async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> ListAnswer:
+async def links(request: Request, named: _Named, paging: Pages) -> ListAnswer:
     """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
     found = {
         f"{one.identity.number:012}-{index:06}": {"clientId": client_id(one.identity), **_LINK.of(link)}
-        for one in _named(request, vpn, client)
+        for one in named
         for index, link in enumerate(one.link_states())
     }
 
@@ -87,40 +106,11 @@ async def links(request: Request, vpn: Name, client: Name, paging: Pages) -> Lis
 
 
 @_ACTION.put("/clients/{client}/disconnect", rights.WHOLE_VPN, DISCONNECTED)
-async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Attributes:
+async def disconnect(named: _Named, body: Nothing | None = None) -> Attributes:
     """Close a client's connections."""
-    found = _named(request, vpn, client)
-    for connection in found:
+    for connection in named:
         connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
-    return {"disconnectedCount": len(found)}
-
-
-def _connected(request: Request, vpn: str) -> list[ClientConnection]:
-    """
-    Connections to a Message VPN.
-
-    Raises:
-        SempError: NOT_FOUND, there is no such Message VPN.
-    """
-    vpn_of(request, vpn)
-    return resources_of(request).clients(vpn)
-
-
-def _named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
-    """
-    The clients of a Message VPN that have a name, or an id (``client_id``).
-
-    Raises:
-        SempError: NOT_FOUND, none has.
-    """
-    found = [
-        one
-        for one in _connected(request, vpn)
-        if name in (one.identity.peer_container, client_id(one.identity))
-    ]
-    if not found:
-        raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
-    return found
+    return {"disconnectedCount": len(named)}
 
 
 # --- users ------------------------------------------------------------------------------------------------------

@@ -114,11 +114,6 @@ class SettingAttribute:
     unit: Unit | None
     description: str
 
-    @property
-    def definition(self) -> tuple[Any, Any]:
-        """Its type and its field in a body, which may leave it out."""
-        return _TYPES[self.setting.type] | None, Field(None, description=self.description)
-
     def value_of(self, settings: EndpointSettings) -> Any:
         """What is shown of an endpoint with these settings."""
         return self.setting.told(getattr(settings, self.setting.name), self.unit)
@@ -151,7 +146,11 @@ class _Solaces(Body):
     """Always true here."""
 
 
-_definitions: Any = {found.name: found.definition for found in SETTING_ATTRIBUTES}
+# Each with its type and its field in a body, which may leave it out.
+_definitions: Any = {
+    found.name: (_TYPES[found.setting.type] | None, Field(None, description=found.description))
+    for found in SETTING_ATTRIBUTES
+}
 _Settings: Any = create_model("_Settings", __base__=_Solaces, **_definitions)
 
 

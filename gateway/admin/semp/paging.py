@@ -17,7 +17,7 @@ import base64
 import re
 import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
@@ -145,40 +145,35 @@ class Paging:
     async def answer(
         self, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
     ) -> ListAnswer:
-        """The same as ``page``, as it is answered."""
-        page, cursor = await self.page(keys, show)
-        return await self.listed(page, cursor, len(keys))
-
-    async def listed(
-        self, page: Sequence[Mapping[str, Any]], cursor: str | None, total: int | None = None
-    ) -> ListAnswer:
-        """The answer with a page that was made already; see ``list_answer``."""
-        return await list_answer(self._request, page, cursor, total)
-
-    async def page(
-        self, keys: Iterable[str], show: Callable[[str], Mapping[str, Any] | None]
-    ) -> tuple[list[dict[str, Any]], str | None]:
         """
-        A page of the things with these keys, in the order of the keys, and the cursor of the next one, if there is one.
+        A page of the things with these keys, in the order of the keys.
 
         Args:
             show: A thing's attributes; None when it is gone meanwhile.
         """
         ordered = sorted(keys)
         found: list[dict[str, Any]] = []
+        cursor = None
         first = bisect_left(ordered, self.after) if self.after is not None else 0
         for index in range(first, len(ordered)):
             if index % TURN == TURN - 1:
                 await asyncio.sleep(0)
-            if len(found) == self.count and not self.where:
-                return found, encoded(ordered[index])
-            thing = show(ordered[index])
+            is_full = len(found) == self.count
+            # Of one more than is shown it is enough to know that it would be.
+            thing = show(ordered[index]) if self.where or not is_full else {}
             if thing is None or not self.matches(thing):
                 continue
-            if len(found) == self.count:
-                return found, encoded(ordered[index])
+            if is_full:
+                cursor = encoded(ordered[index])
+                break
             found.append(self.shown(thing))
-        return found, None
+        return await self.listed(found, cursor, len(keys))
+
+    async def listed(
+        self, page: Sequence[Mapping[str, Any]], cursor: str | None, total: int | None = None
+    ) -> ListAnswer:
+        """The answer with a page that was made already; see ``list_answer``."""
+        return await list_answer(self._request, page, cursor, total)
 
 
 Pages = Annotated[Paging, Depends(Paging)]

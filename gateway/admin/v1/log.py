@@ -467,20 +467,8 @@ class LogAnswer(Response):
             await stream.run(feed, resolved, receive, send)
         finally:
             feed.close()
-            self._tell(client, stream, resolved.first)
-
-    def _tell(self, client: HttpClient, stream: LogStream, first: int) -> None:
-        log.info(
-            "http_read",
-            **{
-                log_keys.USER: client.user,
-                log_keys.PEER: client.peer,
-                log_keys.VPN: self._vpn.name,
-                log_keys.TOPIC: ", ".join(self._reading.patterns)[:300],
-                log_keys.FIRST: first,
-                log_keys.MESSAGES: stream.sent,
-            },
-        )
+            what = client.log_values(", ".join(reading.patterns))
+            log.info("http_read", **what, **{log_keys.FIRST: resolved.first})
 
 
 def start_of(

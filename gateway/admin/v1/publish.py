@@ -325,20 +325,6 @@ def _answer(request: Request, submission: Submission) -> JSONResponse:
     return JSONResponse({"data": data, "links": {"uri": str(request.url)}, "meta": meta})
 
 
-def _tell(client: HttpClient, vpn: MessageVpn, topic: str, submission: Submission) -> None:
-    log.info(
-        "http_published",
-        **{
-            log_keys.USER: client.user,
-            log_keys.PEER: client.peer,
-            log_keys.VPN: vpn.name,
-            log_keys.TOPIC: topic[:300],
-            log_keys.MESSAGES: submission.accepted_count,
-            log_keys.REFUSED: submission.refused_count,
-        },
-    )
-
-
 _ROUTER = LazyRouter(envelope.CLIENTS_ROOT, tags=["messages"])
 
 
@@ -360,7 +346,8 @@ async def publish(
         except Refused as refused:
             raise envelope.SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
         finally:
-            _tell(client, found, topic, submission)
+            refused_count = {log_keys.REFUSED: submission.refused_count}
+            log.info("http_published", **client.log_values(topic), **refused_count)
         return _answer(request, submission)
 
 
