@@ -96,6 +96,9 @@ def open_telemetry(settings: config.Telemetry | None) -> OtlpExport | None:
 class Gateway:
     """A gateway that runs in the current event loop. ``start`` it, and ``stop`` it."""
 
+    users: Users
+    """The directory of users, of a gateway that was started."""
+
     def __init__(
         self,
         configuration: config.Configuration | config.Settings,
@@ -124,7 +127,6 @@ class Gateway:
         self._open_archive = archive
         self._services = AsyncExitStack()
         """Stops what runs, the last that was started first."""
-        self._users: Users | None = None
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
         self.admin: list[str] = []
@@ -154,14 +156,14 @@ class Gateway:
             self._spans = open_telemetry(settings.telemetry)
             if self._spans is not None:
                 services.push_async_callback(asyncio.to_thread, self._spans.close)
-            self._users = Users(settings)
-            services.callback(self._users.checks.close)
+            self.users = Users(settings)
+            services.callback(self.users.checks.close)
             ports = VpnPorts(
                 stores.of,
                 self._open_archive,
                 stores.follow,
                 None if self._spans is None else self._spans.add,
-                JobPorts(CopyPublisher, self._users.permissions_in),
+                JobPorts(CopyPublisher, self.users.permissions_in),
                 self._clock,
                 self._tuning,
             )
@@ -174,7 +176,7 @@ class Gateway:
             )
             services.push_async_callback(self._vpns.close)
             self._vpns.start()
-            self._container = Container(settings, self._users, self._vpns)
+            self._container = Container(settings, self.users, self._vpns)
             services.push_async_callback(self._container.stop)
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, listener=settings.admin)
@@ -196,13 +198,12 @@ class Gateway:
             ConfigError: It cannot be used, with every problem; nothing is changed.
         """
         async with self._reloading:
-            assert self._vpns is not None and self._users is not None
             assert self._container is not None and self._admin_server is not None
             fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
             reloaded = config.reconcile(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
-            changed_users = self._users.reload(reloaded.settings)
-            for vpn in self._vpns.values():
+            changed_users = self.users.reload(reloaded.settings)
+            for vpn in self.vpns.values():
                 vpn.jobs.users_changed()
             for renew in (
                 partial(self._container.reload, reloaded.settings, changed_users),
@@ -212,7 +213,7 @@ class Gateway:
                     renew()
                 except TlsError as error:  # it was sound a moment ago
                     log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
-            reloaded.refused += await self._vpns.reconfigure(self._configuration)
+            reloaded.refused += await self.vpns.reconfigure(self._configuration)
             for difference in reloaded.applied:
                 log.info("setting_changed", **{log_keys.REASON: str(difference)})
             for difference in reloaded.refused:
@@ -223,12 +224,6 @@ class Gateway:
     def settings(self) -> config.Settings:
         """All settings in effect."""
         return self._configuration.settings if self._vpns is None else self._vpns.settings
-
-    @property
-    def users(self) -> Users:
-        """The directory of users, of a gateway that was started."""
-        assert self._users is not None
-        return self._users
 
     @property
     def vpns(self) -> MessageVpns:

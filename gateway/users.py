@@ -31,7 +31,7 @@ from typing import Final, TypeAlias, get_args
 from amqp_ext.sasl import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl import parse as parse_password
 from gateway.config import Settings, User, token_hash
-from gateway.config.load import secret_of
+from gateway.config.load import SecretKind, secret_of
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
@@ -81,15 +81,8 @@ class Users:
             ValueError: A file that a user names cannot be read; the users are as before.
         """
         users = settings.users
-        passwords = {
-            name: parse_password(text)
-            for name, user in users.items()
-            if (text := secret_of(user, "password")) is not None
-        }
-        sas_keys = {name: key for name, user in users.items() if (key := secret_of(user, "sas_key"))}
-        tokens = {
-            name: token for name, user in users.items() if (token := secret_of(user, "token")) is not None
-        }
+        passwords = {name: parse_password(text) for name, text in _secrets(users, "password").items()}
+        sas_keys, tokens = _secrets(users, "sas_key"), _secrets(users, "token")
         facts = {
             name: (user, passwords.get(name), sas_keys.get(name), tokens.get(name))
             for name, user in users.items()
@@ -240,6 +233,12 @@ class Users:
     def permissions_in(self, who: Who, vpn: str) -> Permissions:
         """The same, in a Message VPN; nothing, where the user may not enter it."""
         return self.permissions(who) if self.may_enter(who, vpn) else NOTHING
+
+
+def _secrets(users: Mapping[str, User], kind: SecretKind) -> dict[str, str]:
+    """Of those users that have one."""
+    found = {name: secret_of(user, kind) for name, user in users.items()}
+    return {name: secret for name, secret in found.items() if secret}
 
 
 THREADS: Final = 2

@@ -47,6 +47,9 @@ _GRACE_S = 2
 """Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
 shutdown."""
 
+_LOOK_S = 0.01
+"""Seconds from one look to the next, whether the last connection has closed."""
+
 _KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
 
@@ -82,8 +85,6 @@ class HttpServer(uvicorn.Server):
         self._handshakes = Handshakes(refused)
         self._listening = asyncio.Event()
         self._leaving = asyncio.Event()
-        self._connections = _Connections()
-        self.server_state.connections = self._connections
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, bound: socket.socket) -> None:
@@ -129,12 +130,13 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in list(self.server_state.connections):
             connection.shutdown()
         tasks = self.server_state.tasks
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
-                await self._connections.gone.wait()
+                while self.server_state.connections:
+                    await asyncio.sleep(_LOOK_S)
                 await asyncio.gather(*tasks, return_exceptions=True)
         except TimeoutError:
             for task in tasks:
@@ -144,24 +146,6 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         # uvicorn would take SIGTERM and SIGINT for itself here; they are the gateway's.
         yield
-
-
-class _Connections(set[Any]):
-    """uvicorn's set of open connections, with a way to wait until there are none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gone = asyncio.Event()
-        self.gone.set()
-
-    def add(self, connection: Any, /) -> None:
-        super().add(connection)
-        self.gone.clear()
-
-    def discard(self, connection: Any, /) -> None:
-        super().discard(connection)
-        if not self:
-            self.gone.set()
 
 
 # --- TLS ----------------------------------------------------------------------------------------------------------

@@ -141,9 +141,9 @@ def test_a_session_that_ends_asks_to_sign_in_again(start: Start, show: Show) -> 
     sign_in(console, "ann")
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     address = page.url
-    gateway.call(lambda running: running._users.reload(running.settings.__class__(users={"eve": User()})))
+    gateway.call(lambda running: running.users.reload(running.settings.__class__(users={"eve": User()})))
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    gateway.call(lambda running: running._users.reload(running.settings))
+    gateway.call(lambda running: running.users.reload(running.settings))
     sign_in(console, "ann")
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     assert page.url == address

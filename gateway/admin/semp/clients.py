@@ -15,7 +15,6 @@ from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Decision, ListedDecision
 from gateway.ledger import Kind
-from gateway.users import Users
 from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 
 # --- clients ----------------------------------------------------------------------------------------------------
@@ -165,7 +164,9 @@ async def decision(
     if msg_vpn_name not in (*resources.gateway.vpns, *resources.waiting):
         raise SempError("NOT_FOUND", f"There is no Message VPN {msg_vpn_name[:80]!r}.")
     asked = _asked(Action(action), address)
-    found = _decided(directory, name, msg_vpn_name, Action(action), asked)
+    found = Decision(False, f"the user may not use the Message VPN {msg_vpn_name!r}")
+    if directory.may_enter(name, msg_vpn_name):
+        found = directory.permissions(name).decide(Action(action), asked.kind, asked.name)
     shown: _Decision = {
         "userName": name,
         "msgVpnName": msg_vpn_name,
@@ -194,12 +195,6 @@ def _asked(action: Action, address: str) -> Address:
             "Rules are for queues, topics and the log: queue://NAME, topic://PATTERN, log://PATTERN.",
         )
     return asked
-
-
-def _decided(users: Users, name: str, vpn: str, action: Action, asked: Address) -> Decision:
-    if not users.may_enter(name, vpn):
-        return Decision(False, f"the user may not use the Message VPN {vpn!r}")
-    return users.permissions(name).decide(action, asked.kind, asked.name)
 
 
 ROUTES: Final = (*_MONITOR.routes, *_ACTION.routes, *_USERS.routes)

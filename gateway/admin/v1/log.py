@@ -354,12 +354,9 @@ class LogStream:
         lease.wait(self._news.set)
         await self._news.wait()
         if self._refused is not None:
-            self._drop()
-
-    def _drop(self) -> None:
-        """What was not written is not to be, as another gateway may have the store."""
-        self._pieces.clear()
-        self._size = self._messages = 0
+            # What was not written is not to be, as another gateway may have the store.
+            self._pieces.clear()
+            self._size = self._messages = 0
 
     def _stopped(self) -> None:
         assert self.client.refused is not None

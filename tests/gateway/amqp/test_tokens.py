@@ -223,7 +223,7 @@ def test_a_provider_that_is_away_at_the_start(start: Start) -> None:
         with peer_of(gateway) as peer:
             assert peer.plain("ann", PASSWORD) == OK
         del provider.answers["/keys"]
-        gateway.call(lambda running: running._users.providers[0].outdate())
+        gateway.call(lambda running: running.users.providers[0].outdate())
         with peer_of(gateway) as peer:
             assert outcome(peer, "OAUTHBEARER", token) == OK
 
@@ -281,7 +281,7 @@ def test_tokens_of_a_provider_that_others_wrote(start: Start) -> None:
     for _ in range(2):
         with provider_process(port, "--user-claims", ann) as issuer:
             tokens.append(id_token(issuer, "ann"))
-            gateway.call(lambda running: running._users.providers[0].outdate())
+            gateway.call(lambda running: running.users.providers[0].outdate())
             with Client(gateway.address, user=("any", tokens[-1])) as client:
                 client.sender("hers").send_all([data("one")])
     assert gateway.depth("hers") == 2

@@ -66,9 +66,9 @@ def test_a_token_administers_with_the_rights_in_it(api: Api, provider: ScriptedP
             answer.text
         )
     provider.answers["/keys"] = lambda handler: handler.say({}, 503)
-    api.gateway.call(lambda running: running._users.reload(Settings()))
+    api.gateway.call(lambda running: running.users.reload(Settings()))
     other = provider.settings(rights_claim="scope")
-    api.gateway.call(lambda running: running._users.reload(Settings(identity_providers=(other,))))
+    api.gateway.call(lambda running: running.users.reload(Settings(identity_providers=(other,))))
     assert api.http.get(QUEUES, headers=good).status_code == 503
 
 
@@ -81,7 +81,7 @@ def test_a_token_that_says_who_somebody_is_begins_no_job(api: Api, provider: Scr
     users = {"ann": User(publish=("queue://q",), consume=("log://>",))}
     settings = provider.settings(rights_claim="scope")
     api.gateway.call(
-        lambda running: running._users.reload(Settings(users=users, identity_providers=(settings,)))
+        lambda running: running.users.reload(Settings(users=users, identity_providers=(settings,)))
     )
     answer = api.http.put(path, json=asked, headers=bearer(provider.token(scope=ADMINISTER)))
     assert answer.status_code == 200, answer.text
@@ -97,7 +97,7 @@ def test_what_is_read_with_a_token_ends_with_it(api: Api, provider: ScriptedProv
             if seconds == 600:
                 api.gateway.call(
                     lambda running: (
-                        running._users.reload(Settings(users={"ben": User()})),
+                        running.users.reload(Settings(users={"ben": User()})),
                         running._admin_server.reload(running.settings.admin, ()),
                     )
                 )
@@ -151,7 +151,7 @@ def test_a_person_signs_in_at_the_provider(api: Api, provider: ScriptedProvider,
         "ann",
     )
     assert not [line for line in logged if code in repr(line) or back["state"] in repr(line)]
-    api.gateway.call(lambda running: running._users.reload(Settings(users={"ben": User()})))
+    api.gateway.call(lambda running: running.users.reload(Settings(users={"ben": User()})))
     assert http.get(QUEUES).status_code == 401, "its provider was let go of"
 
 

@@ -496,7 +496,7 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
     with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
         signed_in(other, userName="ben", password="secret")
         changed = {**USERS, "ann": replace(USERS["ann"], password=OTHER_HASH)}
-        gateway.call(lambda running: running._users.reload(replace(running.settings, users=changed)))
+        gateway.call(lambda running: running.users.reload(replace(running.settings, users=changed)))
         assert http.get(QUEUES).status_code == 401
         assert http.get("/session").json()["data"]["isSignedIn"] is False
         assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
