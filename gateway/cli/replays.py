@@ -49,13 +49,7 @@ _clamp = click.option(
     default="fail",
     help="Where the start is not in the log (any more), begin at the nearest that is.",
 )
-_collection = click.option(
-    "--topic-endpoint",
-    "collection",
-    flag_value="topicEndpoints",
-    default="queues",
-    help="ENDPOINT is a topic endpoint, not a queue.",
-)
+_is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
 _keep_unlogged = click.option(
     "--keep-unlogged",
     "keepUnlogged",
@@ -68,6 +62,10 @@ _rate = click.option(
 )
 _name = click.option("--name", default="", help="What it is called; without, by who asks and when.")
 _waits = click.option("--wait", is_flag=True, help="Return when it is over, with a bar on a terminal.")
+
+
+def _collection(topic_endpoint: bool) -> str:
+    return "topicEndpoints" if topic_endpoint else "queues"
 
 
 def _without_topics(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +101,11 @@ def replay() -> None:
     click.option(
         "--yes", is_flag=True, help="Do not ask for ENDPOINT's name; on a terminal it is asked for."
     ),
-    _collection,
+    _is_topic,
 )
-def start(api: Api, endpoint: str, wait: bool, yes: bool, collection: str, **body: Any) -> None:
+def start(api: Api, endpoint: str, wait: bool, yes: bool, topic_endpoint: bool, **body: Any) -> None:
     """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
-    path = (collection, endpoint)
+    path = (_collection(topic_endpoint), endpoint)
     if not (yes or api.as_json) and is_terminal():
         _confirm(api, path, {name: body[name] for name in ("start", "missing", "keepUnlogged")})
     data = api.act(*path, "startReplay", body=body)
@@ -166,15 +164,15 @@ def _wait(api: Api, path: tuple[str, str], first: int) -> dict[str, Any]:
     "cancel",
     _endpoint,
     click.option("--force-complete", is_flag=True, help="Keep on it what was replayed so far."),
-    _collection,
+    _is_topic,
 )
-def cancel(api: Api, endpoint: str, force_complete: bool, collection: str) -> None:
+def cancel(api: Api, endpoint: str, force_complete: bool, topic_endpoint: bool) -> None:
     """End the replay of ENDPOINT that is under way; or, where it is the name of a copy or return, that."""
-    path = (collection, endpoint, "cancelReplay")
+    path = (_collection(topic_endpoint), endpoint, "cancelReplay")
     try:
         data = api.act(*path, body={"forceComplete": force_complete})
     except NotDone as refused:
-        if force_complete or collection != "queues":
+        if force_complete or topic_endpoint:
             raise
         _cancel_job(api, endpoint, refused)
         return
@@ -209,17 +207,17 @@ def list_replays(api: Api, endpoint: str | None) -> None:
     api.table(api.all("monitor", "replays", where=where), _COLUMNS, "There is no replay on record.")
 
 
-@verb(replay, "show", _named, _collection)
-def show(api: Api, name: str, collection: str) -> None:
+@verb(replay, "show", _named, _is_topic)
+def show(api: Api, name: str, topic_endpoint: bool) -> None:
     """Show the replay called NAME; or, where NAME is an endpoint, how far its replay is, and what became of others."""
-    if collection == "queues":
+    if not topic_endpoint:
         try:
             api.show(api.look("replays", name))
             return
         except NotDone as refused:
             if refused.status != "NOT_FOUND":
                 raise
-    data = api.look(collection, name)
+    data = api.look(_collection(topic_endpoint), name)
     api.show({attribute: value for attribute, value in data.items() if "eplay" in attribute})
 
 
@@ -233,11 +231,11 @@ def show(api: Api, name: str, collection: str) -> None:
         "--topics", "by_topic", is_flag=True, help="And how much of each topic; of the twenty with the most."
     ),
     _keep_unlogged,
-    _collection,
+    _is_topic,
 )
-def preview(api: Api, endpoint: str, by_topic: bool, collection: str, **body: Any) -> None:
+def preview(api: Api, endpoint: str, by_topic: bool, topic_endpoint: bool, **body: Any) -> None:
     """Say what a replay would bring to ENDPOINT, without doing it."""
-    found = api.act(collection, endpoint, "previewReplay", body=body)
+    found = api.act(_collection(topic_endpoint), endpoint, "previewReplay", body=body)
     api.show(found if api.as_json else _without_topics(found))
     if by_topic and not api.as_json:
         click.echo()
