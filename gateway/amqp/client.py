@@ -30,7 +30,7 @@ from gateway.config import LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.identity_providers import TokenUser
+from gateway.identity_providers import LEEWAY_S, TokenUser
 from gateway.logging import log_keys
 from gateway.users import Users, Who, name_of
 from gateway.vpn.message_vpn import MessageVpn
@@ -75,7 +75,7 @@ class Client:
             connection.output.watch(vpn.lease)
         self._connection: Connection | None = connection
         self._shared = shared
-        self._is_named = self.identity.token_user is not None
+        self._is_named = self.is_by_token = self.identity.token_user is not None
         """A token has said whose it is, and no other token may say otherwise."""
         self._expiry: asyncio.TimerHandle | None = None
         """When the token has to be looked at again that it has signed in with."""
@@ -93,11 +93,11 @@ class Client:
         """What it owns, and what goes with it."""
         self.spoken = spoken
         self.batches = batches
-        self.token_check: TokenCheck | None = spoken.token_check(self) if shows_tokens else None
+        self.token_check: TokenCheck | None = spoken.token_check() if shows_tokens else None
         """What its tokens permit, where tokens say who it is."""
         self._authorize()
-        if self._is_named:
-            self._watch_expiry()
+        if self.identity.token_user is not None:
+            self._hold_with(self.identity.token_user)
 
     def _authorize(self) -> None:
         who, user = self.identity.who, self.identity.user
@@ -116,11 +116,6 @@ class Client:
     def is_connected(self) -> bool:
         """Its connection can still carry something."""
         return self._connection is not None and self._connection.is_open
-
-    @property
-    def is_by_token(self) -> bool:
-        """Whether it has signed in by a token of an identity provider."""
-        return self._expiry is not None
 
     def become(self, who: Who) -> None:
         """
@@ -166,26 +161,25 @@ class Client:
         self.become(user)
         if user.expires_s > before.expires_s:  # else the one before holds longer
             self.identity.token_user = user
-            self._watch_expiry()
+            self._hold_with(user)
 
-    def _left_s(self) -> float:
-        user = self.identity.token_user
-        return 0.0 if user is None else user.left_s(SystemClock.now_ms() / 1_000)
+    def _hold_with(self, user: TokenUser) -> None:
+        text = "the token has expired, and none came in its place; sign in again"
+        self.expire_at(user.expires_s + LEEWAY_S, text)
 
-    def _watch_expiry(self) -> None:
-        """End the connection when its token has expired."""
+    def expire_at(self, expires_s: float, text: str) -> None:
+        """Close the connection at a time, in s since the epoch, and say why; unless another time is said before."""
         if self._expiry is not None:
             self._expiry.cancel()
         # No longer than a day: the machine's clock may be set.
-        wait_s = min(max(self._left_s(), 0.0), 86_400)
-        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._expire)
+        wait_s = min(max(expires_s - SystemClock.now_ms() / 1_000, 0.0), 86_400)
+        self._expiry = asyncio.get_running_loop().call_later(wait_s, self._expire, expires_s, text)
 
-    def _expire(self) -> None:
-        if self._left_s() > 0:
-            self._watch_expiry()
-            return
-        text = "the token has expired, and none came in its place; sign in again"
-        self.refuse(Refused(ErrorCode.UNAUTHORIZED, text))
+    def _expire(self, expires_s: float, text: str) -> None:
+        if SystemClock.now_ms() / 1_000 < expires_s:
+            self.expire_at(expires_s, text)
+        else:
+            self.refuse(Refused(ErrorCode.UNAUTHORIZED, text))
 
     def stand_alone(self, policy: EnforcementPolicy | None) -> None:
         """

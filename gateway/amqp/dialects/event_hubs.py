@@ -19,7 +19,6 @@ Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documentation o
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -146,16 +145,13 @@ MAX_RESOURCES: Final = 1_000
 class Tokens:
     """The tokens of one connection."""
 
-    def __init__(self, client: DialectClient) -> None:
-        self._client = weakref.ref(client)
-        """It has these: in a circle, neither would be freed with the connection."""
+    def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
-        self._has_changed = asyncio.Event()
-        self._is_watching = False
 
-    def put(self, token: Token) -> None:
+    def put(self, client: DialectClient, token: Token) -> None:
         """
-        Take a token that was checked. A later one for the same entity takes its place, if it holds longer.
+        Take a token that was checked. A later one for the same entity takes its place, if it holds longer. When one of
+        them has expired the client's connection is closed.
 
         Raises:
             Refused: RESOURCE_LIMIT.
@@ -167,12 +163,9 @@ class Tokens:
             )
         if kept is None or kept.expires_s < token.expires_s:
             self._tokens[token.resource] = token
-        self._has_changed.set()
-        if not self._is_watching:
-            client = self._client()
-            if client is not None:
-                self._is_watching = True
-                client.spawn(self._watch())
+        soonest = min(self._tokens.values(), key=lambda held: held.expires_s)
+        what = soonest.resource or "all entities"
+        client.expire_at(soonest.expires_s, f"the token for {what!r} has expired, and none came in its place")
 
     def require(self, address: Address, *, publishes: bool) -> None:
         """
@@ -216,24 +209,6 @@ class Tokens:
         now_s = SystemClock.now_ms() / 1_000
         return any(token.covers(path) and token.expires_s > now_s for token in self._tokens.values())
 
-    async def _watch(self) -> None:
-        """Close the connection when one of its tokens has expired."""
-        while True:
-            soonest = min(self._tokens.values(), key=lambda token: token.expires_s)
-            left_s = soonest.expires_s - SystemClock.now_ms() / 1_000
-            if left_s <= 0:
-                what = soonest.resource or "all entities"
-                expired = f"the token for {what!r} has expired, and none came in its place"
-                client = self._client()
-                if client is not None:
-                    client.refuse(Refused(ErrorCode.UNAUTHORIZED, expired))
-                return
-            self._has_changed.clear()
-            try:
-                await asyncio.wait_for(self._has_changed.wait(), min(left_s, 86_400))
-            except TimeoutError:
-                continue
-
 
 class TokenService:
     """
@@ -260,7 +235,7 @@ class TokenService:
                 client.renew(user)
             else:
                 client.become(user)
-                tokens.put(Token(user.name, "", int(user.expires_s) + LEEWAY_S, "", ""))
+                tokens.put(client, Token(user.name, "", int(user.expires_s) + LEEWAY_S, "", ""))
             return
         if tokens is None:
             # Where nobody has a key there is nothing to check, and every token is as good as none.
@@ -271,7 +246,7 @@ class TokenService:
                 f"tokens are shared access signatures, {asked.SAS_TOKEN}, or of an identity provider, {asked.JWT}, "
                 f"where there is one; not {command.kind!r:.60}",
             )
-        tokens.put(self.check(client, command.token))
+        tokens.put(client, self.check(client, command.token))
 
     def check(self, client: DialectClient, text: str) -> Token:
         """

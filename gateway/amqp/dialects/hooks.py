@@ -11,7 +11,7 @@ without them does not ask.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -71,8 +71,8 @@ class DialectClient(Protocol):
     def refuse(self, refused: Refused) -> None:
         """Close the connection with an error."""
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes time, until the connection is lost."""
+    def expire_at(self, expires_s: float, text: str) -> None:
+        """Close the connection at a time, in s since the epoch, and say why; unless another time is said before."""
 
 
 Perform = Callable[[Any, Any], Awaitable[Any]]
@@ -150,7 +150,7 @@ class Dialect:
     reader_groups: Callable[[str], ReaderGroups] | None = None
     passwords_are_tokens: bool = False
     mechanisms: Callable[[tuple[str, ...], bool], tuple[str, ...]] | None = None
-    token_check: Callable[[DialectClient], TokenCheck] | None = None
+    token_check: Callable[[], TokenCheck] | None = None
     frames: Callable[[int], FrameHooks] | None = None
 
 
@@ -177,7 +177,7 @@ class Spoken:
         """Request nodes by address."""
         self.reader_groups: Callable[[str], ReaderGroups | None] = _nothing
         """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
-        self.token_check: Callable[[DialectClient], TokenCheck | None] = _nothing
+        self.token_check: Callable[[], TokenCheck | None] = lambda: None
         """What checks the attaches of a client of whom only tokens say who it is."""
         self.frames: Callable[[int], FrameHooks | None] = _nothing
         """
