@@ -388,7 +388,10 @@ class CopySearch:
                 if origin and _is_of(message_annotations(row[CONTENT]), jobs):
                     origins.add(origin)
         dead = await self._dead(ids, since)
-        others = [] if jobs.first is None else await self._others(topics, {*ids, *dead}, jobs, since)
+        others: list[int] = []
+        if jobs.first is not None:
+            since = max(since, jobs.first)
+            others = await self._all({*ids, *dead}, since, (), lambda new: _copy_search(topics, new, jobs))
         elsewhere = [
             f"{record.name}: {record.remote} {record.target}"
             for record in jobs.elsewhere
@@ -399,10 +402,7 @@ class CopySearch:
     def _jobs(self, first: int) -> _Jobs:
         """Those that may have copied messages from an id on."""
         found = _Jobs()
-        records = self._broker.replay_records
-        number = 0
-        for record in records:
-            number += 1
+        for number, record in enumerate(self._broker.replay_records, 1):
             found.is_whole = found.is_whole and record.number == number
             if record.kind not in {COPY, DEAD_RETURN}:
                 continue
@@ -424,14 +424,6 @@ class CopySearch:
         if not topics:
             return []
         return await self._all(ids, since, sorted(topics), lambda wanted: _dead_search(wanted, topics))
-
-    async def _others(
-        self, topics: Mapping[int, str], known: Collection[int], jobs: _Jobs, since: int
-    ) -> list[int]:
-        assert jobs.first is not None
-        return await self._all(
-            known, max(since, jobs.first), (), lambda wanted: _copy_search(topics, wanted, jobs)
-        )
 
     async def _all(
         self,
@@ -501,20 +493,18 @@ class StoredMessages(VpnPart):
         # What the log begins behind may lie on an endpoint still.
         held = [i for i in ids if i < first_id]
         rest = [i for i in ids if first_id <= i < next_id]
-        while held or rest:
-            try:
-                async with self._state.search_turns.turn(ADMINISTRATION):
-                    asked = reader.submit(partial(reader.messages, held)) if held else history.messages(rest)
-                    rows = await asyncio.wrap_future(asked)
-            except ReadFailed as error:
-                raise self._not_read(error) from None
-            for row in rows:
-                yield row
-            last = rows[-1][ID] if rows else next_id
-            if held:
-                held = [i for i in held if i > last]
-            else:
-                rest = [i for i in rest if i > last]
+        ways = ((held, lambda ids: reader.submit(partial(reader.messages, ids))), (rest, history.messages))
+        for wanted, ask in ways:
+            left = wanted
+            while left:
+                try:
+                    async with self._state.search_turns.turn(ADMINISTRATION):
+                        rows = await asyncio.wrap_future(ask(left))
+                except ReadFailed as error:
+                    raise self._not_read(error) from None
+                for row in rows:
+                    yield row
+                left = [i for i in left if rows and i > rows[-1][ID]]
 
     def _not_read(self, error: ReadFailed) -> Refused:
         self._state.runtime.report("log_read_failed", error)
