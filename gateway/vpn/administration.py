@@ -19,7 +19,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, TOPIC, ReplayRequest
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
-from gateway.vpn.log import LoggedMessages, Order, Wanted, ends_of
+from gateway.vpn.log import ends_of
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay_preview import Preview, check_guard, preview, unlogged_on
 from store.errors import WriteFailed
@@ -34,17 +34,6 @@ class Administration:
     def __init__(self, vpn: MessageVpn) -> None:
         self.vpn = vpn
         self._copying = asyncio.Lock()
-
-    @property
-    def log_topics(self) -> list[str]:
-        """Topic subscriptions that the log takes while ``log_is_filtered``."""
-        return list(self.vpn.settings.replay_log.topics)
-
-    @property
-    def log_is_filtered(self) -> bool:
-        """Whether the log takes some topics only."""
-        log = self.vpn.settings.replay_log
-        return log.filtered and bool(log.topics)
 
     # --- endpoints --------------------------------------------------------------------------------------------
 
@@ -316,25 +305,6 @@ class Administration:
             )
         resolved = await self.vpn.log.resolve_start(place, (">",), with_archive=False)
         return await self.vpn.trimmer.trim_before(resolved.first)
-
-    async def logged_messages(
-        self, wanted: Wanted, position: int, bound: int, count: int, order: Order = Order.OLDEST
-    ) -> LoggedMessages:
-        """
-        Messages of the log, in order of their ids, or against it.
-
-        Args:
-            position: Oldest first, the first id that is looked at; newest first, that below which is looked.
-            bound: Oldest first, the id below which it ends; newest first, the last that is looked at.
-            count: At most so many.
-
-        Raises:
-            store.errors.ReadFailed: The log cannot be read.
-        """
-        listing = self.vpn.log.listing
-        if order is Order.OLDEST:
-            return await listing.oldest_first(wanted, position, bound, count)
-        return await listing.newest_first(wanted, position, bound, count)
 
     async def log_age(self) -> tuple[int | None, int | None]:
         """When the oldest and the newest message of the log arrived, ms since the epoch; None when it is empty."""

@@ -139,9 +139,10 @@ _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
 @_CONFIG.list(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
 async def topics(administration: OfLog, paging: Pages) -> ListAnswer:
     """Topics that the log takes while its filter is on."""
+    vpn = administration.vpn
     shown = {
-        t: {"msgVpnName": administration.vpn.name, "topicFilterSubscription": t}
-        for t in administration.log_topics
+        topic: {"msgVpnName": vpn.name, "topicFilterSubscription": topic}
+        for topic in vpn.settings.replay_log.topics
     }
     return await paging.answer(shown, shown.get)
 
@@ -224,7 +225,7 @@ def _configured(administration: Administration) -> dict[str, Any]:
         "ingressEnabled": policy.writes,
         "egressEnabled": policy.reads,
         "maxSpoolUsage": policy.quota_bytes // MEGABYTE,
-        "topicFilterEnabled": administration.log_is_filtered,
+        "topicFilterEnabled": policy.filter is not None,
         "keepUntilArchivedEnabled": policy.keep_until_archived,
     }
 

@@ -339,10 +339,10 @@ async def messages(
     )
     chosen = wanted(asked.patterns, asked.selector)
     position, bound = place_of(paging.after) or await asked.place(request, running)
+    listing = running.log.listing
+    read = listing.oldest_first if asked.order is Order.OLDEST else listing.newest_first
     # A rare topic may be far away.
-    found = await while_waiting(
-        request, administration.logged_messages(chosen, position, bound, paging.count, asked.order)
-    )
+    found = await while_waiting(request, read(chosen, position, bound, paging.count))
     generation = running.broker.log.generation
     page = [paging.shown(listed_message(message, generation)) for message in found.messages]
     cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
