@@ -18,7 +18,7 @@ from gateway.admin.semp.resources import while_waiting
 from gateway.config import ReplayLog, Vpn, read
 from gateway.config.changes import FILE
 from gateway.vpn.administration import Administration
-from gateway.vpn.log import LoggedMessages
+from gateway.vpn.log import LoggedMessages, LogListing
 from store.ports import LogPage
 from store.sqlite.reader import SqliteReader
 from tests.gateway.admin.conftest import LOG, Administer, Api, connect
@@ -217,7 +217,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
     """
     client.sender("q").send_all([data(0)])
     begun, ended = threading.Event(), threading.Event()
-    search, log_page = Administration.logged_messages, SqliteReader.log_page
+    search, log_page = LogListing.oldest_first, SqliteReader.log_page
 
     async def watched(*arguments: Any) -> LoggedMessages:
         try:
@@ -229,7 +229,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
         begun.set()
         return log_page(reader, position, end, patterns, held=held)._replace(rows=[], position=position)
 
-    monkeypatch.setattr(Administration, "logged_messages", watched)
+    monkeypatch.setattr(LogListing, "oldest_first", watched)
     monkeypatch.setattr(SqliteReader, "log_page", endless)
     with connect(api.http) as sock:
         path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
