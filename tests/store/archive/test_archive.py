@@ -515,7 +515,7 @@ def gateway(
         LogArchive(running, folder / "archive").archive_and_trim(request.param)
         with Client(running.url) as client:
             client.wait(
-                lambda: running.call(lambda gateway: gateway.vpns["default"].log.first_id) == 1,
+                lambda: running.call(lambda gateway: gateway.vpns["default"].broker.history.first_id) == 1,
                 "it is known what the archive has",
             )
         yield running
@@ -736,7 +736,7 @@ def test_a_start_carries_out_what_a_crash_has_interrupted(
 ) -> None:
     """Before the store's commit or after it: log, archive and queue have the markers, and the crash's time."""
     gateway, archive, _client = past(40, 31, queues=of_a())
-    generation = gateway.call(lambda running: running.vpns["default"].log.generation)
+    generation = gateway.call(lambda running: running.vpns["default"].broker.log.generation)
     if is_stored:
         with administered(gateway) as api:
             api.done(
