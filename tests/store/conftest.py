@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.store.port.postgresql_vpn import PostgresTables
 from tests.store.vpn_file import new_file
+from tests.support.postgresql import Server
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +37,10 @@ def fresh(_empty: Path, tmp_path: Path) -> Callable[[], Path]:
 def path(fresh: Callable[[], Path]) -> Path:
     """One new empty file."""
     return fresh()
+
+
+@pytest.fixture(scope="session")
+def postgresql_tables(postgresql: Server) -> Iterator[PostgresTables]:
+    """A Message VPN for one test after another: to make a schema takes longer than most of what is done with it."""
+    with closing(PostgresTables(postgresql)) as found:
+        yield found

@@ -6,6 +6,7 @@ What a dropped cursor left counts as worked off: nobody can see it any more.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from amqp_ext.message.fields import split_ids
@@ -24,7 +25,7 @@ from gateway.core.model import (
 )
 from store.copies import SMALL, LogRow
 from store.tables import ShortTables
-from tests.support.naive_store import State, StoredPart
+from tests.support.naive_store import NaiveStore, State, StoredPart
 
 
 def state_of(tables: ShortTables, log: LogRow) -> State:
@@ -92,6 +93,13 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
         archived_id=log.archived_id,
         counted_id=log.counted_id,
     )
+
+
+def check_state(found: State, model: NaiveStore) -> None:
+    """All that can be seen of the tables is the naive store's."""
+    known = model.state()
+    for field in fields(found):
+        assert getattr(found, field.name) == getattr(known, field.name), field.name
 
 
 def _record(number: int, name: str, state: str, text: str) -> ReplayRecord:

@@ -1,7 +1,7 @@
 """A process that writes until it is killed: what it prints was told to be durable.
 
-Takes an engine, and what its stores are made with. A line: first and last id of messages that were told of, and whether
-they are logged.
+Takes an engine, where its stores are, and the Message VPN. A line: first and last id of messages that were told of, and
+whether they are logged.
 """
 
 from __future__ import annotations
@@ -17,35 +17,39 @@ from gateway.core.model import WHOLE, RouteDefinition, Row
 from store.errors import StoreHeld, WriteFailed
 from store.ports import Batch, Store, StoreOptions, Stores
 
-VPN = "victim"
 PER_ENDPOINT = 50
 MOST_WAITING = 100
 OPTIONS = StoreOptions(page_rows=100, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 18)
 RETRY_SECONDS = 0.05
 
 
-def stores_of(engine: str, place: str) -> Stores:
-    """Of a folder, or of a database by its URL."""
+def stores_of(engine: str, place: str, partition_bits: int = 12) -> Stores:
+    """
+    Of a folder, or of a database by its URL.
+
+    Args:
+        partition_bits: How many ids a partition of PostgreSQL's has, as a power of two.
+    """
     if engine == "sqlite":
         from store.sqlite.store import SqliteStores  # noqa: PLC0415
 
         return SqliteStores(Path(place))
     from store.postgresql.store import PostgresStores  # noqa: PLC0415
 
-    return PostgresStores(place, partition_bits=12)
+    return PostgresStores(place, partition_bits=partition_bits)
 
 
-def opened(stores: Stores, now_ms: int = 1) -> Store:
+def opened(stores: Stores, vpn: str, options: StoreOptions = OPTIONS, now_ms: int = 1) -> Store:
     """The store, as soon as nobody else has it: the session of one that was killed may live on for a moment."""
     while True:
         try:
-            return stores.open(VPN, now_ms, OPTIONS)
+            return stores.open(vpn, now_ms, options)
         except StoreHeld:
             time.sleep(RETRY_SECONDS)
 
 
-def main(engine: str, place: str) -> None:
-    store = opened(stores_of(engine, place))
+def main(engine: str, place: str, vpn: str) -> None:
+    store = opened(stores_of(engine, place), vpn)
     found = store.recovered
     room = threading.Semaphore(MOST_WAITING)
 

@@ -26,6 +26,7 @@ from store.sqlite.store import recover
 from store.sqlite.transaction import Transaction
 from store.transaction import Before
 from tests.store.effects import applied
+from tests.store.state import check_state
 from tests.store.state import state_of as state_of_tables
 from tests.support.naive_store import NaiveStore, State
 
@@ -57,7 +58,7 @@ def state_of(path: Path) -> State:
 
 def check_file(path: Path, model: NaiveStore) -> None:
     """All that can be seen of a file is the naive store's, and no promise is broken."""
-    assert state_of(path) == model.state()
+    check_state(state_of(path), model)
     assert check(path) == []
 
 

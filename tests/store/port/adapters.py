@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
-from store.ports import Stores
+from store.ports import Store, StoreOptions
 from store.sqlite.check import check
-from store.sqlite.store import SqliteStores, message_file
-from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named, check_url, state_named
+from store.sqlite.store import message_file
+from tests.store.port.postgresql_vpn import PostgresTables, check_url, state_at
 from tests.store.port.sqlite_vpn import SqliteFile
 from tests.store.port.vpns import StoredVpn
-from tests.store.vpn_file import new_file, state_of
+from tests.store.victim import opened, stores_of
+from tests.store.vpn_file import MADE_MS, new_file, state_of
 from tests.support.naive_store import State
 from tests.support.postgresql import Server
+
+PARTITION_BITS: Final = 8
+"""Ids of a partition of PostgreSQL's, as a power of two: a history has several."""
+
+_numbers = count(1)
+
+
+class Place(NamedTuple):
+    """A Message VPN's store that a test has for itself."""
+
+    where: str
+    """The folder, or the database's URL (``tests.store.victim``)."""
+    vpn: str
 
 
 @dataclass(frozen=True)
@@ -27,60 +40,55 @@ class Adapter:
     """An engine, as one test has it."""
 
     name: str
-    stores: Callable[[Path], Stores]
-    """In a folder of the test's."""
-    check: Callable[[Path, str], list[str]]
-    """What of the promises a closed store of that folder breaks, by the Message VPN's name."""
-    state: Callable[[Path, str], State]
-    """All that can be seen of a closed store of that folder."""
-    place: Callable[[], str]
-    """A new one for another process's stores (``tests.store.victim``)."""
-    check_at: Callable[[str, str], list[str]]
-    """What of the promises a closed store of such a place breaks."""
+    place: Callable[[], Place]
+    """Where nothing is yet."""
+    check: Callable[[Place], list[str]]
+    """What of the promises a closed store breaks."""
+    state: Callable[[Place], State]
+    """All that can be seen of a closed store."""
     vpn: Callable[[], StoredVpn]
     """A new empty one, maybe in place of the last."""
+
+    def open(self, place: Place, options: StoreOptions) -> Store:
+        """The store there."""
+        return opened(stores_of(self.name, place.where, PARTITION_BITS), place.vpn, options, MADE_MS)
 
 
 def _sqlite(request: pytest.FixtureRequest) -> Adapter:
     folder: Path = request.getfixturevalue("tmp_path")
-    numbers = count()
     made: list[SqliteFile] = []
 
+    def place() -> Place:
+        where = folder / f"stores-{next(_numbers)}"
+        where.mkdir()
+        return Place(str(where), "orders")
+
+    def file(place: Place) -> Path:
+        return message_file(Path(place.where), place.vpn)
+
     def vpn() -> SqliteFile:
-        made.append(SqliteFile(new_file(folder / f"vpn-{next(numbers)}.db")))
+        made.append(SqliteFile(new_file(folder / f"vpn-{next(_numbers)}.db")))
         return made[-1]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)
     return Adapter(
-        "sqlite",
-        SqliteStores,
-        lambda folder, vpn: check(message_file(folder, vpn)),
-        lambda folder, vpn: state_of(message_file(folder, vpn)),
-        lambda: str(folder),
-        lambda place, vpn: check(message_file(Path(place), vpn)),
-        vpn,
+        "sqlite", place, lambda place: check(file(place)), lambda place: state_of(file(place)), vpn
     )
 
 
 def _postgresql(request: pytest.FixtureRequest) -> Adapter:
     server: Server = request.getfixturevalue("postgresql")
-    made: list[PostgresTables] = []
 
     def vpn() -> PostgresTables:
-        # Making a schema takes longer than most of what is done with it.
-        if not made:
-            made.append(PostgresTables(server))
-        made[0].clear()
-        return made[0]
+        tables: PostgresTables = request.getfixturevalue("postgresql_tables")
+        tables.clear()
+        return tables
 
-    request.addfinalizer(lambda: [found.close() for found in made] and None)
     return Adapter(
         "postgresql",
-        partial(NamedStores, server),
-        partial(check_named, server),
-        partial(state_named, server),
-        lambda: server.url(server.new_database()),
-        check_url,
+        lambda: Place(server.url(), f"stores-{next(_numbers)}"),
+        lambda place: check_url(*place),
+        lambda place: state_at(*place),
         vpn,
     )
 

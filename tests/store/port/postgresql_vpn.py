@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -15,14 +13,11 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store import reading
 from store.cursors import dropped_cursors
-from store.errors import StoreHeld
-from store.ports import StoreOptions
 from store.postgresql import check, reader
 from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import PREFIX, Connection, Database, Statement, carry_out
 from store.postgresql.reader import PostgresReader
 from store.postgresql.schema import FENCE, migrate
-from store.postgresql.store import PostgresStore, PostgresStores
 from store.postgresql.transaction import Transaction
 from store.promises import WRONG_PRIORITY, Promise
 from store.property_index import IndexedSpan
@@ -31,7 +26,7 @@ from tests.store.port.vpns import model_of
 from tests.store.postgresql.vpn import state_of
 from tests.store.vpn_file import MADE_MS, bounds
 from tests.support.naive_store import NaiveStore, State
-from tests.support.postgresql import Server, eventually
+from tests.support.postgresql import Server
 
 TABLES: Final = (
     "message", "held_message", "route", "endpoint", "subscription", "cursor", "cursor_range", "attempt", "reference",
@@ -39,54 +34,18 @@ TABLES: Final = (
     "property_value",
 )  # fmt: skip
 
-OPENED_BITS: Final = 8
-"""Ids of a partition, as a power of two: a history has several."""
-
 _numbers = count(1)
 
 
-class NamedStores:
-    """Stores of one folder: what is there under a name of their own in the database that all have."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        self._stores = PostgresStores(server.url(), partition_bits=OPENED_BITS)
-        self._folder = folder
-
-    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> PostgresStore:
-        """See ``store.ports.Stores.open``. A session that has just ended may have its lock for a moment."""
-        opened: list[PostgresStore] = []
-
-        def is_opened() -> bool:
-            with suppress(StoreHeld):
-                opened.append(self._stores.open(_named(self._folder, vpn), now_ms, options))
-            return bool(opened)
-
-        eventually(is_opened, "the end of the session before")
-        return opened[0]
-
-    def remove(self, vpn: str) -> None:
-        """See ``store.ports.Stores.remove``."""
-        self._stores.remove(_named(self._folder, vpn))
-
-
-def check_named(server: Server, folder: Path, vpn: str) -> list[str]:
-    """What of the promises the closed store breaks."""
-    return check_url(server.url(), _named(folder, vpn))
-
-
 def check_url(url: str, vpn: str) -> list[str]:
-    """The same of any Message VPN of a database."""
+    """What of the promises a closed store of a database breaks."""
     return check.check_vpn(Database(url), vpn)
 
 
-def state_named(server: Server, folder: Path, vpn: str) -> State:
-    """All that can be seen of the closed store."""
-    with Database(server.url()).connect(_named(folder, vpn), "state") as connection:
+def state_at(url: str, vpn: str) -> State:
+    """All that can be seen of it."""
+    with Database(url).connect(vpn, "state") as connection:
         return state_of(connection)
-
-
-def _named(folder: Path, vpn: str) -> str:
-    return f"{vpn}-{'-'.join(folder.parts[-2:])}"
 
 
 class PostgresTables:
@@ -113,7 +72,8 @@ class PostgresTables:
         return connection
 
     def clear(self) -> None:
-        """Empty it, which is quicker than to make another."""
+        """Empty it, which is quicker than to make another; its readers end."""
+        self._close_readers()
         self.execute(*(f"delete from {table}" for table in TABLES))
         self._connection.execute(
             "insert into log (generation, last_time, floor_time) values (1, %s, %s)", (MADE_MS, MADE_MS)
@@ -190,7 +150,10 @@ class PostgresTables:
 
     def close(self) -> None:
         """See ``StoredVpn``."""
-        for found in self._readers:
-            found.close()
+        self._close_readers()
         self._connection.execute(f'drop schema "{self._schema}" cascade'.encode())
         self._connection.close()
+
+    def _close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()

@@ -5,32 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
 from gateway.core.model import HELD, ID
-from tests.store.port.adapters import Adapter
-from tests.store.victim import VPN, opened, stores_of
+from tests.store.port.adapters import Adapter, Place
+from tests.store.victim import opened, stores_of
 
 ROUNDS = 4
 LINES = (1, 40, 300)
 
 
-def run_victim(
-    engine: str, place: str, lines: int, meanwhile: Callable[[], None] = lambda: None
-) -> list[str]:
+def run_victim(engine: str, place: Place, lines: int) -> list[str]:
     """Have one write until it has told of so much; what it told, the line cut off by the kill left out."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.store.victim", engine, place],
+        [sys.executable, "-m", "tests.store.victim", engine, *place],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         text=True,
     ) as victim:
         assert victim.stdout is not None
-        told = [victim.stdout.readline() for _ in range(lines)]
-        meanwhile()
-        told += [victim.stdout.readline() for _ in range(lines)]
+        told = [victim.stdout.readline() for _ in range(2 * lines)]
         victim.kill()
         told += victim.stdout.readlines()
     return [line for line in told if line.endswith("\n")]
@@ -49,7 +44,7 @@ def test_a_process_that_is_killed_again_and_again_keeps_its_word(adapter: Adapte
             assert not ids & told
             told |= ids
             logged |= ids if is_logged == "True" else set()
-        store = opened(stores_of(adapter.name, place))
+        store = opened(stores_of(adapter.name, place.where), place.vpn)
         try:
             end = store.recovered.log.next_id
             assert max(told) < end
@@ -61,5 +56,5 @@ def test_a_process_that_is_killed_again_and_again_keeps_its_word(adapter: Adapte
             assert logged <= found
         finally:
             store.close()
-        assert adapter.check_at(place, VPN) == []
+        assert adapter.check(place) == []
     assert len(logged) > sum(LINES)

@@ -380,7 +380,7 @@ def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:
     """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
     vpn.write([])
     reader = vpn.open_reader()
-    vpn.execute("drop table message")
+    vpn.execute("alter table message rename to gone")
     reads: list[Callable[[], object]] = [
         lambda: reader.log_page(1, 2, ()),
         lambda: reader.routed_page([1], 0),
@@ -391,6 +391,11 @@ def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:
         lambda: reader.time_of(1),
         lambda: reader.last_matching(None),
     ]
-    for read in reads:
-        with pytest.raises(ReadFailed, match=r"no such table: message|relation \"message\" does not exist"):
-            reader.submit(read).result()
+    try:
+        for read in reads:
+            with pytest.raises(
+                ReadFailed, match=r"no such table: message|relation \"message\" does not exist"
+            ):
+                reader.submit(read).result()
+    finally:
+        vpn.execute("alter table gone rename to message")

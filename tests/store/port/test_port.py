@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
-from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -29,7 +29,7 @@ from gateway.core.effects import (
 from gateway.core.erasing import erased_row
 from gateway.core.model import CONTENT, ROUTE, WHOLE, Point
 from store.errors import WriteFailed
-from store.ports import UNDONE_BY_FAILURE, Batch, Recovered, Store, StoreOptions, Stores
+from store.ports import UNDONE_BY_FAILURE, Batch, Recovered, Store, StoreOptions
 from store.promises import MOST_EXAMPLES
 from store.recovery import RecoveredStore
 from tests.store.effects import (
@@ -45,33 +45,20 @@ from tests.store.effects import (
     trimming,
 )
 from tests.store.histories import histories
-from tests.store.port.adapters import Adapter
+from tests.store.port.adapters import Adapter, Place
 from tests.store.port.vpns import StoredVpn
+from tests.store.state import check_state
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.chance import times
 from tests.support.naive_reader import NaivePages, agree
-from tests.support.naive_store import NaiveStore, State
+from tests.support.naive_store import NaiveStore
 
 # --- What every engine's store does, through the port alone: compared with the store that is dictionaries -------------
 
-VPN = "orders"
 PAGE_ROWS = 20
 OPTIONS = StoreOptions(
     page_rows=PAGE_ROWS, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
 )
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Callable[[], Path]:
-    """A new folder at every call."""
-    numbers = count()
-
-    def made() -> Path:
-        folder = tmp_path / str(next(numbers))
-        folder.mkdir()
-        return folder
-
-    return made
 
 
 def write(store: Store, batches: Sequence[Sequence[Effect]]) -> None:
@@ -105,22 +92,18 @@ def check_recovered(found: Recovered, model: NaiveStore) -> None:
 
 @settings(max_examples=times(10, 2_000))
 @given(history=histories())
-def test_what_was_committed_is_found_and_read(
-    adapter: Adapter, folders: Callable[[], Path], history: list[list[Effect]]
-) -> None:
+def test_what_was_committed_is_found_and_read(adapter: Adapter, history: list[list[Effect]]) -> None:
     """
     After any history, closed and opened again: all tables are a recount, what is found and read is the naive store's,
     and no promise is broken.
     """
-    folder, model = folders(), empty_model()
-    stores: Stores = adapter.stores(folder)
-    write(stores.open(VPN, MADE_MS, OPTIONS), history)
-    assert adapter.check(folder, VPN) == []
+    place, model = adapter.place(), empty_model()
+    write(adapter.open(place, OPTIONS), history)
+    assert adapter.check(place) == []
     for effects in history:
         applied(model, effects)
-    check_state(adapter.state(folder, VPN), model)
-    store = stores.open(VPN, MADE_MS, OPTIONS)
-    try:
+    check_state(adapter.state(place), model)
+    with closing(adapter.open(place, OPTIONS)) as store:
         check_recovered(store.recovered, model)
         reader, naive = store.reader, NaivePages(model, PAGE_ROWS)
         end = model.last_id + 1
@@ -139,27 +122,22 @@ def test_what_was_committed_is_found_and_read(
             after = page.position - 1
         # What was dropped may still be there for a while, and is nobody's.
         assert found >= ids
-    finally:
-        store.close()
-
-
-def check_state(found: State, model: NaiveStore) -> None:
-    """All that can be seen of the tables is the naive store's."""
-    known = model.state()
-    for field in fields(found):
-        assert getattr(found, field.name) == getattr(known, field.name), field.name
 
 
 @pytest.fixture
-def opened(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Opens one store, again and again."""
-    stores = adapter.stores(tmp_path)
-    yield lambda: stores.open(VPN, MADE_MS, OPTIONS)
-    stores.remove(VPN)
+def place(adapter: Adapter) -> Place:
+    """Where nothing is yet."""
+    return adapter.place()
+
+
+@pytest.fixture
+def opened(adapter: Adapter, place: Place) -> Callable[[], Store]:
+    """Opens the store there, again and again."""
+    return lambda: adapter.open(place, OPTIONS)
 
 
 def test_a_purged_and_trimmed_store_goes_on(
-    adapter: Adapter, tmp_path: Path, opened: Callable[[], Store]
+    adapter: Adapter, place: Place, opened: Callable[[], Store]
 ) -> None:
     """Held, trimmed, purged, settled, delayed, with restarts between: each start finds what there is, and goes on."""
     model = empty_model()
@@ -179,21 +157,18 @@ def test_a_purged_and_trimmed_store_goes_on(
         store = opened()
         check_recovered(store.recovered, model)
         store.close()
-        check_state(adapter.state(tmp_path, VPN), model)
+        check_state(adapter.state(place), model)
     assert sorted(model.messages) == list(range(40, 64))
 
 
 def test_it_says_what_it_is(opened: Callable[[], Store]) -> None:
     """Its engine with a version, and its place."""
-    store = opened()
-    try:
+    with closing(opened()) as store:
         assert any(character.isdigit() for character in store.engine)
         assert store.place
-    finally:
-        store.close()
 
 
-def test_text_may_hold_any_character(adapter: Adapter, tmp_path: Path, opened: Callable[[], Store]) -> None:
+def test_text_may_hold_any_character(adapter: Adapter, place: Place, opened: Callable[[], Store]) -> None:
     """U+0000 in a topic, a name, a pattern or a point's name: stored, and found at the next start."""
     model = empty_model()
     write(
@@ -206,13 +181,13 @@ def test_text_may_hold_any_character(adapter: Adapter, tmp_path: Path, opened: C
             applied(model, [trimming(model, 20)]),
         ],
     )
-    check_state(adapter.state(tmp_path, VPN), model)
+    check_state(adapter.state(place), model)
     store = opened()
     check_recovered(store.recovered, model)
     store.close()
 
 
-def test_who_is_at_fault_fails_alone(adapter: Adapter, tmp_path: Path, opened: Callable[[], Store]) -> None:
+def test_who_is_at_fault_fails_alone(adapter: Adapter, place: Place, opened: Callable[[], Store]) -> None:
     """Of what is committed together, what cannot be written fails, whoever refuses it; all else is there, in order."""
     store = opened()
     told: list[tuple[Batch, WriteFailed | None]] = []
@@ -232,7 +207,7 @@ def test_who_is_at_fault_fails_alone(adapter: Adapter, tmp_path: Path, opened: C
     store.close()
     assert [id(batch) for batch, _ in told] == [id(batch) for batch in sent]
     assert [id(batch) for batch, error in told if error is not None] == [id(batch) for batch in bad]
-    assert list(adapter.state(tmp_path, VPN).messages) == list(range(2, 60))
+    assert list(adapter.state(place).messages) == list(range(2, 60))
 
 
 def test_a_record_of_a_replay_that_was_not_committed_is_not_written_later() -> None:
@@ -247,12 +222,10 @@ SECRET = b"what nobody is to know any more "
 
 
 @pytest.fixture
-def store(adapter: Adapter, tmp_path: Path) -> Iterator[Store]:
+def store(opened: Callable[[], Store]) -> Iterator[Store]:
     """An opened store."""
-    stores: Stores = adapter.stores(tmp_path)
-    opened = stores.open(VPN, MADE_MS, OPTIONS)
-    yield opened
-    opened.close()
+    with closing(opened()) as found:
+        yield found
 
 
 @pytest.mark.parametrize("size", [1, 1_000])

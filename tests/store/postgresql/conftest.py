@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from store.postgresql.database import Connection, Database
-from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.postgresql.vpn import Gateway, PostgresVpn, wait_for_standby
 from tests.support.postgresql import Server
 from tests.support.tcp_proxy import Proxy
 
@@ -59,3 +59,10 @@ def proxy(vpn: PostgresVpn) -> Proxy:
 def behind(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
     """A gateway that has its store behind that proxy."""
     return vpn.gateway(vpn.stores(proxy))
+
+
+@pytest.fixture
+def waited_for(postgresql: Server) -> Iterator[Server]:
+    """The server, of which every commit waits for a standby that never comes, while the test has it so."""
+    yield postgresql
+    wait_for_standby(postgresql, "")

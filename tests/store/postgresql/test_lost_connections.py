@@ -20,9 +20,9 @@ from store.postgresql import database, takeover
 from store.postgresql.database import Connection, NotSaid, Statement, Step
 from store.postgresql.transaction import FEW
 from store.postgresql.writer import CLIENT_TRIES
-from tests.store.effects import publication, queue, settled, trimming
-from tests.store.postgresql.test_partitions import check_state
+from tests.store.effects import applied, publication, purge, queue, settled, trimming
 from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
+from tests.store.state import check_state
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import eventually
 from tests.support.tcp_proxy import Fate, Proxy, Way
@@ -84,10 +84,10 @@ def test_a_connection_that_is_cut_at_any_step(
             behind.write(trimming(behind.model, first + 2))
         if not mishap.has_happened:
             break
-        check_state(asked, behind.model)
+        check_state(state_of(asked), behind.model)
     proxy.fate = lambda way, number, chunk: Fate.PASS
     assert step > 1
-    check_state(asked, behind.model)
+    check_state(state_of(asked), behind.model)
 
 
 def test_an_answer_that_never_comes(
@@ -273,7 +273,7 @@ def test_what_was_committed_is_told_whatever_the_error(
     assert made.has_happened
     gateway.publish(size + 1, b"y", size, on=(1,))
     gateway.write(*settled(gateway.model, 1, [1]))
-    check_state(asked, gateway.model)
+    check_state(state_of(asked), gateway.model)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_number_that_is_taken_is_another_ones(gateway: Gateway, asked: Connect
     asked.execute(b"update log set commit_no = commit_no + 1")
     gateway.publish(2)
     gateway.publish(3, b"z", FEW + 1)
-    check_state(asked, gateway.model)
+    check_state(state_of(asked), gateway.model)
 
 
 def test_a_barrier_that_fails_says_nothing_of_what_was_committed(
@@ -378,3 +378,38 @@ def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
     assert failures == []
     gateway.publish(2)
     assert [endpoint.name for endpoint in state_of(asked).endpoints.values()] == ["q"]
+
+
+# --- What a writer owes, and what it works off -----------------------------------------------------------------------
+
+
+def test_what_failed_for_a_while_is_owed(gateway: Gateway, asked: Connection) -> None:
+    """A settlement whose transaction failed for a reason that may pass is in the next one that does not."""
+    gateway.write(*queue(1, "q"))
+    gateway.publish(1, count=9, on=(1,))
+    asked.execute(
+        b"create function full_disk() returns trigger language plpgsql as "
+        b"$$ begin raise exception 'no space left' using errcode = 'disk_full'; end $$"
+    )
+    asked.execute(b"create trigger full_disk before update on cursor execute function full_disk()")
+    failed = gateway.commit(*applied(gateway.model, settled(gateway.model, 1, [1, 2, 3])))
+    assert isinstance(failed, WriteFailed)
+    assert "no space left" in str(failed)
+    asked.execute(b"drop trigger full_disk on cursor")
+    gateway.publish(10)
+    check_state(state_of(asked), gateway.model)
+
+
+def test_what_dropped_cursors_leave_is_worked_off(gateway: Gateway, asked: Connection) -> None:
+    """Held for a queue that was purged, and trimmed before that: it goes, and so does the route that none names."""
+    gateway.write(*queue(1, "q"), *queue(2, "r"))
+    gateway.publish(1, count=3_000, on=(1,))
+    gateway.write(publication(3_001, [b"x"] * 3_000, endpoints=(1, 2), logged=False, time_ms=MADE_MS))
+    gateway.write(trimming(gateway.model, 2_900))
+    gateway.write(*purge(gateway.model, 1))
+    gateway.write(trimming(gateway.model, 3_001))
+    for query in (b"select count(*) = 0 from garbage", b"select count(*) = 1 from route"):
+        eventually(lambda query=query: asked.execute(query).fetchall() == [(True,)], query.decode())  # type: ignore[misc]
+    check_state(state_of(asked), gateway.model)
+    held = b"select count(*), min(held), max(held) from held_message"
+    assert asked.execute(held).fetchall() == [(3_000, 1, 1)]

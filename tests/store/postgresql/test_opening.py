@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from tests.store.places import Place, copied, released
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn, wait_for_standby
 from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
 from tests.support.ports import free_port
-from tests.support.postgresql import Server, eventually, server
+from tests.support.postgresql import Server
 
 # --- Opening a store: what stands in its way is said, with what to do about it ----------------------------------------
 
@@ -106,26 +106,20 @@ def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None
         PostgresStores(f"postgresql://127.0.0.1:{free_port()}/x").remove("v")
 
 
-def test_a_standby_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_is_not_waited_for_without_end(
+    vpn: PostgresVpn, waited_for: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A takeover's commits wait for one: that is said after a while, at each try, until there is one."""
     monkeypatch.setattr(takeover, "STANDBY_SECONDS", 0.2)
     monkeypatch.setattr(takeover, "LOOK_SECONDS", 0.1)
-    with server() as primary:
-        stores = PostgresStores(primary.url(primary.new_database()))
-        stores.open("v", MADE_MS, OPTIONS).close()
-        wait_for_standby(primary, "nobody")
-        for _ in range(2):
-            with pytest.raises(StoreError, match="synchronous standby, and none answers"):
-                stores.open("v", MADE_MS, OPTIONS)
-        wait_for_standby(primary, "")
-
-        def is_opened() -> bool:
-            with suppress(StoreError):
-                stores.open("v", MADE_MS, OPTIONS).close()
-                return True
-            return False
-
-        eventually(is_opened, "the takeover")
+    stores = vpn.stores()
+    vpn.gateway(stores).close()
+    wait_for_standby(waited_for, "nobody")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="synchronous standby, and none answers"):
+            vpn.gateway(stores)
+    wait_for_standby(waited_for, "")
+    vpn.taken_over(stores).close()
 
 
 # --- Copies between SQLite and PostgreSQL, either way: all is as it was, and one at most goes on with the ids ---------
@@ -136,7 +130,6 @@ def place(postgresql: Server) -> Callable[[], Place]:
     return lambda: Place(postgresql)
 
 
-@pytest.mark.postgresql
 def test_checksums_that_two_writers_write_otherwise(
     path: Path, tmp_path: Path, place: Callable[[], Place]
 ) -> None:
@@ -152,7 +145,6 @@ def test_checksums_that_two_writers_write_otherwise(
     assert state_of(tmp_path / "back.db") == state_of(path)
 
 
-@pytest.mark.postgresql
 def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
     """One that has it, or waits for it: nothing is copied from it, or over it."""
     there = place()
@@ -166,7 +158,6 @@ def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[
         there.opened()
 
 
-@pytest.mark.postgresql
 def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
     path: Path, tmp_path: Path, place: Callable[[], Place]
 ) -> None:
@@ -189,7 +180,6 @@ def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
     assert mark.state is MarkState.UNFINISHED
 
 
-@pytest.mark.postgresql
 def test_there_has_to_be_a_store(
     path: Path, tmp_path: Path, place: Callable[[], Place], postgresql: Server
 ) -> None:
@@ -203,7 +193,6 @@ def test_there_has_to_be_a_store(
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.postgresql
 def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place]) -> None:
     """And the next run goes on."""
     execute(path, "insert into point values ('p', 1, 1, 1)")
@@ -222,7 +211,6 @@ def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place
     copied(path, there)
 
 
-@pytest.mark.postgresql
 def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
     """Engines that are the same copy as others do; renewed, it is another log."""
     filled_file(path)
@@ -239,7 +227,6 @@ def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], P
     assert next_id(tmp_path / "back.db") == log.last_id + 1
 
 
-@pytest.mark.postgresql
 def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], postgresql: Server) -> None:
     """By a gateway: neither an unfinished copy, nor what goes on elsewhere."""
     options = StoreOptions(100, 1 << 20, 1, 1 << 20, index=("another",))

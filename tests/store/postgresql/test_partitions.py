@@ -15,8 +15,8 @@ from store.postgresql.database import Connection, read_text, stored_text
 from store.postgresql.packed import checksums, copied
 from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
 from tests.store.effects import trimming
-from tests.store.postgresql.test_writer import check_state
 from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
+from tests.store.state import check_state
 from tests.support.postgresql import eventually
 
 # --- Every id has a partition before it is written; what is wholly trimmed is dropped ---------------------------------
@@ -61,7 +61,7 @@ def test_they_are_made_ahead(gateway: Gateway, asked: Connection) -> None:
     eventually(lambda: attached_spans(asked)[-1:] == [Span(SIZE, 2 * SIZE)], "the first two")
     gateway.publish(1, count=5 * SIZE)
     eventually(lambda: attached_spans(asked)[-1].end > 6 * SIZE, "the next one")
-    check_state(asked, gateway.model)
+    check_state(state_of(asked), gateway.model)
 
 
 def test_what_is_trimmed_is_dropped(gateway: Gateway, asked: Connection) -> None:
@@ -75,7 +75,7 @@ def test_what_is_trimmed_is_dropped(gateway: Gateway, asked: Connection) -> None
         assert asked.execute(b"select count(*) from message where id <= %s", (4 * SIZE,)).fetchall() == before
     eventually(lambda: attached_spans(asked)[0].first == 3 * SIZE, "the end of the first ones")
     eventually(lambda: is_gone(asked), "its end as a table")
-    check_state(asked, gateway.model)
+    check_state(state_of(asked), gateway.model)
 
 
 def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
@@ -109,7 +109,7 @@ def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
         assert not is_gone(asked)
     vpn.gateway(vpn.stores(partition_bits=BITS))
     eventually(lambda: is_gone(asked), "its end")
-    check_state(asked, gateway.model)
+    check_state(state_of(asked), gateway.model)
 
 
 def test_what_was_left_behind_is_dropped_by_the_next(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.postgresql
 
 T = TypeVar("T")
 
+_numbers = count(1)
+
 
 # --- What a reader of PostgreSQL does beside what every engine's does -----------------------------------------------
 
@@ -53,10 +56,25 @@ def filled(found: Server) -> Iterator[PostgresTables]:
 
 
 @pytest.fixture
-def vpn(postgresql: Server) -> Iterator[PostgresTables]:
+def vpn(postgresql_tables: PostgresTables) -> PostgresTables:
     """A Message VPN with 25 messages."""
-    with filled(postgresql) as found:
+    postgresql_tables.clear()
+    postgresql_tables.write(WRITTEN)
+    return postgresql_tables
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """A server that is killed, and comes again."""
+    with server() as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[Server, Server]]:
+    """A primary, and its standby."""
+    with server() as primary:
+        yield primary, primary.standby()
 
 
 READS: list[Callable[[PostgresReader], object]] = [
@@ -123,16 +141,16 @@ def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
         assert "Sort" not in plan or "held_message" in plan, plan
 
 
-def test_a_read_waits_for_a_server_that_is_away() -> None:
+def test_a_read_waits_for_a_server_that_is_away(mortal: Server) -> None:
     """A server that crashed and comes again: whoever reads meanwhile waits, and gets what there is."""
-    with server() as found, filled(found) as vpn:
+    with filled(mortal) as vpn:
         reader = vpn.open_reader()
         assert len(reader.log_page(1, 26, ()).rows) == 25
-        found.crash()
+        mortal.crash()
         waiting = [reader.submit(lambda read=read: read(reader)) for read in READS]  # type: ignore[misc]
         with pytest.raises(TimeoutError):
             waiting[0].result(0.3)
-        found.start()
+        mortal.start()
         vpn.reconnect()
         for future in waiting:
             future.result(60)
@@ -140,11 +158,13 @@ def test_a_read_waits_for_a_server_that_is_away() -> None:
         assert [row[ID] for row in page.rows] == [20, 21, 22, 23, 24, 25]
 
 
-def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_is_given_up_after_a_while_or_at_the_end(
+    mortal: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no server comes again it fails, with the reason; where the reader is closed, at once."""
-    with server() as found, filled(found) as vpn:
+    with filled(mortal) as vpn:
         readers = [vpn.open_reader(), vpn.open_reader()]
-        found.crash()
+        mortal.crash()
         waiting: Future[object] = readers[0].submit(lambda: readers[0].log_page(1, 26, ()))
         with pytest.raises(TimeoutError):
             waiting.result(0.3)
@@ -154,7 +174,7 @@ def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.Monk
         monkeypatch.setattr(reader_module, "PATIENCE_SECONDS", 0.0)
         with pytest.raises(ReadFailed, match="connect"):
             readers[1].log_page(1, 26, ())
-        found.start()
+        mortal.start()
         vpn.reconnect()
 
 
@@ -172,15 +192,15 @@ def test_a_password_that_cannot_be_read_is_waited_for(
         reader.close()
 
 
-def test_a_server_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stands_still_is_given_up(mortal: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection is cut, though it stands, and another is made; a reader that is closed does not wait for it."""
     monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.2,))
-    with server() as found, filled(found) as vpn:
+    with filled(mortal) as vpn:
         reader, closed = vpn.open_reader(), vpn.open_reader()
         first = reader.submit(lambda: (reader.log_page(1, 26, ()), reader.connection)[1]).result(30)
         closed.submit(lambda: closed.log_page(1, 26, ())).result(30)
         monkeypatch.setattr(ReadConnection.ask, "__defaults__", (reader_module.ANSWER_SECONDS,))
-        found.hold()
+        mortal.hold()
         try:
             never = closed.submit(lambda: closed.log_page(1, 26, ()))
             closed.close()
@@ -190,7 +210,7 @@ def test_a_server_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch)
             waiting = reader.submit(lambda: reader.log_page(1, 26, ()))
             eventually(lambda: first.connection.closed, "the cut")
         finally:
-            found.go_on()
+            mortal.go_on()
         assert len(waiting.result(60).rows) == 25
 
 
@@ -220,10 +240,12 @@ def test_a_page_lacks_nothing_that_readers_were_not_told_of(vpn: PostgresTables)
         reader.log_page(26, 46, ())
 
 
-def test_a_page_of_a_standby_passes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_a_standby_passes_over_nothing(
+    machines: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A standby that is behind is waited for: what the caller was told of is on the page, or it fails."""
-    with server() as primary, filled(primary) as vpn:
-        standby = primary.standby()
+    primary, standby = machines
+    with filled(primary) as vpn:
         vpn.commit([])
         reader = vpn.open_reader(server=standby)
         assert len(reader.log_page(1, 26, ()).rows) == 25
@@ -256,12 +278,11 @@ def test_a_page_of_a_standby_passes_over_nothing(monkeypatch: pytest.MonkeyPatch
 class Pair:
     """A store whose history is read from a standby."""
 
-    def __init__(self, primary: Server) -> None:
-        database = primary.new_database()
-        self.primary, self.standby = primary, primary.standby()
-        self.database = database
-        self.vpn = PostgresVpn(primary, database, "v")
-        self.gateway: Gateway = self.vpn.gateway(self.vpn.stores(read_url=self.standby.url(database)))  # type: ignore[arg-type]
+    def __init__(self, primary: Server, standby: Server) -> None:
+        self.primary, self.standby = primary, standby
+        self.vpn = PostgresVpn(primary, "postgres", f"v{next(_numbers)}")
+        self.log = f"rewind_{self.vpn.name}.log"
+        self.gateway: Gateway = self.vpn.gateway(self.vpn.stores(read_url=standby.url()))  # type: ignore[arg-type]
         reader = self.gateway.store.reader
         assert isinstance(reader, StandbyReader)
         self.reader = reader
@@ -278,9 +299,9 @@ class Pair:
         eventually(lambda: self.told() >= last_id, "the standby's replay")
 
     def told(self) -> int:
-        if self.standby.execute("select to_regclass('rewind_v.log')", self.database) == [(None,)]:
+        if self.standby.execute(f"select to_regclass('{self.log}')") == [(None,)]:
             return 0
-        ((found,),) = self.standby.execute("select told_id from rewind_v.log", self.database)
+        ((found,),) = self.standby.execute(f"select told_id from {self.log}")
         return int(found)
 
     def read(self, end: int) -> list[int]:
@@ -290,23 +311,30 @@ class Pair:
     def reads_of_standby(self) -> list[object]:
         """Those who have asked it for a page."""
         return self.standby.execute(
-            "select 1 from pg_stat_activity where application_name like 'rewind % standby v' and query ~ 'string_agg'"
+            "select 1 from pg_stat_activity "
+            f"where application_name like 'rewind % standby {self.vpn.name}' and query ~ 'string_agg'"
         )
 
 
+@contextmanager
+def paired(primary: Server, standby: Server) -> Iterator[Pair]:
+    """A store with ten messages, which the standby has."""
+    found = Pair(primary, standby)
+    found.publish(1, 10)
+    found.follows(10)
+    yield found
+    found.vpn.close()
+
+
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    with server() as primary:
-        found = Pair(primary)
-        found.publish(1, 10)
-        found.follows(10)
+def pair(machines: tuple[Server, Server]) -> Iterator[Pair]:
+    with paired(*machines) as found:
         yield found
-        found.vpn.close()
 
 
 def test_history_comes_from_the_standby(pair: Pair) -> None:
     """Pages and counts of it are read there, and nowhere else; what changes by deliveries is read from the primary."""
-    pages = "select 1 from pg_stat_activity where application_name like 'rewind % reader v'"
+    pages = f"select 1 from pg_stat_activity where application_name like 'rewind % reader {pair.vpn.name}'"
     assert pair.read(11) == list(range(1, 11))
     assert pair.reads_of_standby()
     assert pair.primary.execute(pages) == []
@@ -386,25 +414,26 @@ def test_what_a_standby_has_damaged_comes_from_the_primary(
     assert "message 11" in (pair.reader.standby_damage or "")
 
 
-def test_what_a_failover_took_back_is_not_read(pair: Pair) -> None:
+def test_what_a_failover_took_back_is_not_read() -> None:
     """
     A server that a failover has left behind has other messages with the ids that were given again: those that were told
     of are read, and they are on the primary.
     """
-    pair.gateway.beat()
-    pair.follows(10)
-    pair.standby.promote()
-    # As the commit that it had alone when it was cut off: its gateway never heard that it was done.
-    pair.standby.execute(
-        "update rewind_v.log set commit_no = commit_no + 1, told_id = last_id, last_id = 15", pair.database
-    )
-    for number in range(11, 16):
-        checksum = content_sum(b"lost") << HEAD_BITS | head_of(number, MADE_MS, "a", 0, 0)
+    with server() as primary, paired(primary, primary.standby()) as pair:
+        pair.gateway.beat()
+        pair.follows(10)
+        pair.standby.promote()
+        # As the commit that it had alone when it was cut off: its gateway never heard that it was done.
         pair.standby.execute(
-            "insert into rewind_v.message (id, time, checksum, route, bare, topic, content) "
-            f"values ({number}, {MADE_MS}, {checksum}, 0, 0, 'a', 'lost')",
-            pair.database,
+            f"update {pair.log} set commit_no = commit_no + 1, told_id = last_id, last_id = 15"
         )
-    pair.publish(11, 5)
-    page = pair.ask(lambda reader: reader.log_page(11, 16, ()))
-    assert [(row[ID], row[CONTENT]) for row in page.rows] == [(number, b"told") for number in range(11, 16)]
+        for number in range(11, 16):
+            checksum = content_sum(b"lost") << HEAD_BITS | head_of(number, MADE_MS, "a", 0, 0)
+            pair.standby.execute(
+                f"insert into rewind_{pair.vpn.name}.message (id, time, checksum, route, bare, topic, content) "
+                f"values ({number}, {MADE_MS}, {checksum}, 0, 0, 'a', 'lost')"
+            )
+        pair.publish(11, 5)
+        page = pair.ask(lambda reader: reader.log_page(11, 16, ()))
+        told = [(number, b"told") for number in range(11, 16)]
+        assert [(row[ID], row[CONTENT]) for row in page.rows] == told

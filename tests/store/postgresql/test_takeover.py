@@ -24,8 +24,8 @@ from store.postgresql.partitions import attached_spans
 from store.postgresql.store import PostgresStores
 from tests.store.effects import applied, publication, queue, settled, trimming
 from tests.store.histories import histories
-from tests.store.postgresql.test_partitions import check_state
 from tests.store.postgresql.vpn import OPTIONS, Gateway, PostgresVpn, state_of, wait_for_standby
+from tests.store.state import check_state
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
@@ -157,13 +157,6 @@ def test_a_barrier_sees_another_epoch(vpn: PostgresVpn, asked: Connection) -> No
     assert takeover.barrier(asked, epoch) == commit_no
     with pytest.raises(Deposed):
         takeover.barrier(asked, epoch - 1)
-
-
-@pytest.fixture
-def waited_for(postgresql: Server) -> Iterator[Server]:
-    """The server, of which every commit waits for a standby that never comes, while the test has it so."""
-    yield postgresql
-    wait_for_standby(postgresql, "")
 
 
 def test_a_wait_that_somebody_ended_is_no_commit(
@@ -427,7 +420,7 @@ class Round:
             if done >= told and found == self.known.state():
                 return self.known
             applied(self.known, sent.effects)
-        check_state(asked, self.known)
+        check_state(state_of(asked), self.known)
         return self.known
 
 
