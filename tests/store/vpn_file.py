@@ -129,6 +129,12 @@ def query(path: Path, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
         return connection.execute(sql, values).fetchall()
 
 
+def tables(path: Path) -> list[tuple[str, str]]:
+    """Every table and index, as SQL."""
+    rows = query(path, "select name, sql from sqlite_master where sql is not null order by name")
+    return [(name, " ".join(sql.split())) for name, sql in rows]
+
+
 def copied_files(path: Path, to: Path) -> Path:
     """The files as a kill would leave them now."""
     # The main one first: what a checkpoint moves into it meanwhile stays in the WAL until whoever wrote goes on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -59,17 +59,27 @@ def filled(path: Path) -> Path:
 
 
 @SLOW
+@pytest.mark.parametrize("through", [None, pytest.param("postgresql", marks=pytest.mark.postgresql)])
 @given(history=histories())
-def test_a_copy_is_the_same_store(pair: Pair, fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
-    """Whatever happened to it, every row of every table is in the copy, with the generation, and it is sound."""
-    path = fresh()
+def test_a_copy_is_the_same_store(
+    fresh: Callable[[], Path],
+    request: pytest.FixtureRequest,
+    through: str | None,
+    history: list[list[Effect]],
+) -> None:
+    """
+    Whatever happened to it, every row of every table is in the copy, with the generation, and it is sound: file to
+    file, and from a file into a database and back.
+    """
+    path, back = fresh(), fresh()
+    back.unlink()
     before = written(path, history).state()
-    target = pair.new_target()
-    found = copied(pair.source_of(path), target)
-    assert found.has_closed
-    assert found.log.generation == generation_of(path)
-    assert found.messages == len(query(path, "select id from message"))
-    back = pair.file_of(target)
+    places = [path, *([Place(request.getfixturevalue(through))] if through else []), back]
+    for source, target in pairwise(places):
+        found = copied(source, target)
+        assert found.has_closed
+        assert found.log.generation == generation_of(path)
+        assert found.messages == len(query(path, "select id from message"))
     assert state_of(back) == before
     assert {**rows_of(back), "log": []} == {**rows_of(path), "log": []}
     open_file(back, MADE_MS, synchronous="OFF").close()
@@ -300,12 +310,3 @@ LOG = LogRow(
 def test_as_many_as_may_have_been_given_out(log: LogRow, hours: int, ids: int) -> None:
     """Four times what it gives out on average in the time since its newest message, within bounds."""
     assert log.ids_since(log.last_time + hours * HOUR) == ids
-
-
-def test_another_log() -> None:
-    """Of another generation each time, with nothing archived; what it has stays."""
-    made = [LOG.renewed(0, above=above, skip_ids=10) for above in (0, 300_000)]
-    assert [log.last_id for log in made] == [200_010, 300_010]
-    assert len({LOG.generation, *[log.generation for log in made]}) == 3
-    for log in made:
-        assert log._replace(generation=7, last_id=200_000, archived_id=150_000) == LOG

@@ -247,7 +247,7 @@ def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject,
     """A page has every message that a pattern matches (it may have more: the caller looks again)."""
     vpn = new_vpn()
     topics = [data.draw(topics_near(patterns)) for _ in range(5)]
-    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
+    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS) for k, t in enumerate(topics)]])
     found = {row[ID] for row in vpn.open_reader().log_page(1, 6, patterns).rows}
     wanted = [TopicPattern.parse(text) for text in patterns]
     for k, topic in enumerate(topics):
@@ -258,7 +258,7 @@ def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject,
 def test_what_patterns_without_wildcards_do_not_name_is_left_out(vpn: StoredVpn) -> None:
     """The condition is worth having: literal topics are exact, and a wildcard keeps other beginnings out."""
     topics = ["a", "a/b", "a/bc", "b", "b/b", "a*b", "a_b", "a%b", "axb"]
-    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
+    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS) for k, t in enumerate(topics)]])
     reader = vpn.open_reader()
 
     def found(*patterns: str) -> list[str]:

@@ -25,13 +25,13 @@ from store.errors import StoreError, StoreTooNew
 from store.ports import Batch, Store, StoreOptions
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader, connect_writer, open_file
-from store.sqlite.schema import MIGRATIONS, PAGE_BYTES, migrations
+from store.sqlite.schema import PAGE_BYTES, migrations
 from store.sqlite.store import SqliteStores, message_file, recover
-from tests.store.earlier import FILES, earlier_file
+from tests.store.earlier import FILES
 from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
 from tests.store.histories import histories
 from tests.store.sqlite.test_transaction import QUEUE
-from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to, written
+from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, tables, writing_to, written
 from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
 
@@ -183,21 +183,6 @@ def test_readers_do_not_wait_for_the_writer(path: Path) -> None:
 
 # --- Migrations: files from before the first one here are refused, and so are those of later versions -----------------
 
-NAMES = [migration.name for migration in migrations().pending(sqlite_utils.Database(memory=True))]
-
-
-def tables(path: Path) -> list[tuple[str, str]]:
-    """Every table and index, as SQL."""
-    rows = query(path, "select name, sql from sqlite_master where sql is not null order by name")
-    return [(name, " ".join(sql.split())) for name, sql in rows]
-
-
-def test_migrations_are_numbered_one_by_one() -> None:
-    """m001, m002 …, in the order they are applied, each with a name that says what it is for."""
-    assert [name[:5] for name in NAMES] == [f"m{number:03}_" for number in range(1, len(NAMES) + 1)]
-    assert all(len(name) > 5 for name in NAMES)
-    assert list(MIGRATIONS) == NAMES
-
 
 @pytest.mark.parametrize("name", ["m001_messages_references_log", "m002_points_and_indexed_properties",
                                   "m003_priorities", "m004_archived"])  # fmt: skip
@@ -213,21 +198,6 @@ def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> N
     )
     assert (tables(path), path.read_bytes()) == before
     assert check(path) == ["it was written by a version that was never released"]
-
-
-@pytest.mark.parametrize("name", NAMES[:-1])
-def test_a_file_of_each_earlier_version_is_migrated(name: str, tmp_path: Path) -> None:
-    """What was in it is found as it was; the tables are those of a file made now."""
-    path, new = earlier_file(name, tmp_path / "old.db"), tmp_path / "new.db"
-    content = "select id, topic, content from message order by id", "select name, position from point"
-    before = [query(path, sql) for sql in content]
-    assert all(before)
-    open_file(path, 1, synchronous="FULL").close()
-    open_file(new, 1, synchronous="FULL").close()
-    assert check(path) == []
-    assert [query(path, sql) for sql in content] == before
-    assert tables(path) == tables(new)
-    assert recover(path).endpoints
 
 
 def test_opening_a_file_again_changes_nothing(path: Path) -> None:
