@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
@@ -27,9 +26,9 @@ from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import applied, deletion, publication, purge, queue, settled
-from tests.store.told import PATIENCE_SECONDS
 from tests.store.vpn_file import MADE_MS, copied_files, query, state_of, writing_to
 from tests.store.writing import Writing, writing
+from tests.support.waiting import wait_until
 
 # --- Group commit ---------------------------------------------------------------------------------------------------
 
@@ -55,13 +54,6 @@ def count_of(path: Path, table: str) -> int:
     return int(count)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
-
-
 # --- commit, then tell ----------------------------------------------------------------------------------------------
 def test_what_was_told_is_in_the_file(path: Path) -> None:
     """At the moment a batch is told of, every other connection sees its messages and those of all before."""
@@ -74,26 +66,6 @@ def test_what_was_told_is_in_the_file(path: Path) -> None:
         told_so_far += [effect.rows[0][0] for batch in told.batches for effect in batch.effects]  # type: ignore[union-attr]
         assert there == told_so_far
     assert told_so_far == list(range(1, 20))
-
-
-def test_batches_are_told_of_in_the_order_they_were_submitted(path: Path) -> None:
-    """From four threads: each thread's come in its order, all of them once."""
-    lock = threading.Lock()
-    submitted: list[Batch] = []
-    with writing(path) as w:
-
-        def submit() -> None:
-            for _ in range(50):
-                with lock:
-                    submitted.append(w.submit(message(len(submitted) + 1)))
-
-        threads = [threading.Thread(target=submit) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert list(map(id, w.batches)) == list(map(id, submitted))
-    assert len(submitted) == 200
 
 
 @pytest.mark.parametrize(
@@ -341,7 +313,7 @@ def test_garbage_is_collected(path: Path, logged: bool) -> None:
         w.write(*QUEUE, *queue(2, "r"))
         w.write(spool(count, logged=logged), spool(10, endpoint=2, first=count + 1, logged=logged))
         w.write(*purge(w.model, 1))
-        wait_until(lambda: not w.writer._garbage)
+        wait_until(lambda: not w.writer._garbage, "nothing is left")
     assert count_of(path, "garbage") == 0
     assert count_of(path, "message") == (count + 10 if logged else 10)
     assert query(path, "select number from cursor order by number") == [(2,), (3,)]
@@ -357,7 +329,7 @@ def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
         w.writer.submit(None)  # type: ignore[arg-type]  # the end, before any piece is collected
     assert count_of(path, "message") == 3 * PIECE_ROWS
     with writing(path) as w:
-        wait_until(lambda: not w.writer._garbage)
+        wait_until(lambda: not w.writer._garbage, "nothing is left")
     assert ids(path) == []
     assert count_of(path, "cursor") == 0
 
@@ -371,7 +343,7 @@ def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
         assert w.commit(message(11)) is None
         assert count_of(path, "garbage") == 1
         other.execute("drop trigger stuck")
-        wait_until(lambda: not w.writer._garbage)
+        wait_until(lambda: not w.writer._garbage, "nothing is left")
     assert ids(path) == [11]
     assert count_of(path, "garbage") == 0
 
@@ -426,12 +398,12 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
     monkeypatch.setattr(writer_module, "SWEEP_SECONDS", 0.001)
     with writing(path) as w:
         w.commit(*QUEUE)
-        wait_until(lambda: not w.writer._routes.is_due)
+        wait_until(lambda: not w.writer._routes.is_due, "they were looked at")
         w.writer._slow_share = 0.0
         assert w.commit_now(on_route(1, 1)) is None
         assert count_of(path, "route") == 1
         w.commit(MoveCursor(1, WHOLE, 1, {}, 1, 0, 0, [1]))
-        wait_until(lambda: count_of(path, "route") == 0)
+        wait_until(lambda: count_of(path, "route") == 0, "it is dropped")
 
 
 # --- The WAL is worked off beside the writer, and stays small -------------------------------------------------------
@@ -463,13 +435,6 @@ def snapshot(path: Path) -> Iterator[apsw.Connection]:
         connection.execute("select count(*) from message").fetchall()
         yield connection
         connection.execute("commit")
-
-
-@pytest.mark.slow
-def test_the_wal_stays_small_under_steady_writing(path: Path) -> None:
-    """However much is written, the WAL begins anew again and again: it never holds half of it."""
-    with writing(path, checkpoint_bytes=CHECKPOINT_BYTES, synchronous="FULL") as w:
-        assert steadily(w, path, count(1), 32 * MEGABYTE) < 16 * MEGABYTE
 
 
 @pytest.mark.slow
