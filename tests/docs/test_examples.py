@@ -77,17 +77,6 @@ LONGEST = 150
 """Lines of the README at most."""
 
 
-@pytest.mark.system
-def test_the_example_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    """It publishes three messages and reads them from the log's beginning; only the port is the test's own."""
-    (example,) = [block for block in blocks(README) if block.language == "python"]
-    assert example.text.count("127.0.0.1:5672") == 1
-    with Reader(tmp_path) as reader:
-        lines = reader.read(example).splitlines()
-    assert [line.split(" rmid1:")[0] for line in lines] == ["order 0", "order 1", "order 2"]
-    assert len({line.split()[-1] for line in lines}) == 3
-
-
 def test_it_is_short() -> None:
     """A stranger reads it in some minutes."""
     assert len(README.read_text(encoding="utf-8").splitlines()) <= LONGEST

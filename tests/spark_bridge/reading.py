@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_bridge.columns.message_block import EncodedMessages, Gathered
 from spark_bridge.options import Options
 from spark_bridge.places.from_options import log_place
-from store.archive.columns import Columns
+from spark_bridge.source import DDL, LogReader, RewindSource
+from spark_bridge.stream import LogStream
+from store.archive.columns import Columns, arrow_schema
 from store.archive.source import IdRange
+from tests.spark_bridge.spark_types import struct
 
 
 def plan(options: Options) -> IdRange:
@@ -24,6 +30,34 @@ def plan(options: Options) -> IdRange:
 def read(options: Options, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
     """The rows of a range of the first place."""
     return log_place(options, 0).read(options.selections[0], columns, ids)
+
+
+def source(**options: str) -> RewindSource:
+    """A source with the options as Spark passes them."""
+    given: Any = CaseInsensitiveDict()
+    given.update(options)
+    return RewindSource(given)
+
+
+def rows(reader: LogReader) -> pa.Table:
+    """All that a reader gives, partition by partition."""
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, arrow_schema(reader._columns))
+
+
+def table(ddl: str = DDL, **options: str) -> pa.Table:
+    """All rows a batch with these options reads, in the order of offsets."""
+    return rows(source(**options).reader(struct(ddl)))
+
+
+@contextmanager
+def streaming(ddl: str, **options: str) -> Iterator[LogStream]:
+    """A stream of these columns, as Spark keeps one while a query runs."""
+    reader = source(**options).streamReader(struct(ddl))
+    try:
+        yield reader
+    finally:
+        reader.stop()
 
 
 def delivered(messages: Sequence[bytes]) -> EncodedMessages:

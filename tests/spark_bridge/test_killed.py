@@ -10,9 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from click.testing import CliRunner
@@ -20,17 +20,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from gateway.cli import main
 from spark_bridge.options import parse
-from spark_bridge.source import RewindSource
 from spark_bridge.stream import LogStream, Offsets
 from store.archive.errors import ConnectionFailed, DataLoss
 from tests.spark_bridge.log_gateway import LogGateway, text
-from tests.spark_bridge.reading import plan, read
-from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.reading import plan, read, streaming
 from tests.system.test_life import rewind
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
@@ -114,9 +111,7 @@ def test_a_job_over_several_logs_is_whole_or_fails(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ways", "comes_back"), [("url", True), ("url", False), ("path", False), ("several", False)]
-)
+@pytest.mark.parametrize(("ways", "comes_back"), [("url", True), ("path", False), ("several", False)])
 def test_a_stream_goes_on_where_the_kill_left_it(
     spark: SparkSession, gateway: LogGateway, other: LogGateway, tmp_path: Path, ways: str, comes_back: bool
 ) -> None:
@@ -254,18 +249,10 @@ def killed(command: list[str], life: float) -> int:
 ALL = ReadAllAvailable()
 
 
-@contextmanager
-def stream(gateway: LogGateway, way: str, **options: str) -> Iterator[LogStream]:
-    """A stream from the beginning, as Spark keeps one while a query runs."""
-    given: Any = CaseInsensitiveDict()
-    given.update(
-        {way: gateway.url if way == "url" else gateway.path, "startingOffsets": "earliest", **options}
-    )
-    reader = RewindSource(given).streamReader(struct("offset bigint, body binary"))
-    try:
-        yield reader
-    finally:
-        reader.stop()
+def stream(gateway: LogGateway, way: str, **options: str) -> AbstractContextManager[LogStream]:
+    """A stream from the beginning."""
+    place = gateway.url if way == "url" else gateway.path
+    return streaming("offset bigint, body binary", **{way: place}, startingOffsets="earliest", **options)
 
 
 def rows(reader: LogStream, start: Offsets, end: Offsets) -> list[tuple[int, bytes]]:
@@ -311,8 +298,7 @@ def test_a_log_made_anew_is_not_taken_for_the_old_one(
         assert "are no longer in the log; they are left out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("way", ["url", "path"])
-def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path, way: str) -> None:
+def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path) -> None:
     """
     Ten messages are in the backup, and five came after it. A query that has read all fifteen stops, and one that
     accepts the loss gets what there is; nothing is archived on top of what the lost log left in an archive.
@@ -325,8 +311,8 @@ def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path, wa
 
     with (
         LogGateway(tmp_path / "gateway") as gateway,
-        stream(gateway, way) as strict,
-        stream(gateway, way, failOnDataLoss="false") as lenient,
+        stream(gateway, "path") as strict,
+        stream(gateway, "path", failOnDataLoss="false") as lenient,
     ):
         gateway.publish(text(b"kept", "t") for _ in range(10))
         rewind("backup", tmp_path / "b.db", "--data", gateway.data)

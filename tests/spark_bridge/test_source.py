@@ -7,19 +7,16 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
@@ -31,13 +28,14 @@ from spark_bridge.columns.single_message import PROPERTY_AT, MessageDecoder
 from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.options import MEANINGS, Folder, Mode, Options, Schema, Selection, parse
 from spark_bridge.places.broker_place import PAGE_ROWS
-from spark_bridge.source import LogReader, RewindSource, chosen
-from spark_bridge.stream import LogPartition, LogStream, settle, shares
+from spark_bridge.source import LogReader, chosen
+from spark_bridge.stream import LogPartition, settle, shares
 from spark_bridge.writer import encoded
 from store.archive.columns import ARROW_TYPES, COLUMNS, arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
+from tests.spark_bridge.reading import source, streaming
 from tests.spark_bridge.spark_types import struct
 
 pytestmark = pytest.mark.spark
@@ -46,13 +44,6 @@ pytestmark = pytest.mark.spark
 # --- The data source as Spark uses it, without Spark: schema, reader, partitions, read; pickled in between ------------
 
 SCHEMA = StructType([StructField("offset", LongType()), StructField("topic", StringType())])
-
-
-def source(peer: LogPeer, **options: str) -> RewindSource:
-    """A source with the options as Spark passes them."""
-    given: Any = CaseInsensitiveDict()
-    given.update({"url": peer.url, **options})
-    return RewindSource(given)
 
 
 def rows(reader: LogReader) -> list[tuple[int, str]]:
@@ -83,16 +74,11 @@ def peer(log_peer: LogPeer) -> LogPeer:
 
 def test_a_dataframe_is_what_the_log_held_at_load(peer: LogPeer) -> None:
     """Messages that come after schema() are in no later plan of the same DataFrame."""
-    loaded = source(peer)
+    loaded = source(url=peer.url)
     loaded.schema()
     shipped = pickle.loads(pickle.dumps(loaded))
     peer.messages[31] = annotated(31, data(b"late"))
     assert rows(shipped.reader(SCHEMA)) == [(n, "ab"[n % 2]) for n in range(1, 31)]
-
-
-def test_with_a_users_schema_the_range_is_pinned_by_the_reader(peer: LogPeer) -> None:
-    """Spark does not call schema() then; the reader asks the broker itself."""
-    assert len(rows(source(peer).reader(SCHEMA))) == 30
 
 
 @pytest.mark.parametrize(
@@ -101,13 +87,15 @@ def test_with_a_users_schema_the_range_is_pinned_by_the_reader(peer: LogPeer) ->
 )
 def test_several_patterns_are_filtered_by_the_bridge(peer: LogPeer, subscribe: str, expected: range) -> None:
     """The union of the patterns less the exceptions, in order, from one link on the whole log."""
-    assert [offset for offset, _ in rows(source(peer, subscribe=subscribe).reader(SCHEMA))] == list(expected)
+    assert [offset for offset, _ in rows(source(url=peer.url, subscribe=subscribe).reader(SCHEMA))] == list(
+        expected
+    )
     assert {where for where, _ in peer.attaches} == {"log://>"}
 
 
 def test_partitions_are_as_many_as_asked(peer: LogPeer) -> None:
     """minPartitions splits the ids evenly, in a list, which Spark insists on."""
-    partitions = source(peer, minPartitions="4").reader(SCHEMA).partitions()
+    partitions = source(url=peer.url, minPartitions="4").reader(SCHEMA).partitions()
     assert partitions == [
         LogPartition(IdRange(first, last, 7)) for first, last in [(1, 7), (8, 15), (16, 22), (23, 30)]
     ]
@@ -115,7 +103,7 @@ def test_partitions_are_as_many_as_asked(peer: LogPeer) -> None:
 
 def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:
     """Spark calls read even without partitions; one empty range costs no connection."""
-    reader = source(log_peer).reader(SCHEMA)
+    reader = source(url=log_peer.url).reader(SCHEMA)
     assert len(reader.partitions()) == 1
     attaches = len(log_peer.attaches)
     assert rows(reader) == []
@@ -124,14 +112,14 @@ def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:
 
 def test_reading_a_partition_again_gives_the_same(peer: LogPeer) -> None:
     """Spark repeats a task that failed elsewhere."""
-    reader = source(peer).reader(SCHEMA)
+    reader = source(url=peer.url).reader(SCHEMA)
     assert rows(reader) == rows(reader)
 
 
 @pytest.mark.parametrize("ending", ["error", "drop"])
 def test_a_broken_read_is_not_a_short_one(peer: LogPeer, ending: str) -> None:
     """A worker whose link ends early, or whose connection brings it no further, raises."""
-    reader = source(peer, minPartitions="1").reader(SCHEMA)
+    reader = source(url=peer.url, minPartitions="1").reader(SCHEMA)
     peer.stop_after, peer.ending = 12, ending
     with pytest.raises(DataLoss):
         rows(reader)
@@ -140,7 +128,7 @@ def test_a_broken_read_is_not_a_short_one(peer: LogPeer, ending: str) -> None:
 def test_a_lost_connection_is_made_again_where_the_read_stands(log_peer: LogPeer) -> None:
     """A slow consumer's connection may be dropped before a page is full; every row still comes exactly once."""
     log_peer.messages = {n: annotated(n, data(b"x")) for n in range(1, 7_001)}
-    reader = source(log_peer, minPartitions="1").reader(SCHEMA)
+    reader = source(url=log_peer.url, minPartitions="1").reader(SCHEMA)
     log_peer.stop_after, log_peer.ending = 2_500, "drop"
     assert [offset for offset, _ in rows(reader)] == list(range(1, 7_001))
     starts = [asked["offset"] for _, asked in log_peer.attaches if not isinstance(asked, str)]
@@ -151,7 +139,7 @@ def test_a_lost_connection_is_made_again_where_the_read_stands(log_peer: LogPeer
 
 def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
     """Messages beyond the pinned end would make partitions overlap."""
-    reader = source(peer, minPartitions="2").reader(SCHEMA)
+    reader = source(url=peer.url, minPartitions="2").reader(SCHEMA)
     peer.bounds = False
     with pytest.raises(DataLoss, match="does not keep to the bounds"):
         rows(reader)
@@ -160,9 +148,9 @@ def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
 def test_bad_options_and_columns_are_told_before_anything_is_read(peer: LogPeer) -> None:
     """schema() and reader() raise: there Spark still shows our sentence as the error's own."""
     with pytest.raises(OptionError, match="Option colour is unknown"):
-        source(peer, colour="red").schema()
+        source(url=peer.url, colour="red").schema()
     with pytest.raises(SchemaError, match="no column colour"):
-        source(peer).reader(StructType([StructField("colour", BinaryType())]))
+        source(url=peer.url).reader(StructType([StructField("colour", BinaryType())]))
     assert peer.attaches == []
 
 
@@ -214,28 +202,9 @@ def test_a_schema_that_does_not_fit_is_refused(schema: StructType, sentence: str
 # --- The stream reader as Spark uses it, without Spark: offsets, limits, generations ----------------------------------
 
 
-@pytest.fixture
-def plain_peer(log_peer: LogPeer) -> LogPeer:
-    """A log of 30 messages."""
-    log_peer.messages = {n: annotated(n, data(b"x")) for n in range(1, 31)}
-    return log_peer
-
-
-@contextmanager
-def stream(plain_peer: LogPeer, **options: str) -> Iterator[LogStream]:
-    """A stream reader with the options as Spark passes them; it keeps a connection until it is stopped."""
-    given: Any = CaseInsensitiveDict()
-    given.update({"url": plain_peer.url, **options})
-    reader = RewindSource(given).streamReader(StructType([StructField("offset", LongType())]))
-    try:
-        yield reader
-    finally:
-        reader.stop()
-
-
-def at(plain_peer: LogPeer, offset: int, generation: int = 7) -> dict[str, dict[str, int]]:
+def at(peer: LogPeer, offset: int, generation: int = 7) -> dict[str, dict[str, int]]:
     """An offset as checkpoints keep it."""
-    return {plain_peer.url: {"offset": offset, "generation": generation}}
+    return {peer.url: {"offset": offset, "generation": generation}}
 
 
 @pytest.mark.parametrize(
@@ -247,30 +216,28 @@ def at(plain_peer: LogPeer, offset: int, generation: int = 7) -> dict[str, dict[
         ({"replayStart": "#9"}, 9),
     ],
 )
-def test_a_stream_starts_where_the_options_say(
-    plain_peer: LogPeer, options: dict[str, str], offset: int
-) -> None:
+def test_a_stream_starts_where_the_options_say(peer: LogPeer, options: dict[str, str], offset: int) -> None:
     """At the end by default, as with Spark's Kafka source."""
-    with stream(plain_peer, **options) as reader:
-        assert reader.initialOffset() == at(plain_peer, offset)
+    with streaming("offset bigint", url=peer.url, **options) as reader:
+        assert reader.initialOffset() == at(peer, offset)
 
 
-def test_a_limit_cuts_micro_batches(plain_peer: LogPeer) -> None:
+def test_a_limit_cuts_micro_batches(peer: LogPeer) -> None:
     """maxOffsetsPerTrigger is the width of a batch; the last one is what is left, and then there is no more."""
-    with stream(plain_peer, maxOffsetsPerTrigger="12") as reader:
-        limit, ends = reader.getDefaultReadLimit(), [at(plain_peer, 1)]
+    with streaming("offset bigint", url=peer.url, maxOffsetsPerTrigger="12") as reader:
+        limit, ends = reader.getDefaultReadLimit(), [at(peer, 1)]
         assert limit == ReadMaxRows(12)
         for _ in range(4):
             ends.append(reader.latestOffset(ends[-1], limit))
-        assert ends == [at(plain_peer, n) for n in (1, 13, 25, 31, 31)]
+        assert ends == [at(peer, n) for n in (1, 13, 25, 31, 31)]
         assert reader.partitions(ends[3], ends[4]) == []
-        assert reader.latestOffset(ends[0], ReadAllAvailable()) == at(plain_peer, 31)
+        assert reader.latestOffset(ends[0], ReadAllAvailable()) == at(peer, 31)
 
 
-def test_batches_between_offsets_are_the_log(plain_peer: LogPeer) -> None:
+def test_batches_between_offsets_are_the_log(peer: LogPeer) -> None:
     """Read by pickled copies, as Spark does, every message comes in one batch."""
-    with stream(plain_peer, minPartitions="2") as reader:
-        offsets = [at(plain_peer, n) for n in (1, 13, 31)]
+    with streaming("offset bigint", url=peer.url, minPartitions="2") as reader:
+        offsets = [at(peer, n) for n in (1, 13, 31)]
         found = [
             row["offset"]
             for start, end in pairwise(offsets)
@@ -281,49 +248,35 @@ def test_batches_between_offsets_are_the_log(plain_peer: LogPeer) -> None:
     assert found == list(range(1, 31))
 
 
-def test_available_now_ends_where_it_began(plain_peer: LogPeer) -> None:
+def test_available_now_ends_where_it_began(peer: LogPeer) -> None:
     """What comes after the query began is for the next one, but the backlog tells of it."""
-    with stream(plain_peer) as reader:
+    with streaming("offset bigint", url=peer.url) as reader:
         reader.prepareForTriggerAvailableNow()
         reader.stop()  # a later question asks the broker again
-        plain_peer.messages[31] = annotated(31, data(b""))
-        assert reader.latestOffset(at(plain_peer, 1), ReadAllAvailable()) == at(plain_peer, 31)
-        assert reader.reportLatestOffset() == at(plain_peer, 32)
+        peer.messages[31] = annotated(31, data(b""))
+        assert reader.latestOffset(at(peer, 1), ReadAllAvailable()) == at(peer, 31)
+        assert reader.reportLatestOffset() == at(peer, 32)
 
 
-def test_an_idle_stream_does_not_attach_again_and_again(plain_peer: LogPeer) -> None:
+def test_an_idle_stream_does_not_attach_again_and_again(peer: LogPeer) -> None:
     """Spark polls every 10 ms; the broker is asked once, as long as nothing new comes."""
-    with stream(plain_peer) as reader:
+    with streaming("offset bigint", url=peer.url) as reader:
         for _ in range(50):
-            assert reader.latestOffset(at(plain_peer, 31), ReadAllAvailable()) == at(plain_peer, 31)
-        assert len(plain_peer.attaches) == 1
+            assert reader.latestOffset(at(peer, 31), ReadAllAvailable()) == at(peer, 31)
+        assert len(peer.attaches) == 1
 
 
-def test_a_log_made_anew_is_data_loss_or_begun_anew(plain_peer: LogPeer) -> None:
-    """The checkpoint's generation is held against the log's."""
-    with (
-        stream(plain_peer) as reader,
-        pytest.raises(DataLoss, match=r"made anew: .* offset 9 of generation 6"),
-    ):
-        reader.latestOffset(at(plain_peer, 9, generation=6), ReadAllAvailable())
-    with stream(plain_peer, failOnDataLoss="false") as reader:
-        end = reader.latestOffset(at(plain_peer, 9, generation=6), ReadAllAvailable())
-        assert end == at(plain_peer, 31)
-        [first, *_] = reader.partitions(at(plain_peer, 9, generation=6), end)
-        assert first.ids.first == 1
-
-
-def test_a_log_that_ends_before_the_checkpoint_is_data_loss(plain_peer: LogPeer) -> None:
+def test_a_log_that_ends_before_the_checkpoint_is_data_loss(peer: LogPeer) -> None:
     """Such a log was restored from an older copy: its next ids would name other messages."""
-    with stream(plain_peer) as reader, pytest.raises(DataLoss, match="ends at 30 now"):
-        reader.latestOffset(at(plain_peer, 40), ReadAllAvailable())
+    with streaming("offset bigint", url=peer.url) as reader, pytest.raises(DataLoss, match="ends at 30 now"):
+        reader.latestOffset(at(peer, 40), ReadAllAvailable())
 
 
-def test_a_checkpoint_of_other_urls_is_refused(plain_peer: LogPeer) -> None:
+def test_a_checkpoint_of_other_urls_is_refused(peer: LogPeer) -> None:
     """Offsets are kept by url; none is guessed."""
-    other = replace(plain_peer, port=1)
+    other = replace(peer, port=1)
     with (
-        stream(plain_peer) as reader,
+        streaming("offset bigint", url=peer.url) as reader,
         pytest.raises(OptionError, match="Use the same, or another checkpoint"),
     ):
         reader.latestOffset(at(other, 5), ReadAllAvailable())

@@ -18,6 +18,8 @@ from tests.support.client import WAIT_SECONDS
 from tests.support.running import PLAIN_HTTP
 
 TYPE = "text/event-stream"
+RETRY_SECONDS = 0.02
+"""Before a connection that failed is made again, whatever the server has said."""
 
 
 class EventSource:
@@ -26,16 +28,11 @@ class EventSource:
 
     Args:
         url: Where to; asked at each connection, as a gateway may have another port.
-        retry_ms: Before a connection that failed is made again, where the server has not said.
     """
 
-    def __init__(
-        self, url: Callable[[], str], *, retry_ms: int = 20, keeps_retry: bool = True, **more: Any
-    ) -> None:
+    def __init__(self, url: Callable[[], str], **more: Any) -> None:
         self._url = url
         self._more = more
-        self._retry_ms = retry_ms
-        self._keeps_retry = keeps_retry
         self._closed = threading.Event()
         self._is_cut = threading.Event()
         self._changed = threading.Condition()
@@ -86,7 +83,7 @@ class EventSource:
                 self._connect()
             if self.status is not None:
                 break
-            self._closed.wait(self._retry_ms / 1_000)
+            self._closed.wait(RETRY_SECONDS)
         with self._changed:
             self._changed.notify_all()
 
@@ -134,6 +131,4 @@ class EventSource:
                         data += value + "\n"
                     elif field == "id":
                         last_id = value
-                    elif field == "retry" and not self._keeps_retry:
-                        self._retry_ms = int(value)
                 self._changed.notify_all()

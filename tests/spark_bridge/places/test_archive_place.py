@@ -20,7 +20,7 @@ from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.maintenance import compact
 from store.archive.storage import storage_at
-from tests.spark_bridge.places.test_log_file import rows, source, table
+from tests.spark_bridge.reading import rows, source, streaming, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import IDS, archiver, ids, log_of, two_days
@@ -131,8 +131,7 @@ def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str)
     archiver(log, to).run()
     log.trim(51)
     log.publish(10)
-    stream = source(path=log.path, archive=to, startingOffsets="earliest").streamReader(struct(IDS))
-    try:
+    with streaming(IDS, path=log.path, archive=to, startingOffsets="earliest") as stream:
         found: list[int] = []
         position = stream.initialOffset()
         for _ in range(3):
@@ -144,8 +143,6 @@ def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str)
             archiver(log, to).run()
             log.trim(log.archived + 1)
         assert found == [i for i in log.logged if i <= 80]
-    finally:
-        stream.stop()
 
 
 def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: StoredLog, to: str) -> None:
@@ -226,26 +223,22 @@ def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
     assert table(archive=store).to_pylist() == expected
 
 
-@pytest.mark.parametrize(("place", "rows"), [("folder", 2), ("store", 8)])  # a bucket takes its time for each
-def test_archivers_compactions_and_readers_work_at_once(
-    log: StoredLog, to: str, place: str, rows: int, request: pytest.FixtureRequest
-) -> None:
-    """In a folder and in a bucket: whoever reads meanwhile finds a whole beginning of the log, each id once."""
-    where = to if place == "folder" else request.getfixturevalue("store")
+def test_archivers_compactions_and_readers_work_at_once(log: StoredLog, store: str) -> None:
+    """In a bucket, too: whoever reads meanwhile finds a whole beginning of the log, each id once."""
     done = threading.Event()
     seen: list[list[int]] = []
 
     def archive() -> None:
-        Archiver(log_of({"path": log.path}), storage_at(where), Limits(rows=rows)).run()
+        Archiver(log_of({"path": log.path}), storage_at(store), Limits(rows=8)).run()
 
     def compact_on() -> None:
         while not done.is_set():
-            compact(storage_at(where), is_all=True)
+            compact(storage_at(store), is_all=True)
 
     def read_on() -> None:
         while not done.is_set():
             with suppress(ArchiveError):  # nothing is there yet
-                seen.append(ids(archive=where))
+                seen.append(ids(archive=store))
 
     with ThreadPoolExecutor() as beside:
         others = [beside.submit(work) for work in (compact_on, read_on)]
@@ -257,5 +250,5 @@ def test_archivers_compactions_and_readers_work_at_once(
             done.set()
         for other in others:
             other.result()
-    assert ids(archive=where) == log.logged
+    assert ids(archive=store) == log.logged
     assert [part for part in seen if part != log.logged[: len(part)]] == []

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from gateway.core.effects import SavePoint, TrimLog, TrimTopics
@@ -22,22 +20,13 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import WHOLE_LOG, Schema, Selection, parse
 from spark_bridge.places import database_place
 from spark_bridge.places.database_place import DatabasePlace, LogTables
-from spark_bridge.source import DDL
 from store.archive.columns import ALL
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from store.postgresql.database import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
-from tests.spark_bridge.places.test_log_file import (
-    ERASED,
-    REFUSALS,
-    SELECTIONS,
-    are_markers,
-    fill,
-    source,
-    table,
-)
-from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.places.test_log_file import REFUSALS, SELECTIONS, fill
+from tests.spark_bridge.reading import streaming, table
 from tests.spark_bridge.stored_log import body
 from tests.store.effects import publication
 from tests.store.postgresql.vpn import Gateway, PostgresVpn
@@ -130,12 +119,6 @@ def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[
     assert ours.equals(theirs)
     assert ours.schema == theirs.schema
     assert ours.num_rows or options.keys() & {"replayStart", "startingTimestamp", "endingTimestamp"}
-
-
-def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
-    """From the tables as over AMQP."""
-    whole = table(dsn=gateway[1])
-    assert are_markers(whole.filter(pc.is_in(whole["offset"], pa.array(ERASED))))
 
 
 @pytest.mark.parametrize(
@@ -306,16 +289,13 @@ def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
     written.publish(5)
     address = written.at(standby)
     options = {"dsn": address.dsn, "messageVpn": address.vpn, "failOnDataLoss": "false"}
-    stream = source(**options).streamReader(struct(DDL))
-    try:
+    with streaming("offset bigint", **options) as stream:
         start = stream.initialOffset()
         (name,) = start
         assert name == f"postgresql://127.0.0.1:{standby.port}/{written.database}#{written.vpn.name}"
         ahead = {name: start[name] | {"offset": 1_000}}
         with pytest.raises(ConnectionFailed, match="it is behind, or of an older copy"):
             stream.latestOffset(ahead, stream.getDefaultReadLimit())
-    finally:
-        stream.stop()
 
 
 def test_a_server_that_is_restarted_is_read_on_from(

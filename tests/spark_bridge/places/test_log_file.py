@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from adbc_driver_manager import AdbcStatusCode, OperationalError
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
@@ -24,12 +23,11 @@ from spark_bridge.errors import OptionError, Refused
 from spark_bridge.options import Folder, parse
 from spark_bridge.places import file_place
 from spark_bridge.places.file_place import FilePlace, LogFile
-from spark_bridge.source import DDL, LogReader, RewindSource
-from store.archive.columns import arrow_schema
+from spark_bridge.source import DDL
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
-from tests.spark_bridge.reading import plan, read
+from tests.spark_bridge.reading import plan, read, rows, source, streaming, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.support.waiting import wait_until
@@ -112,24 +110,6 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
         of_rule = {"path": gateway.path, "subscribe": "debug/>", "failOnDataLoss": "false"}
         wait_until(lambda: table("offset bigint", **of_rule).num_rows < 52, "the rule is kept to")
         yield gateway
-
-
-def source(**options: str) -> RewindSource:
-    """A source with the options as Spark passes them."""
-    given: Any = CaseInsensitiveDict()
-    given.update(options)
-    return RewindSource(given)
-
-
-def rows(reader: LogReader) -> pa.Table:
-    """All that a reader gives, partition by partition."""
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return pa.Table.from_batches(batches, arrow_schema(reader._columns))
-
-
-def table(ddl: str = DDL, **options: str) -> pa.Table:
-    """All rows a batch with these options reads, in the order of offsets."""
-    return rows(source(**options).reader(struct(ddl)))
 
 
 SELECTIONS: list[dict[str, str]] = [
@@ -309,11 +289,6 @@ def change(folder: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_a_file_without_a_gateway_is_read(gateway: tuple[str, str], tmp_path: Path) -> None:
-    """A copy of the file, or one a stopped gateway left behind, is a log like any other."""
-    assert table(path=copy(gateway[1], tmp_path)).num_rows == LAST
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence", "left", "lost"),
     [
@@ -430,23 +405,23 @@ def test_a_stream_is_told_of_what_a_rule_takes_out_before_it_comes_to_it(
     """
     path = copy(gateway[1], tmp_path)
     take_out(tmp_path, 600)
-    ddl = struct("offset bigint")
-    stream = source(path=path, startingOffsets="earliest").streamReader(ddl)
-    start = stream.initialOffset()
-    middle = stream.latestOffset(start, ReadMaxRows(300))
-    end = stream.latestOffset(middle, ReadAllAvailable())
-    place = FilePlace(Folder(path)).name
-    assert [found[place].get("takenBelow") for found in (start, middle, end)] == [[600], [600], None]
+    with streaming("offset bigint", path=path, startingOffsets="earliest") as stream:
+        start = stream.initialOffset()
+        middle = stream.latestOffset(start, ReadMaxRows(300))
+        end = stream.latestOffset(middle, ReadAllAvailable())
+        place = FilePlace(Folder(path)).name
+        assert [found[place].get("takenBelow") for found in (start, middle, end)] == [[600], [600], None]
 
-    def count(first: Any, last: Any) -> int:
-        return sum(batch.num_rows for part in stream.partitions(first, last) for batch in stream.read(part))
+        def count(first: Any, last: Any) -> int:
+            return sum(
+                batch.num_rows for part in stream.partitions(first, last) for batch in stream.read(part)
+            )
 
-    assert (count(start, middle), count(middle, end)) == (200, LAST - 300 - 100)
-    take_out(tmp_path, 1_000)
-    assert count(start, middle) == 200
-    with pytest.raises(DataLoss, match="since the read was planned"):
-        count(middle, end)
-    stream.stop()
+        assert (count(start, middle), count(middle, end)) == (200, LAST - 300 - 100)
+        take_out(tmp_path, 1_000)
+        assert count(start, middle) == 200
+        with pytest.raises(DataLoss, match="since the read was planned"):
+            count(middle, end)
 
 
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:

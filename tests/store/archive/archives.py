@@ -11,7 +11,7 @@ from store.archive.archiver import Archiver, Limits
 from store.archive.source import ArchivableLog
 from store.archive.storage import FolderStorage, storage_at
 from store.archive.table import ArchiveTable, State
-from tests.spark_bridge.places.test_log_file import table
+from tests.spark_bridge.reading import table
 from tests.spark_bridge.stored_log import StoredLog
 
 IDS = "offset bigint"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from gateway.app import Gateway
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.archive import maintenance
 from store.archive.segments import SCHEMA, SegmentWriter, publish_segment, with_envelopes
@@ -110,14 +107,14 @@ class LogArchive:
         state = ArchiveTable(self.storage).refresh()
         if state.segments:
             assert state.generation is not None
-            told = self._order(
+            told = self.gateway.run_coroutine(
                 lambda gateway: gateway.vpns["default"].archiving.archived(state.last, state.generation or 0)
             )
             assert told >= state.last
 
     def trim(self, before: int) -> int:
         """Trim what is below an id; the first id that the log has then."""
-        return self._order(lambda gateway: gateway.vpns["default"].trimmer.trim_before(before))
+        return self.gateway.run_coroutine(lambda gateway: gateway.vpns["default"].trimmer.trim_before(before))
 
     def archive_and_trim(self, before: int) -> None:
         """Archive all that is below an id, or more, and trim it."""
@@ -127,18 +124,3 @@ class LogArchive:
     def compact(self) -> None:
         """Make one file of all."""
         maintenance.compact(self.storage, is_all=True)
-
-    def _order(self, order: object) -> int:
-        done: Future[int] = Future()
-
-        def begin(running: Gateway) -> None:
-            async def carry_out() -> None:
-                try:
-                    done.set_result(await order(running))  # type: ignore[operator]
-                except BaseException as error:
-                    done.set_exception(error)
-
-            running.task = asyncio.get_running_loop().create_task(carry_out())  # type: ignore[attr-defined]
-
-        self.gateway.call(begin)
-        return done.result(PATIENCE_SECONDS)

@@ -36,7 +36,8 @@ from store.archive.table import ArchiveTable, CommitConflict, Segment
 from tests.gateway.admin.test_erasing import is_marker
 from tests.gateway.amqp.conftest import Connect, Telling
 from tests.spark_bridge.log_gateway import LogGateway
-from tests.spark_bridge.places.test_log_file import EVERY_KIND, source, table
+from tests.spark_bridge.places.test_log_file import EVERY_KIND
+from tests.spark_bridge.reading import source, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import IDS, archiver, ids, log_of, state_of, two_days
@@ -504,7 +505,7 @@ def test_an_old_archive_that_is_not_whole_is_not_converted(log: StoredLog, to: s
 # --- Starts that lie in the archive ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[3, 6, 11])
+@pytest.fixture(scope="module", params=[6, 11])
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningGateway]:
@@ -591,27 +592,10 @@ def test_a_start_that_neither_has_is_refused(
     assert "its archive has ids 1 to 10" in refused.value.text
 
 
-def test_another_generation_is_refused(client: Client, generation: int) -> None:
-    """As it is in the log."""
-    with pytest.raises(Refused) as refused:
-        client.receiver(
-            "log://>", filters={"rewind:replay-start": format_replay_id((generation + 1) % 2**20, 2)}
-        )
-    assert refused.value.subcode == 145
-
-
 # --- Erased messages of an archive: its files are written anew, and no version of the table has the contents ----------
 
 WHEN = Erasure(1_700_000_000_123, "asked to")
 SOME = [3, 14, 15, 42]
-
-
-@pytest.fixture
-def archived(tmp_path: Path) -> tuple[StoredLog, str]:
-    """A log, and its archive in several files."""
-    log, to = two_days(tmp_path / "data"), str(tmp_path / "archive")
-    archiver(log, to).run()
-    return log, to
 
 
 def erase(to: str, step: Step = no_step) -> None:
@@ -633,12 +617,12 @@ def erased_ids(to: str) -> list[int]:
     return [row["offset"] for row in found if row["bodyType"] == "value"]
 
 
-def test_the_archive_s_rows_are_the_log_s(archived: tuple[StoredLog, str]) -> None:
+def test_the_archive_s_rows_are_the_log_s(log: StoredLog, to: str) -> None:
     """
     All columns of all rows: those of erased messages, and the others, before and after a compaction. What was there
     before the erasure, or was left by earlier compactions, is in no file any more.
     """
-    log, to = archived
+    archiver(log, to).run()
     compact(FolderStorage(Path(to)), now_ms=MADE_MS + DAY_MS)
     versions = range(ArchiveTable(storage_at(to)).refresh().version + 1)
     assert b"id-42" in contents(to)
@@ -661,9 +645,8 @@ def test_the_archive_s_rows_are_the_log_s(archived: tuple[StoredLog, str]) -> No
 
 
 @pytest.mark.parametrize("at", ["written", "published"])
-def test_an_archiver_does_not_commit_what_is_erased_meanwhile(tmp_path: Path, at: str) -> None:
+def test_an_archiver_does_not_commit_what_is_erased_meanwhile(log: StoredLog, to: str, at: str) -> None:
     """It had read messages before they were erased, and would commit them after: it reads the log again."""
-    log, to = two_days(tmp_path / "data"), str(tmp_path / "archive")
     is_due = True
 
     def meanwhile(name: str) -> None:
@@ -679,9 +662,9 @@ def test_an_archiver_does_not_commit_what_is_erased_meanwhile(tmp_path: Path, at
     assert ids(archive=to) == log.logged
 
 
-def test_a_compaction_gives_nothing_back_that_is_erased_meanwhile(archived: tuple[StoredLog, str]) -> None:
+def test_a_compaction_gives_nothing_back_that_is_erased_meanwhile(log: StoredLog, to: str) -> None:
     """It had read messages before they were erased: it begins again."""
-    log, to = archived
+    archiver(log, to).run()
     is_due = True
 
     def meanwhile(name: str) -> None:
@@ -695,9 +678,9 @@ def test_a_compaction_gives_nothing_back_that_is_erased_meanwhile(archived: tupl
     assert ids(archive=to) == log.logged
 
 
-def test_an_erasure_that_crashes_is_ended_by_the_next(archived: tuple[StoredLog, str]) -> None:
+def test_an_erasure_that_crashes_is_ended_by_the_next(log: StoredLog, to: str) -> None:
     """As it is at each of its steps, every reader finds each id once; once more, and nothing is left of it."""
-    log, to = archived
+    archiver(log, to).run()
     left: list[Path] = []
 
     def leave(_name: str) -> None:

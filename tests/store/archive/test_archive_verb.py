@@ -10,12 +10,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
-from urllib.request import ProxyHandler, build_opener
 
 import duckdb
 import duckdb_extension_delta
@@ -35,7 +33,7 @@ from store.archive.storage import storage_at
 from store.sqlite.check import check
 from tests.bench.generator.links import STAMP
 from tests.spark_bridge.log_gateway import text
-from tests.spark_bridge.places.test_log_file import table
+from tests.spark_bridge.reading import table
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import archiver, ids, log_of, state_of, two_days
 from tests.support.client import Client, Received
@@ -126,12 +124,11 @@ def test_without_pyarrow_it_says_what_to_install(
     assert done.output == ("Error: an archive needs pyarrow: pip install 'rewind-gateway[archive]'\n")
 
 
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for a condition of another process."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)  # another process: there is nothing to wait on but its answers
+def shown(gateway: GatewayProcess) -> dict[str, int]:
+    """What the administration says of the log."""
+    path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
+    found: dict[str, int] = httpx.get(gateway.ready["admin"] + path, **PLAIN_HTTP).json()["data"]
+    return found
 
 
 @pytest.mark.system
@@ -147,7 +144,7 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
         place = ["--from", url, "--to", to, "--admin", admin, "--follow", "--age", "0"]
         process = subprocess.Popen([sys.executable, "-m", "gateway", "archive", *place], cwd=ROOT)
         try:
-            until((tmp_path / "archive" / "_delta_log").is_dir, "the archiver has begun")
+            wait_until((tmp_path / "archive" / "_delta_log").is_dir, "the archiver has begun")
             with Client(url) as client:
                 sender = client.sender("topic://a")
                 left = 250
@@ -156,16 +153,8 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
                     left -= client_took(sender.outcome(delivery))
                     delivery.settle()
 
-            def log() -> dict[str, int]:
-                answer = build_opener(ProxyHandler({})).open(
-                    f"{admin}/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
-                )
-                with answer:
-                    found: dict[str, int] = json.load(answer)["data"]
-                    return found
-
-            until(lambda: log()["archivedMsgId"] == 250, "all is archived")
-            assert log()["firstMsgId"] > 100
+            wait_until(lambda: shown(gateway)["archivedMsgId"] == 250, "all is archived")
+            assert shown(gateway)["firstMsgId"] > 100
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_SECONDS) == 0
@@ -196,30 +185,25 @@ def test_a_gateway_archives_its_log_itself(tmp_path: Path) -> None:
         )
         return [int(line) for line in found.stdout.split()]
 
-    def log(gateway: GatewayProcess) -> dict[str, int]:
-        path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
-        found: dict[str, int] = httpx.get(gateway.ready["admin"] + path, **PLAIN_HTTP).json()["data"]
-        return found
-
     gateway = GatewayProcess(tmp_path / "data")
     publish(gateway, 10)
     assert gateway.stop() == 0
     gateway = GatewayProcess(tmp_path / "data", config)
     try:
-        until(lambda: log(gateway)["archivedMsgId"] == 10, "what was there is archived")
+        wait_until(lambda: shown(gateway)["archivedMsgId"] == 10, "what was there is archived")
         (first,) = archivers()
         os.kill(first, signal.SIGKILL)
         publish(gateway, 5)
-        until(lambda: archivers() not in ([], [first]), "another one has begun")
-        until(lambda: log(gateway)["archiveLastMsgId"] == 15, "it goes on")
+        wait_until(lambda: archivers() not in ([], [first]), "another one has begun")
+        wait_until(lambda: shown(gateway)["archiveLastMsgId"] == 15, "it goes on")
         assert ids(archive=str(to)) == list(range(1, 16))
     finally:
         gateway.kill()
-    until(lambda: archivers() == [], "it ends with a gateway that is killed")
+    wait_until(lambda: archivers() == [], "it ends with a gateway that is killed")
     gateway = GatewayProcess(tmp_path / "data", config)
-    until(archivers, "one has begun")
+    wait_until(archivers, "one has begun")
     assert gateway.stop() == 0
-    until(lambda: archivers() == [], "it ends with a gateway that stops")
+    wait_until(lambda: archivers() == [], "it ends with a gateway that stops")
 
 
 def client_took(outcome: str | None) -> int:

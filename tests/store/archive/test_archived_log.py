@@ -79,7 +79,7 @@ class Archived:
         return found
 
 
-@pytest.fixture(params=range(8))
+@pytest.fixture(params=range(4))
 def archived(request: pytest.FixtureRequest, tmp_path: Path) -> Archived:
     return Archived(tmp_path / "archive", request.param)
 

@@ -195,11 +195,6 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     assert list(state_of(asked).messages) == [1, 2]
 
 
-def test_what_a_commit_survives_is_asked(gateway: Gateway) -> None:
-    """Without a standby: one machine."""
-    assert gateway.store.durability() is Durability.ONE_MACHINE
-
-
 # --- A primary that stops or crashes, and its synchronous standby -----------------------------------------------------
 
 SENT = 200
