@@ -66,23 +66,28 @@ def logged(model: NaiveStore) -> list[Row]:
     rows=st.sampled_from([1, 3, 4, 50, 1_000]),
     page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
     largest=st.sampled_from([1, LARGE]),
+    most_merged=st.sampled_from([0, 1, 2, 32]),
+    scanned=st.sampled_from([1, 7, 50_000]),
     data=st.data(),
 )
-def test_pages_joined_are_the_log(
+def test_pages_joined_are_the_log_and_the_messages_of_routes(
     new_vpn: NewVpn,
     history: list[list[Effect]],
     rows: int,
     page_bytes: int,
     largest: int,
+    most_merged: int,
+    scanned: int,
     data: st.DataObject,
 ) -> None:
     """
     From any id up to any other, whatever the bounds, every logged message is in exactly one page, in order, as stored;
-    with all held ones.
+    with all held ones; and so is every message of some routes, merged or looked at one by one.
     """
     vpn = new_vpn()
     model = vpn.write(history)
     reader = vpn.open_reader(rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+    stored = vpn.stored()
     first = data.draw(st.integers(model.first_id, model.last_id + 1))
     end = data.draw(st.integers(first, model.last_id + 1))
     pages = all_pages(reader, first, end)
@@ -93,35 +98,8 @@ def test_pages_joined_are_the_log(
         page = reader.log_page(position, end, ("a/b",), held=True)
         with_held += [row for row in page.rows if row[HELD] is not None or row[TOPIC] == "a/b"]
         position = page.position
-    wanted = [row for row in vpn.stored() if first <= row[ID] < end]
+    wanted = [row for row in stored if first <= row[ID] < end]
     assert with_held == [row for row in wanted if row[HELD] is not None or row[TOPIC] == "a/b"]
-
-
-@EACH_HISTORY
-@given(
-    history=histories(),
-    rows=st.sampled_from([1, 4, 50, 1_000]),
-    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
-    largest=st.sampled_from([1, LARGE]),
-    most_merged=st.sampled_from([0, 1, 2, 32]),
-    scanned=st.sampled_from([1, 7, 50_000]),
-    data=st.data(),
-)
-def test_pages_joined_are_the_messages_of_their_routes(
-    new_vpn: NewVpn,
-    history: list[list[Effect]],
-    rows: int,
-    page_bytes: int,
-    largest: int,
-    most_merged: int,
-    scanned: int,
-    data: st.DataObject,
-) -> None:
-    """Merged or looked at one by one, and whatever the bounds: each is in exactly one page, in order, as stored."""
-    vpn = new_vpn()
-    model = vpn.write(history)
-    reader = vpn.open_reader(rows=rows, page_bytes=page_bytes, largest_bytes=largest)
-    stored = vpn.stored()
     named = sorted({row[ROUTE] for row in stored} - {UNROUTED})
     routes = sorted(data.draw(st.sets(st.sampled_from([*named, 77_777_777])))) if named else []
     after = data.draw(st.integers(0, model.last_id))
@@ -133,11 +111,11 @@ def test_pages_joined_are_the_messages_of_their_routes(
         found: list[Row] = []
         position = after + 1
         while position < end:
-            page = reader.routed_page(routes, position - 1, end)
-            assert position < page.position <= end
-            assert len(page.rows) <= rows
-            found += page.rows
-            position = page.position
+            routed = reader.routed_page(routes, position - 1, end)
+            assert position < routed.position <= end
+            assert len(routed.rows) <= rows
+            found += routed.rows
+            position = routed.position
     assert found == [row for row in stored if after < row[ID] < end and row[ROUTE] in routes]
 
 

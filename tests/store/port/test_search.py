@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.codec import ULong
-from amqp_ext.topics import TopicFilter, TopicPattern
+from amqp_ext.replay_start import parse_text
+from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
 from gateway.core.effects import Effect, Publication, TrimLog
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, TOPIC, RouteDefinition, Row
+from gateway.core.replay.search import Search, search_for
 from store import property_index, reading
 from store.errors import LogTrimmed
 from store.ports import Reader
@@ -20,8 +21,6 @@ from store.reading import MOST_LITERALS, MOST_WILDCARDS, PooledReader
 from tests.store.effects import publication, queue, trimming
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn
-from tests.store.searches import result, search_of
-from tests.store.topics import topic_patterns, topics_near
 from tests.store.vpn_file import MADE_MS
 from tests.support.chance import times
 from tests.support.messages import HELD_ROUTE, row, trade
@@ -31,6 +30,28 @@ from tests.support.naive_reader import NaivePages
 
 LARGEST = 1 << 10
 """No content of small messages is longer."""
+
+
+def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
+    """The search that a replay start asks for."""
+    topics = None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    found = search_for(parse_text(text), topics)
+    assert found is not None
+    return found
+
+
+def result(
+    reader: Reader, what: Search, patterns: Sequence[str], position: int, end: int
+) -> tuple[int | None, int]:
+    """What a search finds, page by page, and how many pages that took."""
+    pages = 0
+    while position < end:
+        page = reader.search_page(what, patterns, position, end)
+        assert position < page.position <= end, "each page gets on, and none goes too far"
+        pages, position = pages + 1, page.position
+        if page.found is not None:
+            return page.found, pages
+    return None, pages
 
 
 def published(rows: Sequence[Row]) -> Publication:
@@ -240,6 +261,34 @@ def test_the_index_finds_what_a_scan_finds(
 
 NewVpn = Callable[[], StoredVpn]
 
+# Each with what SQL's own patterns could take for something of theirs.
+_pieces = st.text(alphabet='ab*>?[]!#-^ä%_\\"{},', max_size=3)
+_topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
+_levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a*", "?*", "_*", "%*", "\\*"]))
+
+
+@st.composite
+def topic_patterns(draw: st.DrawFn) -> str:
+    """A topic pattern, one with an exception mark among them."""
+    text = "/".join(draw(st.lists(_levels, min_size=1, max_size=4))) + draw(st.sampled_from(["", "", "/>"]))
+    text = draw(st.sampled_from([text, text, text, "!" + text, ">"]))
+    try:
+        TopicPattern.parse(text)
+    except TopicSyntaxError:
+        return "a/*"
+    return text
+
+
+@st.composite
+def topics_near(draw: st.DrawFn, texts: Sequence[str]) -> str:
+    """A topic; often one of those a pattern is about, or one just beside."""
+    pattern = draw(st.sampled_from(texts)).removeprefix("!")
+    rest = draw(st.sampled_from(["", "a", "b/c", "/"]))
+    if pattern.endswith(">"):
+        pattern = pattern[:-1] + rest
+    near = "".join(draw(_pieces) if c == "*" and draw(st.booleans()) else c for c in pattern)
+    return draw(st.sampled_from([near or "a"]) | _topics)
+
 
 @given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
 @settings(max_examples=times(30, 2_000))
@@ -338,49 +387,47 @@ PATTERNS = st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)])
 
 
 @PROBED
-@given(history=histories(), patterns=PATTERNS, data=st.data())
-def test_topics_come_newest_first(
-    new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
+@given(history=histories(), patterns=PATTERNS, rows=st.sampled_from([1, 4, 1_000]), data=st.data())
+def test_probes_answer_as_a_look_at_every_message_would(
+    new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], rows: int, data: st.DataObject
 ) -> None:
-    """Page by page, from any id down to any other: the logged messages whose topics match, each once, ids falling."""
+    """
+    Of the logged messages alone: those whose topics match, each once, newest first, and with how long they are, page by
+    page, from any id to any other; times of messages, and the last one of a topic.
+    """
     vpn = new_vpn()
     model = vpn.write(history)
-    reader = vpn.open_reader()
-    first = data.draw(st.integers(1, model.last_id + 1))
-    before = data.draw(st.integers(first, model.last_id + 1))
-    matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
-    naive = NaivePages(model, 1_000)
-    for limit in (1, 3, 10_000):
-        with pages_of_topics(limit):
-            assert newest_first(reader, before, first, patterns, matches) == newest_first(
-                naive, before, first, patterns, matches
-            )
-
-
-@PROBED
-@given(history=histories(), patterns=PATTERNS, data=st.data())
-def test_lengths_come_page_by_page(
-    new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
-) -> None:
-    """From any id up to any other: the logged messages whose topics match, each once, with how long they are."""
-    vpn = new_vpn()
-    model = vpn.write(history)
-    reader = vpn.open_reader()
+    reader, naive = vpn.open_reader(rows=rows), NaivePages(model, 1_000)
     first = data.draw(st.integers(1, model.last_id + 1))
     end = data.draw(st.integers(first, model.last_id + 1))
     matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
-    naive = NaivePages(model, 1_000).lengths_page(first, end, ()).found
-    expected = [one for one in naive if matches(one[1])]
+    lengths = [one for one in naive.lengths_page(first, end, ()).found if matches(one[1])]
     for limit in (1, 3, 10_000):
-        found: list[tuple[int, str, int]] = []
-        position = first
-        with pages_of_topics(limit):
-            while position < end:
-                page = reader.lengths_page(position, end, patterns)
-                assert position < page.position <= end
-                found += [one for one in page.found if matches(one[1])]
-                position = page.position
-        assert found == expected
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reading, "TOPIC_ROWS", limit)
+            assert newest_first(reader, end, first, patterns, matches) == newest_first(
+                naive, end, first, patterns, matches
+            )
+            assert all_lengths(reader, first, end, patterns, matches) == lengths
+    in_log = [row for _, row in sorted(model.messages.items()) if row[HELD] is None]
+    times = {row[ID]: row[TIME_MS] for row in in_log}
+    for i in (1, 2, model.last_id, model.last_id + 1):
+        assert reader.time_of(i) == times.get(i)
+    assert reader.last_matching(None) == (in_log[-1][ID] if in_log else None)
+    of_topic = [row[ID] for row in in_log if row[TOPIC] == "a/b"]
+    assert reader.last_matching(lambda topic: topic == "a/b") == (of_topic[-1] if of_topic else None)
+
+
+def all_lengths(
+    reader: Reader, position: int, end: int, patterns: tuple[str, ...], matches: Callable[[str], bool]
+) -> list[tuple[int, str, int]]:
+    found: list[tuple[int, str, int]] = []
+    while position < end:
+        page = reader.lengths_page(position, end, patterns)
+        assert position < page.position <= end
+        found += [one for one in page.found if matches(one[1])]
+        position = page.position
+    return found
 
 
 def newest_first(
@@ -403,29 +450,3 @@ def newest_first(
         found += [(number, topic) for number, topic in page.found if matches(topic)]
         before = page.position
     return found
-
-
-@contextmanager
-def pages_of_topics(limit: int) -> Iterator[None]:
-    """Pages of so many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "TOPIC_ROWS", limit)
-        yield
-
-
-@PROBED
-@given(history=histories(), rows=st.sampled_from([1, 4, 1_000]))
-def test_probes_answer_as_a_look_at_every_message_would(
-    new_vpn: NewVpn, history: list[list[Effect]], rows: int
-) -> None:
-    """Times of messages, and the last message of a topic, are those of the logged ones alone."""
-    vpn = new_vpn()
-    model = vpn.write(history)
-    reader = vpn.open_reader(rows=rows)
-    in_log = [row for _, row in sorted(model.messages.items()) if row[HELD] is None]
-    times = {row[ID]: row[TIME_MS] for row in in_log}
-    for i in (1, 2, model.last_id, model.last_id + 1):
-        assert reader.time_of(i) == times.get(i)
-    assert reader.last_matching(None) == (in_log[-1][ID] if in_log else None)
-    of_topic = [row[ID] for row in in_log if row[TOPIC] == "a/b"]
-    assert reader.last_matching(lambda topic: topic == "a/b") == (of_topic[-1] if of_topic else None)

@@ -456,7 +456,7 @@ def test_a_long_read_lets_the_wal_grow_and_no_longer(path: Path) -> None:
 @pytest.mark.slow
 def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
     """A deep queue that was emptied is collected with nobody publishing: the WAL begins anew meanwhile."""
-    pieces = 100
+    pieces = 50
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES) as w:
         w.write(*QUEUE, spool(PIECE_ROWS * pieces, logged=False))
         with closing(writing_to(path)) as other:
