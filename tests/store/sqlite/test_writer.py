@@ -55,19 +55,6 @@ def count_of(path: Path, table: str) -> int:
 
 
 # --- commit, then tell ----------------------------------------------------------------------------------------------
-def test_what_was_told_is_in_the_file(path: Path) -> None:
-    """At the moment a batch is told of, every other connection sees its messages and those of all before."""
-    seen: list[list[int]] = []
-    with writing(path, on_told=lambda: seen.append(ids(path))) as w:
-        for number in range(1, 20):
-            w.submit(message(number))
-    told_so_far: list[int] = []
-    for told, there in zip(w.told, seen, strict=True):
-        told_so_far += [effect.rows[0][0] for batch in told.batches for effect in batch.effects]  # type: ignore[union-attr]
-        assert there == told_so_far
-    assert told_so_far == list(range(1, 20))
-
-
 @pytest.mark.parametrize(
     ("size", "together"), [(10, [10]), (GROUP_BYTES // 4, [4, 4, 2])], ids=["small", "large"]
 )
@@ -305,21 +292,6 @@ def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> N
 
 
 # --- what is left behind ----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("logged", [True, False])
-def test_garbage_is_collected(path: Path, logged: bool) -> None:
-    """What a dropped cursor held goes, in pieces, with the messages that it alone held; others stay."""
-    count = 2 * PIECE_ROWS + 5
-    with writing(path) as w:
-        w.write(*QUEUE, *queue(2, "r"))
-        w.write(spool(count, logged=logged), spool(10, endpoint=2, first=count + 1, logged=logged))
-        w.write(*purge(w.model, 1))
-        wait_until(lambda: not w.writer._garbage, "nothing is left")
-    assert count_of(path, "garbage") == 0
-    assert count_of(path, "message") == (count + 10 if logged else 10)
-    assert query(path, "select number from cursor order by number") == [(2,), (3,)]
-    assert check(path) == []
-
-
 def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
     """What a stop left over is gone on with: it is handed over at start."""
     with writing(path) as w:
