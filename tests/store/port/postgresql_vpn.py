@@ -134,6 +134,16 @@ class PostgresTables:
         """See ``StoredVpn``."""
         return check.check_vpn(Database(self._server.url()), self._schema.removeprefix(PREFIX))
 
+    def save(self) -> None:
+        """See ``StoredVpn``."""
+        self.execute(*(f"create temporary table saved_{table} as table {table}" for table in TABLES))
+
+    def restore(self) -> None:
+        """See ``StoredVpn``."""
+        self.execute(
+            *(f"delete from {table}; insert into {table} select * from saved_{table}" for table in TABLES)
+        )
+
     def count(self, table: str) -> int:
         """See ``StoredVpn``."""
         ((found,),) = self._connection.execute(f"select count(*) from {table}".encode()).fetchall()

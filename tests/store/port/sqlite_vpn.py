@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -74,6 +75,14 @@ class SqliteFile:
     def execute(self, *statements: str) -> None:
         """See ``StoredVpn``."""
         execute(self._path, *statements)
+
+    def save(self) -> None:
+        """See ``StoredVpn``."""
+        shutil.copy(self._path, self._path.with_suffix(".saved"))
+
+    def restore(self) -> None:
+        """See ``StoredVpn``."""
+        shutil.copy(self._path.with_suffix(".saved"), self._path)
 
     def count(self, table: str) -> int:
         """See ``StoredVpn``."""

@@ -392,14 +392,13 @@ OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def test_each_damage_is_found_and_each_promise_is_tested(
-    adapter: Adapter, new_vpn: Callable[[], StoredVpn]
-) -> None:
+def test_each_damage_is_found_and_each_promise_is_tested(adapter: Adapter, vpn: StoredVpn) -> None:
     """Each planted damage is named, with the rows it is about; for each promise there is one that breaks it."""
     told: list[str] = []
+    make_sound(vpn)
+    vpn.save()
     for expected, damage in {**DAMAGES, **OF_ENGINES[adapter.name]}.items():
-        vpn = new_vpn()
-        make_sound(vpn)
+        vpn.restore()
         vpn.execute(damage)
         found = vpn.check()
         assert any(sentence.startswith(expected) for sentence in found), (expected, found)

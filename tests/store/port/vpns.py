@@ -45,6 +45,12 @@ class StoredVpn(Protocol):
     def execute(self, *statements: str) -> None:
         """SQL of an operator, or of something that does damage."""
 
+    def save(self) -> None:
+        """Remember what it has, for ``restore``."""
+
+    def restore(self) -> None:
+        """Have that again, whatever was done to it."""
+
     def count(self, table: str) -> int:
         """How many rows a table has."""
 
