@@ -4,8 +4,7 @@ and come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -67,15 +66,6 @@ class LogGateway:
     def start(self) -> None:
         """Return when clients can connect."""
         self._process = GatewayProcess(self.data, self._config, listen=(self._listen,))
-
-    @contextmanager
-    def of_config(self) -> Iterator[str]:
-        """The same with only the listeners of its configuration; gives the url of the first."""
-        process = GatewayProcess(self.data, self._config, listen=())
-        try:
-            yield process.ready["amqp"][0]
-        finally:
-            process.kill()
 
     def kill(self) -> None:
         """SIGKILL; it is gone when this returns."""

@@ -31,6 +31,7 @@ from tests.spark_bridge.log_peer import LogPeer, annotated, data
 from tests.spark_bridge.reading import plan, read
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog, body
+from tests.system.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.spark
 
@@ -348,8 +349,9 @@ def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     server = tmp_path / "server.pem"
     config = f'[[listener]]\nport = 0\n[listener.tls]\ncertificate = "{server}"\nkey = "{server}"\n'
-    gateway = LogGateway(tmp_path, config)
-    with gateway.of_config() as url:
+    process = GatewayProcess(tmp_path / "data", config, listen=())
+    try:
+        url = process.url
         assert url.startswith("amqps://")
         given = {"url": url, "tlsCa": str(tmp_path / "ca.pem")}
         writer = LogWriter(given | {"topic": "t"}, struct("body binary"), overwrite=False)
@@ -359,6 +361,8 @@ def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
         assert offsets(read(options, OFFSETS, ids)) == [1, 2]
         with pytest.raises(LogError, match="shows a certificate that is not trusted"):
             plan(parse({"url": url}))
+    finally:
+        process.kill()
 
 
 @pytest.mark.system

@@ -272,7 +272,7 @@ def test_the_guides_sql_runs(tmp_path: Path, two_days_log: StoredLog) -> None:
 # --- SIGKILL while the archive is read, and while it is written -------------------------------------------------------
 
 WHEN = Erasure(1_700_000_000_123, "asked to")
-KILLS = 6
+KILLS = 4
 MESSAGES = 3_000
 BELOW = 2_401
 """What is below is in the archive alone."""
@@ -421,7 +421,7 @@ def test_a_killed_replay_goes_on_out_of_the_archive(start: Start) -> None:
     assert set(range(1, MESSAGES + 2)) - settled <= set(ids)
 
 
-ROUNDS = 10
+ROUNDS = 6
 """Of kills of whoever writes to an archive."""
 
 
