@@ -144,9 +144,9 @@ def test_the_walks_name_what_there_is() -> None:
 ELSEWHERE = {"tests.bench": r"\.peers|\.spark_reads", "gateway.cli": r"\.archiving", "interop": r"\.demo"}
 
 IMPORT_ALL = """
-import importlib, pkgutil, re, sys
+import importlib, json, pkgutil, re, sys
 
-program, elsewhere, *missing = sys.argv[1:]
+programs, missing = map(json.loads, sys.argv[1:])
 
 
 class NotInstalled:
@@ -156,10 +156,11 @@ class NotInstalled:
 
 
 sys.meta_path.insert(0, NotInstalled())
-module = importlib.import_module(program)
-for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{program}."):
-    if not re.search(rf"\\.test_|{elsewhere}", found.name):
-        importlib.import_module(found.name)
+for program, elsewhere in programs.items():
+    module = importlib.import_module(program)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{program}."):
+        if not re.search(rf"\\.test_|{elsewhere}", found.name):
+            importlib.import_module(found.name)
 """
 
 
@@ -182,11 +183,15 @@ PROGRAMS = dict(programs())
 
 
 @pytest.mark.parametrize(
-    "program",
-    [pytest.param(name, marks=pytest.mark.spark if "demo" in PROGRAMS[name] else ()) for name in PROGRAMS],
+    "locks",
+    [
+        pytest.param(locks, marks=pytest.mark.spark if "demo" in locks else (), id=" ".join(locks))
+        for locks in dict.fromkeys(PROGRAMS.values())
+    ],
 )
-def test_a_verb_installs_what_its_program_imports(program: str) -> None:
-    texts = [(ROOT / ".locks" / f"{lock}.txt").read_text() for lock in PROGRAMS[program]]
+def test_a_verb_installs_what_its_program_imports(locks: tuple[str, ...]) -> None:
+    """Programs of the same locks share a process, in which nothing else can be imported."""
+    texts = [(ROOT / ".locks" / f"{lock}.txt").read_text() for lock in locks]
     names = [
         name for text in texts for name in re.findall(r"^([\w.-]+)(?:\[.*\])?==", text, flags=re.MULTILINE)
     ]
@@ -197,8 +202,9 @@ def test_a_verb_installs_what_its_program_imports(program: str) -> None:
         if installed.isdisjoint(map(normalized, distributions))
     ]
     assert missing, "this environment has more than any verb installs"
+    imported = {name: ELSEWHERE.get(name, "^$") for name in PROGRAMS if PROGRAMS[name] == locks}
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, program, ELSEWHERE.get(program, "^$"), *missing],
+        [sys.executable, "-c", IMPORT_ALL, json.dumps(imported), json.dumps(missing)],
         cwd=ROOT,
         capture_output=True,
         text=True,
