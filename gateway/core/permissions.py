@@ -66,11 +66,16 @@ class Permissions:
         amqp_ext.addresses.forms.AddressError: A text is no pattern.
     """
 
-    __slots__ = ("_lists", "is_open")
+    __slots__ = ("_is_open", "_lists")
 
     def __init__(self, lists: Mapping[Action, Sequence[str]], *, is_open: bool = False) -> None:
         self._lists = {action: _List(action, texts) for action, texts in lists.items()}
-        self.is_open = is_open
+        self._is_open = is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Everything is permitted, because no users are configured."""
+        return self._is_open
 
     def decide(self, action: Action, kind: AddressKind, name: str) -> Decision:
         """
@@ -83,7 +88,7 @@ class Permissions:
         Raises:
             amqp_ext.topics.TopicSyntaxError: The topic pattern is none.
         """
-        if self.is_open:
+        if self._is_open:
             return Decision(True, "no users are configured")
         if action is Action.ADMINISTER:
             return self._by_list(action, kind, name)

@@ -203,7 +203,7 @@ class HistoryPace:
         self._measured = 0.0
         self._per_second = 0.0
         self._row_seconds = 0.0
-        self.free = 0.0
+        self._free = 0.0
 
     def spent(self, started: float, rows: int, reading: float = 0.0) -> float:
         """
@@ -225,8 +225,8 @@ class HistoryPace:
             row_seconds = taken / rows
             self._row_seconds += (row_seconds - self._row_seconds) / 8 if self._row_seconds else row_seconds
         live = PAUSE_PER_LIVE * self._per_second * self._row_seconds
-        self.free = max(self.free, now) + (taken + reading) * min(live, self._longest_pause)
-        return self.free
+        self._free = max(self._free, now) + (taken + reading) * min(live, self._longest_pause)
+        return self._free
 
     def wait(self, due: float) -> float:
         """
@@ -241,7 +241,7 @@ class HistoryPace:
             return 0.0
         self._measure(now)
         if not self._per_second:
-            self.free = now
+            self._free = now
             return 0.0
         return min(left, WINDOW_SECONDS if left <= SHORT_PAUSE_SECONDS else left / 4)
 
