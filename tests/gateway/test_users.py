@@ -6,9 +6,11 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amqp_ext import sasl
 from amqp_ext.addresses.address import AddressKind
 from amqp_ext.sasl import ITERATIONS, hash_password
 from gateway.config import Settings, User, token_hash
@@ -64,11 +66,24 @@ def test_a_user_is_known_by_each_of_what_is_configured(tmp_path: Path) -> None:
     assert [users.name_of_certificate(name) for name in certificates] == ["ann", None, None, None]
 
 
-def test_nobody_costs_as_many_rounds_as_somebody() -> None:
-    """A decoy is hashed as often as the dearest password there is, and as a fresh one where there is none."""
+def test_nobody_costs_as_many_rounds_as_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A decoy is hashed as often as the dearest password there is, and as a fresh one where there is none: nobody finds
+    out who is a user by the time it takes.
+    """
     assert users_of(ann=User(password=HASH), bob=User(password=OTHER)).decoy_iterations == 8_192
     assert users_of(ann=User(certificate_names=("ann",))).decoy_iterations == ITERATIONS
-    assert not has_password(users_of(ann=User(password=HASH)), "nobody", "secret")
+    rounds: list[int] = []
+    pbkdf2 = sasl.hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int, *more: Any) -> bytes:
+        rounds.append(iterations)
+        return pbkdf2(name, password, salt, iterations, *more)
+
+    monkeypatch.setattr(sasl.hashlib, "pbkdf2_hmac", counted)
+    for name in ("ann", "nobody"):
+        assert not has_password(users_of(ann=User(password=HASH)), name, "wrong")
+    assert rounds == [4_096, 4_096]
 
 
 def test_who_is_configured_enters_the_vpns_named_and_no_others() -> None:

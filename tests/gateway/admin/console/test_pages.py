@@ -145,10 +145,13 @@ def test_anybody_may_load_the_page(serve: Serve) -> None:
 
 
 def test_the_console_can_be_turned_off(serve: Serve) -> None:
-    """There is nothing at `/` then, as before there was a console."""
-    http = serve(admin=AdminListener(port=0, console=False)).http
-    for path in ("/", "/console/app.js"):
-        assert http.get(path).status_code == 404
+    """There is nothing at `/` then, as before there was a console, and nobody signs in."""
+    http = serve(users={"ann": User()}, admin=AdminListener(port=0, console=False)).http
+    answers = [http.get(path) for path in ("/", "/console/app.js", "/session")]
+    said = {"userName": "ann", "password": "secret"}
+    for answer in (*answers, http.post("/session", json=said), http.delete("/session")):
+        assert answer.status_code == 404
+        assert "set-cookie" not in answer.headers
     assert http.get("/healthz").status_code == 200
 
 

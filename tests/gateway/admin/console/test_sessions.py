@@ -15,7 +15,6 @@ import pytest
 import trustme
 from starlette.requests import HTTPConnection
 
-from amqp_ext import sasl
 from gateway.admin import middleware
 from gateway.admin.administrators import (
     COOKIE,
@@ -502,32 +501,6 @@ def test_a_reload_ends_the_sessions_of_users_that_have_changed(
         assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
     assert sign_in(http).status_code == 401
     assert sign_in(http, userName="ann", password="other").status_code == 200
-
-
-def test_the_console_turned_off_signs_nobody_in(serve: Serve) -> None:
-    """There is nothing at `/session`, as at `/`."""
-    http = serve(users=USERS, admin=AdminListener(port=0, console=False)).http
-    for answer in (http.get("/session"), sign_in(http), http.delete("/session")):
-        assert answer.status_code == 404
-        assert "set-cookie" not in answer.headers
-
-
-def test_a_name_there_is_not_costs_as_much_as_a_wrong_password(
-    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same rounds of hashing are done for both: nobody finds out who is a user by the time it takes."""
-    rounds: list[int] = []
-    pbkdf2 = sasl.hashlib.pbkdf2_hmac
-
-    def counted(name: str, password: bytes, salt: bytes, iterations: int, *more: Any) -> bytes:
-        rounds.append(iterations)
-        return pbkdf2(name, password, salt, iterations, *more)
-
-    monkeypatch.setattr(sasl.hashlib, "pbkdf2_hmac", counted)
-    for name in ("ann", "nobody"):
-        assert sign_in(http, userName=name, password="wrong").status_code == 401
-    assert len(rounds) == 2
-    assert rounds[0] == rounds[1] > 0
 
 
 def test_signing_in_leaves_a_line_without_the_password(logged: list[Any], http: httpx.Client) -> None:
