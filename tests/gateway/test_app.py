@@ -145,18 +145,6 @@ def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_store_that_cannot_write_is_a_problem(tmp_path: Path) -> None:
-    """`problem` names the Message VPN and the reason while its last write failed, and nothing otherwise."""
-    with RunningGateway(settings_for(tmp_path / "data")) as running:
-        assert running.call(lambda gateway: gateway.problem()) is None
-
-        def fail(gateway: Gateway) -> str | None:
-            gateway.vpns["default"].committer.problem = "the last write failed: disk is full"
-            return gateway.problem()
-
-        assert running.call(fail) == "Message VPN 'default': the last write failed: disk is full"
-
-
 def engine_objects() -> Counter[str]:
     """Connections of ours and objects of the engine's that are alive in this process, by kind."""
     gc.collect()

@@ -56,6 +56,13 @@ def logging_as_it_was() -> Iterator[None]:
     structlog.contextvars.clear_contextvars()
 
 
+def logged_to(stream: io.StringIO | None = None, **said: Any) -> io.StringIO:
+    """Where lines go from now on, with such settings."""
+    stream = stream or io.StringIO()
+    lines.configure(Logging(**said), stream)
+    return stream
+
+
 def only_line(stream: io.StringIO) -> dict[str, Any]:
     """The one line in `stream`, which must be a JSON object."""
     (line,) = stream.getvalue().splitlines()
@@ -66,8 +73,7 @@ def only_line(stream: io.StringIO) -> dict[str, Any]:
 
 def test_a_line_is_one_json_object_with_a_utc_time() -> None:
     """Away from a terminal a line is JSON with event, level, keys and an ISO time in UTC."""
-    stream = io.StringIO()
-    lines.configure(Logging(), stream)
+    stream = logged_to()
     structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.MESSAGES: 3})
     line = only_line(stream)
     timestamp = line.pop("timestamp")
@@ -77,31 +83,26 @@ def test_a_line_is_one_json_object_with_a_utc_time() -> None:
     assert datetime.fromisoformat(timestamp).tzinfo is UTC
 
 
-def test_a_terminal_gets_columns() -> None:
-    """`auto` writes for people where the stream is a terminal."""
-    stream = Terminal()
-    lines.configure(Logging(), stream)
+@pytest.mark.parametrize(
+    ("stream", "said", "is_json"),
+    [
+        (Terminal(), {}, False),
+        (io.StringIO(), {}, True),
+        (Terminal(), {"format": "json"}, True),
+        (io.StringIO(), {"format": "console"}, False),
+    ],
+)
+def test_a_terminal_gets_columns(stream: io.StringIO, said: dict[str, Any], is_json: bool) -> None:
+    """`auto` writes for people where the stream is a terminal; `json` and `console` do not look at the stream."""
+    logged_to(stream, **said)
     structlog.get_logger().info("attached", link="orders-1")
     assert "attached" in stream.getvalue()
-    assert not stream.getvalue().startswith("{")
-
-
-@pytest.mark.parametrize(
-    ("stream", "chosen", "is_json"), [(Terminal(), "json", True), (io.StringIO(), "console", False)]
-)
-def test_a_format_that_is_named_is_used_anywhere(
-    stream: io.StringIO, chosen: Literal["json", "console"], is_json: bool
-) -> None:
-    """`json` and `console` do not look at the stream."""
-    lines.configure(Logging(format=chosen), stream)
-    structlog.get_logger().info("attached")
     assert stream.getvalue().startswith("{") is is_json
 
 
 def test_lines_below_the_level_are_not_written() -> None:
     """The level holds for our lines and for the standard library's."""
-    stream = io.StringIO()
-    lines.configure(Logging(level="warning"), stream)
+    stream = logged_to(level="warning")
     structlog.get_logger().info("attached")
     logging.getLogger("asyncio").info("selector chosen")
     structlog.get_logger().warning("refused")
@@ -110,8 +111,7 @@ def test_lines_below_the_level_are_not_written() -> None:
 
 def test_a_library_s_line_has_the_same_form() -> None:
     """What asyncio or uvicorn log comes out as JSON too, with the logger's name."""
-    stream = io.StringIO()
-    lines.configure(Logging(), stream)
+    stream = logged_to()
     logging.getLogger("uvicorn.error").error("cannot %s", "serve")
     line = only_line(stream)
     assert (line["event"], line["level"], line["logger"]) == ("cannot serve", "error", "uvicorn.error")
@@ -119,8 +119,7 @@ def test_a_library_s_line_has_the_same_form() -> None:
 
 def test_a_warning_is_a_line() -> None:
     """Python's warnings go to the log, not to stderr as bare text."""
-    stream = io.StringIO()
-    lines.configure(Logging(), stream)
+    stream = logged_to()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(False)
@@ -132,8 +131,7 @@ def test_a_warning_is_a_line() -> None:
 @pytest.mark.parametrize("logger", ["ours", "library"])
 def test_an_exception_is_in_its_line(logger: str) -> None:
     """A traceback stays within its JSON object instead of spilling over many lines."""
-    stream = io.StringIO()
-    lines.configure(Logging(), stream)
+    stream = logged_to()
     try:
         raise LookupError("no such endpoint")
     except LookupError:
@@ -149,17 +147,14 @@ def test_an_exception_is_in_its_line(logger: str) -> None:
 
 def test_values_json_does_not_know_are_written_all_the_same() -> None:
     """A log call never raises over a value such as bytes."""
-    stream = io.StringIO()
-    lines.configure(Logging(), stream)
+    stream = logged_to()
     structlog.get_logger().info("received", tag=b"\x00\xff")
     assert only_line(stream)["tag"] == repr(b"\x00\xff")
 
 
 def test_configuring_twice_writes_a_library_s_line_once() -> None:
     """The last configuration replaces the one before."""
-    first, second = io.StringIO(), io.StringIO()
-    lines.configure(Logging(), first)
-    lines.configure(Logging(), second)
+    first, second = logged_to(), logged_to()
     logging.getLogger("asyncio").error("once")
     assert first.getvalue() == ""
     assert only_line(second)["event"] == "once"
@@ -183,8 +178,7 @@ def test_every_key_has_one_spelling() -> None:
 @pytest.mark.parametrize("format_", ["json", "console"])
 def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
     """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""
-    stream = io.StringIO()
-    lines.configure(Logging(format=format_), stream)
+    stream = logged_to(format=format_)
     hostile = "\x1b]0;owned\x07\x1b[2J\n\u202e" + "\x1b" * 64_000
     structlog.get_logger().info(
         "opened", container=hostile, names=[hostile], more={hostile: hostile}, reason=hostile
@@ -205,8 +199,7 @@ def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"])
     def sign_in(password: str) -> None:
         raise LookupError("no \x1b[2J such user")
 
-    stream = io.StringIO()
-    lines.configure(Logging(format=format_), stream)
+    stream = logged_to(format=format_)
     try:
         sign_in("hunter" + "2")
     except LookupError:

@@ -60,34 +60,26 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
     return server_end
 
 
-def test_a_client_that_trusts_the_authority_completes_the_handshake(tls: Tls, authority: trustme.CA) -> None:
-    """A listener's context speaks TLS 1.3 to a client of today."""
-    assert handshake(server_context(tls), client_context(authority)).version() == "TLSv1.3"
-
-
 def test_nothing_older_than_tls_1_2_is_spoken(tls: Tls) -> None:
     """The context's lower bound is TLS 1.2, whatever OpenSSL's own default is."""
     assert server_context(tls).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_the_common_name_is_who_the_client_is(tls: Tls, authority: trustme.CA) -> None:
-    """A client's verified certificate gives its common name."""
-    ann = authority.issue_cert("ann.example.com", common_name="ann")
-    server_end = handshake(server_context(with_client_ca(tls)), client_context(authority, identity=ann))
-    assert peer_common_name(server_end) == "ann"
-
-
-def test_a_client_without_a_certificate_has_no_name(tls: Tls, authority: trustme.CA) -> None:
-    """Where certificates are optional, a client without one gets in and has no name."""
-    server_end = handshake(server_context(with_client_ca(tls)), client_context(authority))
-    assert server_end.version() == "TLSv1.3"
-    assert peer_common_name(server_end) is None
-
-
-def test_a_certificate_that_was_not_asked_for_gives_no_name(tls: Tls, authority: trustme.CA) -> None:
-    """Without `client_ca` nothing is verified, so nothing is believed."""
-    ann = authority.issue_cert("ann.example.com", common_name="ann")
-    assert peer_common_name(handshake(server_context(tls), client_context(authority, identity=ann))) is None
+@pytest.mark.parametrize(
+    ("is_asked_for", "shown", "name"),
+    [(True, "ann", "ann"), (True, None, None), (False, "ann", None), (False, None, None)],
+)
+def test_a_client_is_who_its_verified_certificate_says(
+    tls: Tls, authority: trustme.CA, is_asked_for: bool, shown: str | None, name: str | None
+) -> None:
+    """
+    By its common name, over TLS 1.3. Where certificates are optional, a client without one gets in and has no name;
+    without `client_ca` nothing is verified, so nothing is believed.
+    """
+    identity = authority.issue_cert("ann.example.com", common_name=shown) if shown else None
+    server = server_context(with_client_ca(tls) if is_asked_for else tls)
+    server_end = handshake(server, client_context(authority, identity=identity))
+    assert (server_end.version(), peer_common_name(server_end)) == ("TLSv1.3", name)
 
 
 def test_a_required_certificate_must_be_shown(tls: Tls, authority: trustme.CA) -> None:

@@ -96,7 +96,11 @@ def test_a_store_that_cannot_be_written_is_an_alarm(
 
     gateway.call(fail)
     assert shown(api) == [("store", "", 0)]
-    assert api.http.get("/readyz").status_code == 503
+    ready = api.http.get("/readyz")
+    assert (ready.status_code, ready.json()["reason"]) == (
+        503,
+        "Message VPN 'default': the last write failed: disk is full",
+    )
     client.sender("q").send_all([data(1)])
     assert shown(api) == []
 
