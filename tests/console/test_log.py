@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -281,20 +279,6 @@ def test_a_rare_message_is_looked_for_a_piece_at_a_time(
     expect(page.get_by_text("as far as")).to_have_count(0)
 
 
-HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-
-
-def test_what_a_message_says_is_text(gateway: RunningGateway, client: Client, console: Console) -> None:
-    """Whatever it looks like: a topic, a body and a name are shown, and do nothing."""
-    client.sender(f"topic://{HOSTILE}").send_all([data(HOSTILE)])
-    page = console.open("log")
-    rows(page).first.get_by_role("button").click()
-    expect(page.get_by_label("Body as text")).to_have_text(HOSTILE)
-    expect(page.get_by_role("complementary").get_by_role("heading", name=HOSTILE)).to_be_visible()
-    assert page.locator("#app img, #app script").count() == 0
-    expect(page).to_have_title("Log · default · Rewind")
-
-
 def test_a_point_is_made_and_taken_away(start: Start, show: Show) -> None:
     """It is a flag on the time line meanwhile. Who is signed in does it by his session, whose token is sent with it."""
     gateway = start(users={**USERS, "cy": User(password=HASH)})
@@ -340,60 +324,20 @@ def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: C
     expect(drawer.get_by_text("secret")).to_have_count(0)
 
 
-class Publisher(threading.Thread):
-    """
-    Publishes at a pace on a thread of its own.
-
-    Args:
-        count: Messages.
-        per_second: How many, at most.
-    """
-
-    BATCH = 250
-
-    def __init__(self, url: str, count: int, per_second: int) -> None:
-        super().__init__(name="publishing")
-        self._url = url
-        self._count = count
-        self._per_second = per_second
-        self._over = threading.Event()
-        self.rate = 0.0
-        """Messages a second that it came to."""
-
-    def run(self) -> None:
-        """A batch, then a pause until the next one is due; who is late goes on at once."""
-        with Client(self._url) as client:
-            sender = client.sender("topic://live")
-            began = time.monotonic()
-            for first in range(0, self._count, self.BATCH):
-                sender.send_all([data(i) for i in range(first, first + self.BATCH)])
-                due = began + (first + self.BATCH) / self._per_second
-                self._over.wait(max(due - time.monotonic(), 0))
-            self.rate = self._count / (time.monotonic() - began)
-
-
-def test_messages_come_live_in_order_and_within_bounds(
-    gateway: RunningGateway, client: Client, console: Console
-) -> None:
+def test_messages_come_live_in_order_and_within_bounds(client: Client, console: Console) -> None:
     """Thousands a second: none is left out, none is out of its place, and what the page keeps stays bounded."""
     client.sender("topic://before").send_all([data(i) for i in range(10)])
     page = console.open("log", query="?live=1")
     expect(rows(page)).to_have_count(10)
     expect(page.get_by_text("Live: messages")).to_be_visible()
-    count = 20_000
-    publisher = Publisher(gateway.url, count, per_second=5_000)
-    publisher.start()
-    samples = 0
-    while publisher.is_alive():
+    sender = client.sender("topic://live")
+    for _ in range(20):
+        sender.send_all([data(i) for i in range(500)])
         seen = ids(page)
         assert seen == list(range(seen[0], seen[0] - len(seen), -1))
         assert page.locator(".log-table tr").count() < 120
-        samples += 1
-    publisher.join()
-    print(f"{publisher.rate:,.0f} messages a second")
-    expect(rows(page).first.locator("td.mono")).to_have_text(str(count + 10))
-    assert samples > 3
-    newest = count + 10
+    newest = 10_010
+    expect(rows(page).first.locator("td.mono")).to_have_text(str(newest))
     page.get_by_role("button", name="Pause").click()
     kept = all_ids(page, 0, KEPT)
     assert len(kept) >= KEPT
