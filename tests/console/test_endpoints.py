@@ -45,8 +45,7 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
     expect(page.get_by_text("No consumers")).to_be_visible()
     expect(page.get_by_role("definition").filter(has_text="ago)")).to_have_count(1)  # how old the oldest is
-    receiver = client.receiver("orders")
-    receiver.flow(10)
+    receiver = client.receiver("orders", credit=10)
     receiver.take(7)
     consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
     expect(consumer).to_contain_text("active")
@@ -81,8 +80,7 @@ def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
 def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGateway, client: Client) -> None:
     """Page by page, with who has it; one message with all it says; nothing is consumed."""
     client.sender("orders").send_all([data(f"order {i}") for i in range(60)])
-    receiver = client.receiver("orders")
-    receiver.flow(2)
+    receiver = client.receiver("orders", credit=2)
     receiver.take(2)
     page = console.open("endpoints", "queues", "orders", query="?tab=messages")
     table = page.get_by_role("table", name="Messages on it")

@@ -85,6 +85,12 @@ class Api:
         """Something new in the configuration, as it is shown."""
         return self.done("POST", "config", path, body)
 
+    def make_queue(self, name: str, *topics: str, **said: Any) -> None:
+        """A queue, and its topic subscriptions."""
+        self.make("/queues", {"queueName": name, **said})
+        for topic in topics:
+            self.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": topic})
+
     def act(self, path: str, body: Any) -> Any:
         """What came of an action."""
         return self.done("PUT", "action", path, body)

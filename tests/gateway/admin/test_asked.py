@@ -311,8 +311,7 @@ def test_a_queue_is_made_and_replayed_while_publishing_runs(
     """Made, subscribed, purged and replayed in mid-traffic, the queue gets every message once, and in order."""
     with Publishing(gateway.url, "topic://a/1", limit=8_000) as publishing:
         publishing.wait_for(500)
-        api.make("/queues", {"queueName": "q"})
-        api.make("/queues/q/subscriptions", {"subscriptionTopic": "a/>"})
+        api.make_queue("q", "a/>")
         publishing.wait_for(1_000)
         assert api.act("/queues/q/previewReplay", {})["msgCount"] >= 1_000
         api.act("/queues/q/deleteMsgs", {})

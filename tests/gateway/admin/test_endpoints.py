@@ -95,8 +95,7 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
 
 def test_the_newest_values_are_listed_and_deleted(api: Api, client: Client) -> None:
     """Page by page in the order of the log, or one key; of a long key the beginning. A plain queue has none."""
-    api.make("/queues", {"queueName": "v", "kind": "last-value", "valueKey": "k", "maxMsgCount": 100})
-    api.make("/queues/v/subscriptions", {"subscriptionTopic": "p/>"})
+    api.make_queue("v", "p/>", kind="last-value", valueKey="k", maxMsgCount=100)
     long = "x" * 60_000
     sent = [("a", "1"), (long, "2"), ("b", "3"), ("a", "4")]
     client.sender("topic://p/a").send_all(
@@ -215,8 +214,7 @@ CODES = {
 
 def test_what_is_wrong_is_named(api: Api) -> None:
     """A wrong name, type, range or state is status 400 with a sentence that names the attribute and what is right."""
-    api.make("/queues", {"queueName": "q"})
-    api.make("/queues/q/subscriptions", {"subscriptionTopic": "a>/b>"})
+    api.make_queue("q", "a>/b>")
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     for method, path, body, status, says in WRONG:
         error = api.refused(method, "config", path, body)
@@ -229,14 +227,9 @@ def test_what_is_wrong_is_named(api: Api) -> None:
 CIRCLE = "'a' to 'b' to 'a'"
 
 
-def made(api: Api, name: str, **said: Any) -> None:
-    """A queue."""
-    api.make("/queues", {"queueName": name, **said})
-
-
 def test_over_http(api: Api) -> None:
     """By making the queue, by changing one, and by a subscription to what is sent to a dead message queue."""
-    made(api, "a", deadMsgQueue="b")
+    api.make_queue("a", deadMsgQueue="b")
     for method, path, body in (
         ("PATCH", "/queues/b", {"deadMsgQueue": "a"}),
         ("POST", "/queues/a/subscriptions", {"subscriptionTopic": "#queue/b"}),
@@ -248,8 +241,8 @@ def test_over_http(api: Api) -> None:
     api.delete("/queues/b")
     body = {"queueName": "b", "deadMsgQueue": "a"}
     assert "from 'b' to 'a' to 'b'" in api.why("POST", "config", "/queues", body)
-    made(api, "b", deadMsgQueue="c")
-    made(api, "d", deadMsgQueue="a")
+    api.make_queue("b", deadMsgQueue="c")
+    api.make_queue("d", deadMsgQueue="a")
     assert "'c' to 'a'" in api.why("PATCH", "config", "/queues/c", {"deadMsgQueue": "a"})
     assert api.done("GET", "config", "/queues/a/subscriptions") == []
     body = {"topicEndpointName": "te", "topic": "#queue/d", "deadMsgQueue": "d"}
@@ -277,7 +270,7 @@ def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) ->
     said = "[vpn.default.queue.a]\ndead_message_queue = 'b'\n"
     with RunningGateway(read(file.path)) as gateway:
         api = Api(gateway)
-        made(api, "b", deadMsgQueue="a")
+        api.make_queue("b", deadMsgQueue="a")
         file.write(said)
         reloaded = gateway.run_coroutine(lambda running: running.reload())
         assert [CIRCLE in str(one) for one in reloaded.refused] == [True]
@@ -297,7 +290,7 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
     file.write(said("a", 3_000_000) + said("b", 1))
     with RunningGateway(read(file.path)) as gateway:
         api = Api(gateway)
-        made(api, "c", dedupWindow=900_000)
+        api.make_queue("c", dedupWindow=900_000)
         for path, body, why in (
             ("/queues", {"queueName": "d", "dedupWindow": 100_000}, "the others have 3900001"),
             ("/queues", {"queueName": "d", "dedupWindowMs": 5}, "and no dedup_window: say of how many"),

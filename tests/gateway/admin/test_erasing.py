@@ -47,14 +47,9 @@ def is_marker(received: Received, reason: str = "") -> bool:
     return message.body is None and ERASED_TIME in annotations and annotations[ERASED_REASON] == reason
 
 
-def queue_of(api: Api, name: str = "q", **said: Any) -> None:
-    api.make("/queues", {"queueName": name, **said})
-    api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
-
-
 def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -> None:
     """On the queue, in the log, by a replay and after a restart; id, time and topic stay, and the file is sound."""
-    queue_of(api)
+    api.make_queue("q", "a")
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(5)])
     before = client.receiver("log://a?replay-start=beginning").drain()
     done = erase(api, msgId=[2, 4, 77], reason="asked to")
@@ -68,8 +63,7 @@ def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -
     for old, new in zip(before, logged, strict=True):
         assert [old.annotations[key] for key in kept] == [new.annotations[key] for key in kept]
     api.act("/queues/q/startReplay", {})
-    replaying = client.receiver("q")
-    replaying.flow(5)
+    replaying = client.receiver("q", credit=5)
     replayed = replaying.take_and_accept(5)
     assert [is_marker(one, "asked to") for one in replayed] == [False, True, False, True, False]
     stop_and_check(api, client)
@@ -82,7 +76,7 @@ def test_no_file_has_the_bytes(serve: Serve, tmp_path: Path, size: int) -> None:
     window any more: sent again it is another message.
     """
     api = serve(Vpn(replay_log=ReplayLog(index=("who",))))
-    queue_of(api, dedupWindow=10)
+    api.make_queue("q", "a", dedupWindow=10)
     with Client(api.gateway.url) as client:
         secret = f"{SECRET}in-the-body"
         said = {"who": f"{SECRET}in-a-property"}
@@ -112,8 +106,7 @@ def test_what_queues_count_stays_exact(serve: Serve, has_priorities: bool) -> No
     """Ready, handed out, and settled only then; by routes, replays and copies: down to nothing, also after a stop."""
     api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
     for name in ("q", "r", "s"):
-        api.make("/queues", {"queueName": name, "respectMsgPriorityEnabled": has_priorities})
-        api.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
+        api.make_queue(name, "a", respectMsgPriorityEnabled=has_priorities)
     with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all(
             [Message(body="x" * 400, priority=i % 10, durable=True).encode() for i in range(100)]
@@ -159,7 +152,7 @@ def everybody(client: Client, count: int) -> Callable[[], list[list[int]]]:
 
 def test_an_erased_message_that_a_reader_waits_for(api: Api, client: Client) -> None:
     """Links whose next messages are in memory already, waiting for credit or their pace, are given the marker."""
-    queue_of(api)
+    api.make_queue("q", "a")
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(50)])
     markers = everybody(client, 50)
     erase(api, msgId=[6, 7, 30], reason="r")
@@ -174,7 +167,7 @@ def test_on_postgresql_everybody_is_given_markers(serve: Serve, postgresql: Serv
     log = ReplayLog(index=("who",))
     api = serve(Vpn(store=VpnStore(url=url, lease_seconds=2), replay_log=log))
     gateway = api.gateway
-    queue_of(api)
+    api.make_queue("q", "a")
     with Client(gateway.url) as client:
         secret = SECRET + "x" * 400
         client.sender("topic://a").send_all(
@@ -242,8 +235,7 @@ def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serv
         assert erase(api, msgId=[2], preview=True)["copyMsgIds"] == []
         copied(api, "topic://c", ["a"])
         copied(api, "queue://q", ["c"])
-        receiver = client.receiver("q")
-        receiver.flow(3)
+        receiver = client.receiver("q", credit=3)
         found = receiver.take(3)
         assert [one.id for one in found] == [10, 11, 12]
         receiver.update(found[1:2], 0x25)
@@ -270,8 +262,7 @@ def test_copies_of_a_replay_that_is_off_the_record_are_found(serve: Serve) -> No
     )
     with Client(api.gateway.url) as client:
         client.sender("q").send_all([data(SECRET)])
-        receiver = client.receiver("q")
-        receiver.flow(1)
+        receiver = client.receiver("q", credit=1)
         receiver.update(receiver.take(1), 0x25)
         dead = client.receiver("dead", credit=1)
         assert [one.id for one in dead.take(1)] == [2]

@@ -121,14 +121,12 @@ def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None
 def test_copies_take_their_places_in_a_deep_queue(serve: Serve, has_priorities: bool) -> None:
     """Copied to the front, to what only the store knows, to the newest and behind: each comes once, in its place."""
     api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
-    api.make("/queues", {"queueName": "q", "respectMsgPriorityEnabled": has_priorities})
-    api.make("/queues/q/subscriptions", {"subscriptionTopic": "a"})
+    api.make_queue("q", "a", respectMsgPriorityEnabled=has_priorities)
     with Client(api.gateway.url) as client:
         for _ in range(100):
             client.sender("topic://a").send_all([data("lies there")])
             client.sender("topic://b").send_all([data("copied")])
-        first = client.receiver("q")
-        first.flow(2)
+        first = client.receiver("q", credit=2)
         taken = [received.id for received in first.take(2)]
         logged = api.seen(f"{LOG}/msgs", topic="b", count=1000)
         copied = [one for one in logged if one["msgId"] in (2, 4, 40, 100, 180, 198, 200)]

@@ -52,8 +52,7 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     assert before["rewind_published_messages_total", "default"] == 0
     assert before["rewind_store_up", "default"] == 1
     client.sender("q").send_all([data(i) for i in range(5)])
-    receiver = client.receiver("q")
-    receiver.flow(2)
+    receiver = client.receiver("q", credit=2)
     assert len(receiver.take_and_accept(2)) == 2
     client.wait(lambda: scrape(api)["rewind_endpoint_messages", "default", "q"] == 3, "settled")
     found = scrape(api)

@@ -128,8 +128,7 @@ def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
         api.make(sub, {"topicFilterSubscription": topic})
         assert not api.done("GET", "config", LOG)["topicFilterEnabled"], "the list may not be complete yet"
     api.change(LOG, {"topicFilterEnabled": True})
-    api.make("/queues", {"queueName": "all"})
-    api.make("/queues/all/subscriptions", {"subscriptionTopic": ">"})
+    api.make_queue("all", ">")
     for topic in ("a/yes", "a/no", "b"):
         client.sender(f"topic://{topic}").send_all([data(topic)])
     api.change(LOG, {"ingressEnabled": False})

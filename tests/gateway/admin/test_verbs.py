@@ -301,8 +301,7 @@ def by_verbs(api: Api) -> Do:
 @pytest.fixture
 def publishing(api: Api, gateway: RunningGateway) -> Iterator[Publishing]:
     """Load beside everything that the test does, with a queue that takes it while the log takes nothing."""
-    api.make("/queues", {"queueName": "load"})
-    api.make("/queues/load/subscriptions", {"subscriptionTopic": "load/>"})
+    api.make_queue("load", "load/>")
     with Publishing(gateway.url, "topic://load/1", limit=60_000) as publishing:
         publishing.wait_for(500)
         yield publishing

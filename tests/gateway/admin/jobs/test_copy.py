@@ -527,8 +527,7 @@ def test_dead_letters_by_verb(api: Api, client: Client) -> None:
     """Counted as a table and as JSON, and sent back."""
     assert api.rewind("queue", "create", "q", "--set", "deadMsgQueue=dead").exit_code == 0
     client.sender("q").send_all([data(n) for n in range(3)])
-    receiver = client.receiver("q")
-    receiver.flow(3)
+    receiver = client.receiver("q", credit=3)
     receiver.settle(receiver.take(3), Delivery.REJECTED)
     receiver.close()
     wait_until(lambda: api.queue("dead")["spooledMsgCount"] == 3, "all are dead")

@@ -36,8 +36,7 @@ def die(api: Api, client: Client, queue: str, messages: list[bytes]) -> None:
     """Messages are published to a queue, a consumer rejects them, and they are on the dead message queue."""
     before = depth(api, "dead")
     client.sender(queue).send_all(messages)
-    receiver = client.receiver(queue)
-    receiver.flow(len(messages))
+    receiver = client.receiver(queue, credit=len(messages))
     receiver.settle(receiver.take(len(messages)), Delivery.REJECTED)
     receiver.close()
     wait_until(lambda: depth(api, "dead") == before + len(messages), "all are dead")
@@ -74,8 +73,7 @@ def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> No
 def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
     """It is dead anew, with one set of annotations; the job that returned it does not do so twice."""
     die(api, client, "orders", [data("1")])
-    rejecting = client.receiver("orders")
-    rejecting.flow(10)
+    rejecting = client.receiver("orders", credit=10)
     name = give_back(api)
     rejecting.settle(rejecting.take(1), Delivery.REJECTED)
     assert ended(api, name).sent == 1
@@ -120,8 +118,7 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: C
     (te,) = [one["topicEndpointName"] for one in api.seen("/topicEndpoints")]
     changes = {"deadMsgQueue": "dead", "maxDeliveredUnackedMsgsPerFlow": 1}
     api.change(f"/topicEndpoints/{quote(te, safe='')}", changes)
-    api.make("/queues", {"queueName": "other"})
-    api.make("/queues/other/subscriptions", {"subscriptionTopic": "a/>"})
+    api.make_queue("other", "a/>")
     client.sender("topic://a/1").send_all([data("1"), data("2")])
     receiver = client.receiver(subscription, name="mine", durable=True, credit=2)
     for _ in range(2):
@@ -146,8 +143,7 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: C
 def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client) -> None:
     """Its settlement counts; the rest goes back."""
     die(api, client, "orders", [data(n) for n in range(10)])
-    receiver = client.receiver("dead")
-    receiver.flow(3)
+    receiver = client.receiver("dead", credit=3)
     held = receiver.take(3)
     assert ended(api, give_back(api)).sent == 7
     assert depth(api, "dead") == 3
