@@ -30,7 +30,7 @@ def test_it_answers_to_its_names_and_to_addresses(api: Api) -> None:
         ("GATEWAY.example.com.", True),
         ("other.gateway.example.com", False),
     ):
-        for path in ("/healthz", "/metrics", "/openapi.json", QUEUES, "/nothing"):
+        for path in ("/healthz", "/metrics", "/openapi.json", QUEUES, "/v1/log", "/nothing"):
             status = api.http.get(path, headers={"Host": host}).status_code
             assert (status == 421) is not is_known, (host, path)
 
@@ -39,7 +39,8 @@ def test_a_foreign_page_is_refused(api: Api) -> None:
     """Whatever it asks for; another port of the same machine is another page."""
     for origin in ("http://evil.example", "null", "http://localhost:3000", "http://127.0.0.1", "file://", ""):
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            answer = api.http.request(method, QUEUES, headers={"Origin": origin})
+            path = "/v1/publish?address=q" if method == "POST" else QUEUES
+            answer = api.http.request(method, path, headers={"Origin": origin})
             assert answer.status_code == 403, (origin, method)
             assert "not the administration's own" in answer.json()["meta"]["error"]["description"]
 
@@ -49,5 +50,10 @@ def test_its_own_page_may_ask(api: Api) -> None:
     for host in ("localhost:8672", "gateway.example.com"):
         for scheme in ("http", "https"):
             headers = {"Host": host, "Origin": f"{scheme}://{host}"}
-            assert api.http.get(QUEUES, headers=headers).status_code == 200
+            for answer in (
+                api.http.get(QUEUES, headers=headers),
+                api.http.post("/v1/publish?address=q", content="{}", headers=headers),
+            ):
+                assert answer.status_code == 200
+                assert "access-control-allow-origin" not in answer.headers
     assert api.http.get(QUEUES).status_code == 200

@@ -15,7 +15,6 @@ from amqp_ext.codec import Symbol, UByte
 from amqp_ext.message.annotations import erased
 from amqp_ext.message.sections import bare_offset
 from gateway.admin.semp.messages import ListedRows, listed_message
-from gateway.admin.v1 import log
 from gateway.admin.v1.log import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
 from gateway.config import Limits
 from gateway.core.model import Row
@@ -23,11 +22,10 @@ from gateway.vpn.log import summary
 from tests.amqp_ext.message.test_json import contents
 from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client
-from tests.support.event_source import TYPE, EventSource
+from tests.support.event_source import EventSource
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, PROPERTIES, data, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
-from tests.support.waiting import wait_until
 
 # --- Messages of the log over HTTP ----------------------------------------------------------------------------------
 
@@ -236,17 +234,6 @@ def test_events_come_no_more_often_than_their_pause(
         assert len(source.events) <= 2 + (time.monotonic() - began) / 0.5
 
 
-def test_silence_moves_the_place(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked at and not shown is not looked at again."""
-    monkeypatch.setattr(log, "HEARTBEAT_S", 0.05)
-    sender = client.sender("topic://a")
-    with events(api, "?subscribe=b") as source:
-        source.wait(lambda: source.connections, "it is there")
-        sender.send_all(data(i) for i in range(10))
-        wait_until(lambda: source.last_event_id == "10", "its place has moved")
-        assert source.events == []
-
-
 def test_what_is_wrong_is_said_before_it_begins(api: Api) -> None:
     """In the shape of all refusals."""
     for query in ("?start=then", "?selector=n%20%3D", "?subscribe=", "?start=%2399"):
@@ -255,13 +242,3 @@ def test_what_is_wrong_is_said_before_it_begins(api: Api) -> None:
         assert answer.json()["meta"]["error"]["description"]
     assert api.http.get(LIVE, headers={"Last-Event-ID": "x"}).status_code == 400
     assert api.http.get(LIVE.replace("Logs/default", "Logs/x")).status_code == 400
-
-
-def test_it_counts_as_a_client_and_is_ended_as_one(api: Api) -> None:
-    """It is in the list of clients, and an administrator can disconnect it."""
-    with api.http.stream("GET", LIVE, headers={"Accept": TYPE}) as answer:
-        assert answer.headers["content-type"] == TYPE
-        (there,) = api.seen("/clients")
-        assert there["clientName"].startswith("http-")
-        api.act(f"/clients/{there['clientId'].replace('#', '%23')}/disconnect", {})
-        assert "event: error" in "".join(answer.iter_text())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,8 @@ from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import AdminListener, Settings, User, Vpn, token_hash
 from gateway.logging.lines import BURST
 from gateway.users import Users
-from tests.gateway.admin.conftest import HASH, OTHER_HASH, QUEUES, Administer, Serve, Start, connect, tls_of
-from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
+from tests.gateway.admin.conftest import HASH, QUEUES, Administer, Serve, Start, connect, tls_of
+from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
 # --- Sessions of the console by themselves --------------------------------------------------------------------------
@@ -289,22 +288,6 @@ def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
         assert http.get(QUEUES).status_code == 401
 
 
-def test_two_gateways_on_one_host_put_nobody_out_of_the_other(
-    http: httpx.Client, administer: Administer, tmp_path: Path
-) -> None:
-    """A browser sends the cookies of all ports of an address to each of them."""
-    signed_in(http)
-    with RunningGateway(settings_for(tmp_path / "other", users=USERS)) as gateway:
-        other = administer(gateway).http
-        other.cookies = http.cookies
-        assert other.get(QUEUES).status_code == 401
-        signed_in(other)
-        http.cookies = other.cookies
-        assert http.get(QUEUES).status_code == other.get(QUEUES).status_code == 200
-        assert other.delete("/session").status_code == 200
-        assert http.get(QUEUES).status_code == 200
-
-
 def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(http: httpx.Client) -> None:
     """The first proxy of several is the one that the browser came to."""
     for said, is_secure in (("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)):
@@ -485,22 +468,6 @@ def test_a_page_s_script_is_not_asked_for_a_password_by_the_browser(http: httpx.
     assert "Basic" not in script.headers["www-authenticate"]
     assert "Basic" in http.get(QUEUES).headers["www-authenticate"]
     assert "Basic" in http.get(QUEUES, headers={"Sec-Fetch-Dest": "document"}).headers["www-authenticate"]
-
-
-def test_a_reload_ends_the_sessions_of_users_that_have_changed(
-    http: httpx.Client, gateway: RunningGateway
-) -> None:
-    """Another password: who signed in with the old one may be somebody else. Others stay."""
-    signed_in(http)
-    with httpx.Client(base_url=http.base_url, **PLAIN_HTTP) as other:
-        signed_in(other, userName="ben", password="secret")
-        changed = {**USERS, "ann": replace(USERS["ann"], password=OTHER_HASH)}
-        gateway.call(lambda running: running.users.reload(replace(running.settings, users=changed)))
-        assert http.get(QUEUES).status_code == 401
-        assert http.get("/session").json()["data"]["isSignedIn"] is False
-        assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
-    assert sign_in(http).status_code == 401
-    assert sign_in(http, userName="ann", password="other").status_code == 200
 
 
 def test_signing_in_leaves_a_line_without_the_password(logged: list[Any], http: httpx.Client) -> None:
