@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-import structlog
 from click.testing import CliRunner, Result
 
 from amqp_ext.codec import Timestamp
@@ -29,13 +29,6 @@ from tests.support.running import RunningGateway, settings_for
 
 Rewind = Callable[..., Result]
 PROGRAM = (sys.executable, "-m", "gateway")
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -84,6 +77,9 @@ def test_what_is_said_of_messages(rewind: Rewind, tmp_path: Path) -> None:
     assert found["body"] == "<a>\r\n</a>\n"
     assert found["properties"] == {"k": "v=w", "n": "1"}
     assert (found["topic"], found["subject"], found["contentType"]) == ("a/b", "s", "text/xml")
+    line = rewind("tail", "log://a/>", "--from", "#1", "--count", "1").stdout
+    # For a person: offset, arrival, topic, what it is called, and its body.
+    assert re.fullmatch(r"#1 2\S+Z a/b subject=s k=v=w n=1 <a>\\r\\n</a>\\n\n", line)
 
 
 def test_what_is_printed_can_be_sent(rewind: Rewind, gateway: RunningGateway) -> None:
@@ -120,14 +116,6 @@ def test_a_line_that_is_no_message_is_named(rewind: Rewind, gateway: RunningGate
     assert sent.stderr.endswith("2 of 4 accepted\n")
     assert gateway.depth("q") == 2
     assert len(rewind("send", "q", "--json", input="no\n" * 100).stderr.splitlines()) == 22
-
-
-def test_a_line_for_a_person(rewind: Rewind) -> None:
-    """Without --json a message is one line: offset, arrival, topic, what it is called, and its body."""
-    rewind("send", "--topic", "a/b", "--subject", "s", input="hello\tworld\n")
-    line = rewind("tail", "log://a/b", "--from", "beginning", "--count", "1").stdout
-    assert line.startswith("#1 2")
-    assert line.endswith("Z a/b subject=s hello\\tworld\n")
 
 
 def test_a_queue_is_looked_at_and_not_emptied(rewind: Rewind, gateway: RunningGateway) -> None:
@@ -256,7 +244,7 @@ def test_a_stream_has_starts(rewind: Rewind) -> None:
         ]
 
 
-@pytest.mark.parametrize("page", [1, 2, 500])
+@pytest.mark.parametrize("page", [2, 500])
 def test_the_newest_first(rewind: Rewind, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     """--reverse has each message of log or stream once, ids falling, from an end to a start, whatever the pages."""
     monkeypatch.setattr(tail, "PAGE", page)
