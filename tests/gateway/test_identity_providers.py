@@ -182,22 +182,20 @@ def test_a_short_rsa_key_is_none() -> None:
 # --- who somebody is, and may -----------------------------------------------------------------------------------------
 
 ANN = User(publish=("queue://hers",))
+HERS = ("ann", "hers", ("default",), "none")
+"""What she may, by what is configured of her."""
 
 
 @pytest.mark.parametrize(
     ("claims", "more", "expected"),
     [
-        ({}, {}, ("ann", "hers", ("default",), "none")),
+        ({}, {}, HERS),
         ({"sub": "ben"}, {}, ("ben", "", (), "none")),
-        ({"name": "ann", "sub": "ben"}, {"user_claim": "name"}, ("ann", "hers", ("default",), "none")),
-        ({"a": {"b": "ann"}}, {"user_claim": "a.b"}, ("ann", "hers", ("default",), "none")),
-        (
-            {"https://x.y/name": "ann"},
-            {"user_claim": "https://x.y/name"},
-            ("ann", "hers", ("default",), "none"),
-        ),
-        ({"scope": "publish:queue://q openid"}, {}, ("ann", "hers", ("default",), "none")),
-        ({"scope": "openid email"}, {"rights_claim": "scope"}, ("ann", "hers", ("default",), "none")),
+        ({"name": "ann", "sub": "ben"}, {"user_claim": "name"}, HERS),
+        ({"a": {"b": "ann"}}, {"user_claim": "a.b"}, HERS),
+        ({"https://x.y/name": "ann"}, {"user_claim": "https://x.y/name"}, HERS),
+        ({"scope": "publish:queue://q openid"}, {}, HERS),
+        ({"scope": "openid email"}, {"rights_claim": "scope"}, HERS),
         (
             {"scope": "publish:queue://q openid"},
             {"rights_claim": "scope"},

@@ -47,17 +47,23 @@ def late(name: str, labels: str, share: int) -> Series:
     }
 
 
-ACTIVE = of("rewind_vpn_active", OF_VPN, "1x60")
+ACTIVE, PASSIVE = (of("rewind_vpn_active", OF_VPN, f"{value}x60") for value in (1, 0))
+HELD_HALF = of("rewind_held_limit_bytes", GATEWAY, "100x60") | of(
+    "rewind_held_bytes", f'{GATEWAY},kind="a"', "50x60"
+)
+WANTED = of("rewind_endpoint_messages", OF_QUEUE, "5x60") | of(
+    "rewind_endpoint_demand_messages", OF_QUEUE, "10x60"
+)
+
+
+def files(labels: str) -> Series:
+    """Of a process that has nearly as many open as it may."""
+    return of("process_open_fds", labels, "95x60") | of("process_max_fds", labels, "100x60")
+
 
 FIRES: dict[str, tuple[Series, Series]] = {
     "RewindNotScraped": ({}, ACTIVE),
-    "RewindNobodyActive": (
-        of("rewind_vpn_active", OF_VPN, "0x60"),
-        {
-            **of("rewind_vpn_active", OF_VPN, "0x60"),
-            **of("rewind_vpn_active", OF_VPN.replace("a:", "b:"), "1x60"),
-        },
-    ),
+    "RewindNobodyActive": (PASSIVE, PASSIVE | of("rewind_vpn_active", OF_VPN.replace("a:", "b:"), "1x60")),
     "RewindStoreDown": either("rewind_store_up", OF_VPN, "0x60", "1x60"),
     "RewindStoreUnconfirmed": either("rewind_store_confirmed_age_seconds", OF_VPN, "1+30x60", "2x60"),
     "RewindStoreDamaged": either("rewind_alarms", f'{OF_VPN},alarm="store-damage"', "1x60", "0x60"),
@@ -69,50 +75,26 @@ FIRES: dict[str, tuple[Series, Series]] = {
     "RewindCommitsSlow": (late("rewind_commit_seconds", OF_VPN, 5), late("rewind_commit_seconds", OF_VPN, 0)),
     "RewindDiskFills": (
         of("rewind_store_disk_full_seconds", OF_VPN, "80000x60"),
-        {
-            **of("rewind_store_disk_full_seconds", OF_VPN, " +Inf" * 61),
-            **of("rewind_store_disk_full_seconds", GATEWAY, " NaN" * 61),
-        },
+        of("rewind_store_disk_full_seconds", OF_VPN, " +Inf" * 61)
+        | of("rewind_store_disk_full_seconds", GATEWAY, " NaN" * 61),
     ),
     "RewindDiskNearlyFull": either("rewind_store_disk_full_seconds", OF_VPN, "10000x60", "80000x60"),
     "RewindLogOverfull": (
-        {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "100x60")},
-        {**of("rewind_log_bytes", OF_VPN, "98x60"), **of("rewind_log_quota_bytes", OF_VPN, "0x60")},
+        of("rewind_log_bytes", OF_VPN, "98x60") | of("rewind_log_quota_bytes", OF_VPN, "100x60"),
+        of("rewind_log_bytes", OF_VPN, "98x60") | of("rewind_log_quota_bytes", OF_VPN, "0x60"),
     ),
     "RewindMemoryFull": (
-        {
-            **of("rewind_held_bytes", f'{GATEWAY},kind="a"', "50x60"),
-            **of("rewind_held_bytes", f'{GATEWAY},kind="b"', "45x60"),
-            **of("rewind_held_limit_bytes", GATEWAY, "100x60"),
-        },
-        {
-            **of("rewind_held_bytes", f'{GATEWAY},kind="a"', "50x60"),
-            **of("rewind_held_limit_bytes", GATEWAY, "100x60"),
-        },
+        HELD_HALF | of("rewind_held_bytes", f'{GATEWAY},kind="b"', "45x60"),
+        HELD_HALF,
     ),
     "RewindFilesNearlyOut": (
-        {
-            **of("process_open_fds", GATEWAY, "95x60"),
-            **of("process_max_fds", GATEWAY, "100x60"),
-            **of("rewind_held_limit_bytes", GATEWAY, "1x60"),
-        },
-        {
-            **of("process_open_fds", 'instance="other"', "95x60"),
-            **of("process_max_fds", 'instance="other"', "100x60"),
-        },
+        files(GATEWAY) | of("rewind_held_limit_bytes", GATEWAY, "1x60"),
+        files('instance="other"'),
     ),
     "RewindConsumerStuck": either("rewind_endpoint_oldest_unsettled_seconds", OF_QUEUE, "0+60x60", "600x60"),
     "RewindNobodyWantsThem": (
-        {
-            **of("rewind_endpoint_messages", OF_QUEUE, "5x60"),
-            **of("rewind_endpoint_demand_messages", OF_QUEUE, "10x60"),
-            **of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7x60"),
-        },
-        {
-            **of("rewind_endpoint_messages", OF_QUEUE, "5x60"),
-            **of("rewind_endpoint_demand_messages", OF_QUEUE, "10x60"),
-            **of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7+1x60"),
-        },
+        WANTED | of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7x60"),
+        WANTED | of("rewind_endpoint_settled_messages_total", OF_QUEUE, "7+1x60"),
     ),
     "RewindReplayFailed": either("rewind_replay_failures_total", OF_QUEUE, "0x55 1x5", "3x60"),
     "RewindReplayStands": either("rewind_replay_remaining_ids", OF_QUEUE, "50x70", "500-1x70"),
