@@ -166,7 +166,7 @@ def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_po
     """However clients go, neither our connections nor the engine's objects outlive them."""
     with RunningGateway(settings_for(tmp_path / "data")) as running:
         before = engine_objects()
-        for _ in range(20):
+        for _ in range(5):
             with Peer.opened(running.host_and_port()) as peer:
                 peer.attach_sender("queue://q")
                 peer.attach_receiver("queue://q", credit=2)

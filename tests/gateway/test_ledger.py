@@ -79,7 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.is_full is (sum(sum(held) for _, held in self.accounts) >= PROCESS)
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=times(200, 10_000), stateful_step_count=30)
+LedgerMachine.TestCase.settings = settings(max_examples=times(100, 10_000), stateful_step_count=30)
 TestLedger = LedgerMachine.TestCase
 
 

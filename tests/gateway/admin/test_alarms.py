@@ -294,27 +294,18 @@ def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> 
     assert "Nothing was logged as long as is known" in ran.stdout
 
 
-def test_many_who_ask_at_once_have_one_look(api: Api, gateway: RunningGateway) -> None:
+def test_many_who_ask_at_once_have_one_look(gateway: RunningGateway) -> None:
     """The disk is looked at once for all who wait; each is answered."""
     looks: list[int] = []
 
-    def count(running: Gateway) -> None:
-        reader = running.vpns["default"].reader
-        look = reader.disk
-
-        def disk() -> DiskUse:
-            looks.append(1)
-            return look()
-
-        reader.disk = disk  # type: ignore[method-assign]
-
-    gateway.call(count)
-
     async def ask(running: Gateway) -> None:
-        await asyncio.gather(*(running.vpns["default"].sizing.look() for _ in range(50)))
+        vpn = running.vpns["default"]
+        look = vpn.reader.disk
+        vpn.reader.disk = lambda: looks.append(1) or look()  # type: ignore[func-returns-value, method-assign]
+        await asyncio.gather(*(vpn.sizing.look() for _ in range(50)))
 
     gateway.run_coroutine(ask)
-    assert sum(looks) <= 2
+    assert len(looks) <= 2
 
 
 def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:

@@ -86,7 +86,7 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client)
         ({"lastMsgId": 6, "selector": "n > 1"}, [3, 4]),
         ({"firstMsgId": 100, "lastMsgId": 200}, []),
     ]
-    for count, (query, expected) in itertools.product((1, 2, 3, 1_000), asked):
+    for count, (query, expected) in itertools.product((2, 5, 1_000), asked):
         oldest, newest = (
             api.all_of("monitor", f"{LOG}/msgs", "msgId", count=count, order=order, **query)
             for order in ("oldest", "newest")

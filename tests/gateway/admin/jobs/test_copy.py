@@ -346,16 +346,16 @@ def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
 
     proxy.fate = fate
     api = serve(sends_to(f"amqp://127.0.0.1:{proxy.port}"))
-    fill(api.gateway, 5_000)
+    fill(api.gateway, 2_000)
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"])
     assert ended(api, name).state == "complete"
     assert proxy.connections > 3
-    found = on(far, "new", 10_000)
-    assert sorted({*ids(found)}) == [*range(1, 5_001)]
+    found = on(far, "new", 4_000)
+    assert sorted({*ids(found)}) == [*range(1, 2_001)]
     once = {
         one.annotations["x-opt-replay-source-id"]: text for one, text in zip(found, texts(found), strict=True)
     }
-    assert [once[place] for place in range(1, 5_001)] == [str(n) for n in range(5_000)]
+    assert [once[place] for place in range(1, 2_001)] == [str(n) for n in range(2_000)]
 
 
 def test_a_full_target_there_is_waited_for(serve: Serve, other: Other) -> None:
@@ -377,15 +377,15 @@ def test_pause_and_a_restart_keep_the_place(serve: Serve, other: Other) -> None:
     """What the peer accepted before is not sent again after a pause that heard of it."""
     far = other()
     api = serve(sends_to(far.url))
-    fill(api.gateway, 1_000)
+    fill(api.gateway, 300)
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], rate=1_000)
     wait_until(lambda: record(api, name).sent, "it has begun")
     api.act(f"{LOG}/pauseReplay", {"replayName": name})
     api.restart()
     assert record(api, name).state == "paused"
     api.act(f"{LOG}/resumeReplay", {"replayName": name})
-    assert ended(api, name).sent == 1_000
-    assert ids(on(far, "new", 1_000)) == [*range(1, 1_001)]
+    assert ended(api, name).sent == 300
+    assert ids(on(far, "new", 300)) == [*range(1, 301)]
 
 
 def test_a_peer_that_is_away_is_waited_for_and_the_job_can_be_ended(
