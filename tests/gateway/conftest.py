@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from tests.support.identity import ScriptedProvider
+from tests.support.waiting import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,12 @@ def _ending() -> Iterator[ExitStack]:
     """Contexts that are left, the last first, when the test has ended."""
     with ExitStack() as stack:
         yield stack
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Seconds that pass when a test says so."""
+    return Clock()
 
 
 @pytest.fixture

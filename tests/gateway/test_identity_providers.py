@@ -26,6 +26,7 @@ from gateway.identity_providers import FRESH_S, LEEWAY_S, PAUSE_S, STALE_S, Prov
 from gateway.users import Users
 from tests.support.identity import AUDIENCE, ScriptedProvider, encoded, jwk, key, token
 from tests.support.log_lines import kept_lines
+from tests.support.waiting import Clock
 
 ISSUER = "https://sso.example.com/main"
 
@@ -289,21 +290,6 @@ def test_who_stays_as_he_was_keeps_his_connections(jwks: Path) -> None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """Seconds, as the test says."""
-
-    def __init__(self) -> None:
-        self.s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def asked(provider: Provider, *texts: str) -> list[str]:
     """Names, and words of refusals, of tokens that come at once."""
 
@@ -324,12 +310,12 @@ def test_keys_rotate(provider: ScriptedProvider, clock: Clock) -> None:
     known = Provider(provider.settings(), clock)
     assert asked(known, provider.token()) == ["ann"]
     provider.keys = [jwk("two")]
-    clock.s += PAUSE_S
+    clock.seconds += PAUSE_S
     assert asked(known, provider.token(by="two")) == ["ann"]
     provider.keys = [jwk("one")]
-    clock.s += PAUSE_S
+    clock.seconds += PAUSE_S
     assert asked(known, provider.token(by="two")) == ["ann"]
-    clock.s += FRESH_S
+    clock.seconds += FRESH_S
     assert "no key" in asked(known, provider.token(by="two"))[0]
     provider.keys = [jwk("two")]
     known.outdate()
@@ -341,10 +327,10 @@ def test_keys_in_a_file_rotate(jwks: Path, clock: Clock) -> None:
     provider = Provider(by_file(jwks), clock)
     assert asked(provider, token(ISSUER)) == ["ann"]
     jwks.write_text(json.dumps({"keys": [jwk("two")]}))
-    clock.s += PAUSE_S
+    clock.seconds += PAUSE_S
     assert asked(provider, token(ISSUER, by="two")) == ["ann"]
     jwks.write_text("{")
-    clock.s += STALE_S
+    clock.seconds += STALE_S
     assert asked(provider, token(ISSUER, by="two")) == ["ann"], (
         "what cannot be read changes nothing, for a day"
     )
@@ -362,7 +348,7 @@ def test_a_flood_of_unknown_keys_asks_a_provider_hardly_at_all(
         assert found[-1] == "ann"
         assert {"no key" in one for one in found[:-1]} == {True}
         assert provider.asked.count("/keys") == count
-        clock.s += PAUSE_S - 1
+        clock.seconds += PAUSE_S - 1
 
 
 def test_a_provider_that_is_away_is_asked_for_again(provider: ScriptedProvider, clock: Clock) -> None:
@@ -374,12 +360,12 @@ def test_a_provider_that_is_away_is_asked_for_again(provider: ScriptedProvider, 
     assert asked(known, good) == ["later"]
     assert provider.asked.count("/keys") == 1
     away = provider.answers.pop("/keys")
-    clock.s += PAUSE_S
+    clock.seconds += PAUSE_S
     assert asked(known, good) == ["ann"]
     provider.answers["/keys"] = away
-    clock.s += STALE_S
+    clock.seconds += STALE_S
     assert asked(known, good) == ["ann"]
-    clock.s += 1
+    clock.seconds += 1
     assert asked(known, good) == ["later"]
 
 

@@ -31,7 +31,7 @@ from gateway.logging.lines import (
     LineWriter,
     PeerLines,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import Clock, wait_until
 
 # --- Log lines: their form, their level, and that libraries' lines look the same --------------------------------------
 
@@ -366,14 +366,13 @@ def test_a_pipe_that_does_not_wait_is_waited_for(pipe: Pipe) -> None:
 # --- One peer causes so many lines of a kind, and what is held back is counted ----------------------------------------
 
 
-def test_a_flood_of_one_kind_is_thinned_out() -> None:
+def test_a_flood_of_one_kind_is_thinned_out(clock: Clock) -> None:
     """A burst is said whole; then one line a second, each with how many were left out; other kinds are not touched."""
-    now = 0.0
-    rate = LineRate(lambda: now)
+    rate = LineRate(clock)
     said = []
     for _ in range(1_000):
         said.append(rate.admit("attach_refused"))
-        now += 0.01
+        clock.seconds += 0.01
     assert said[:BURST] == [0] * BURST
     later = [held_back for held_back in said[BURST:] if held_back is not None]
     assert 9 <= len(later) <= 10
@@ -381,30 +380,17 @@ def test_a_flood_of_one_kind_is_thinned_out() -> None:
     assert rate.admit("protocol_error") == 0
 
 
-def test_after_a_while_a_burst_is_said_again() -> None:
+def test_after_a_while_a_burst_is_said_again(clock: Clock) -> None:
     """A peer that was quiet is heard again."""
-    now = 0.0
-    rate = LineRate(lambda: now)
+    rate = LineRate(clock)
     for _ in range(BURST + 5):
         rate.admit("attach_refused")
-    now += 1_000
+    clock.seconds += 1_000
     assert rate.admit("attach_refused") == 5
     assert [rate.admit("attach_refused") for _ in range(BURST)] == [0] * (BURST - 1) + [None]
 
 
 # --- The lines of an address are limited together, counted, and told of; and few addresses are remembered -------------
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def test_every_line_is_said_or_told_of(clock: Clock) -> None:
@@ -416,11 +402,11 @@ def test_every_line_is_said_or_told_of(clock: Clock) -> None:
         if held_back is not None:
             said += 1
             told += held_back
-        clock.now += 0.001
+        clock.seconds += 0.001
     assert said == pytest.approx(ADDRESS_BURST + 10 * ADDRESS_PER_SECOND, abs=2)
     assert COUNTS.held_back - before == 10_000 - said
     assert lines.untold() == [], "more may come"
-    clock.now += 1_000
+    clock.seconds += 1_000
     ((address, left),) = lines.untold()
     assert (address, said + told + left) == ("10.0.0.1", 10_000)
     assert lines.untold() == []
@@ -441,7 +427,7 @@ def test_a_line_stands_for_those_left_out_before(clock: Clock) -> None:
     lines = PeerLines(clock, burst=1, per_second=1)
     assert lines.admit("10.0.0.1", "attach_refused", 7) == 7
     assert lines.admit("10.0.0.1", "attach_refused", 5) is None
-    clock.now += 2
+    clock.seconds += 2
     assert lines.admit("10.0.0.1", "attach_refused") == 6
 
 

@@ -1,4 +1,4 @@
-"""How tests wait for what tells nobody that it has happened."""
+"""How tests wait for what tells nobody that it has happened, and a clock that stands until a test moves it."""
 
 from __future__ import annotations
 
@@ -29,3 +29,13 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = WAIT_SECO
         time.sleep(pause)
         pause = min(1.5 * pause, LONGEST_PAUSE)
     return found
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds

@@ -30,27 +30,12 @@ from gateway.logging.lines import BURST
 from gateway.users import Users
 from tests.gateway.admin.conftest import HASH, QUEUES, Administer, Serve, Start, connect, tls_of
 from tests.support.running import PLAIN_HTTP, RunningGateway
-from tests.support.waiting import wait_until
+from tests.support.waiting import Clock, wait_until
 
 # --- Sessions of the console by themselves --------------------------------------------------------------------------
 
 OURS = f"{COOKIE}-8080"
 CHANGED = User(consume=("queue://q",))
-
-
-class Clock:
-    """Seconds, as the test says."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
