@@ -360,17 +360,6 @@ def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
     assert make_queue(http, **{"X-CSRF-Token": token}) == 200
 
 
-def test_a_foreign_page_signs_nobody_in_or_out(http: httpx.Client) -> None:
-    """By its origin, whatever cookie and token come with it."""
-    token = signed_in(http)["csrfToken"]
-    foreign = {"Origin": "http://127.0.0.1:1", "X-CSRF-Token": token}
-    assert http.post("/session", json=ANN, headers=foreign).status_code == 403
-    assert http.delete("/session", headers=foreign).status_code == 403
-    assert make_queue(http, **foreign) == 403
-    assert http.get("/session", headers=foreign).status_code == 403
-    assert http.get("/session").json()["data"]["isSignedIn"]
-
-
 def asked_with(http: httpx.Client, *cookies: str) -> int:
     """How a request with these values of the cookie is answered, whatever the browser has."""
     http.cookies.clear()

@@ -199,8 +199,12 @@ def test_a_target_that_is_deleted_is_waited_for(api: Api, client: Client) -> Non
     assert api.queue("test")["spooledMsgCount"] == 500 - sent
 
 
-def test_what_cannot_be_copied_is_refused(api: Api) -> None:
-    """Before anything is done; the text says what is wrong."""
+def test_what_cannot_be_copied_is_refused(serve: Serve) -> None:
+    """
+    Before anything is done; the text says what is wrong. Only the configuration says where the gateway connects: a
+    request names a label, and no address of a host.
+    """
+    api = serve(sends_to("amqp://127.0.0.1:1"))
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"target": "log://a"}, "nothing can be sent"),
         ({"target": "amqp://elsewhere:5672/q"}, "another host"),
@@ -215,6 +219,10 @@ def test_what_cannot_be_copied_is_refused(api: Api) -> None:
         ({"target": "q", "name": " "}, "name"),
         ({"target": "q", "rate": 0}, "rate"),
         ({}, "target"),
+        ({"target": "q", "replayTarget": "nobody"}, "no replay target"),
+        ({"target": "q", "replayTarget": "amqp://elsewhere:5672"}, "no replay target"),
+        ({"target": "amqp://elsewhere:5672/q", "replayTarget": "test"}, "another host"),
+        ({"target": " ", "replayTarget": "test"}, "queue://orders"),
     )
     for body, said in wrong:
         assert said in api.why("PUT", "action", f"{LOG}/startCopy", body), body
@@ -437,19 +445,6 @@ def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> No
     copy(api, replayTarget="test", name="elsewhere", **{**asked, "target": "queue://other"})
     wait_until(lambda: "refused there" in record(api, "elsewhere").outcome, "it may not send there")
     assert api.http.get("/readyz").status_code == 200
-
-
-def test_only_the_configuration_says_where_the_gateway_connects(serve: Serve) -> None:
-    """A request names a label, and no address of a host."""
-    api = serve(sends_to("amqp://127.0.0.1:1"))
-    for target, replay_target, said in (
-        ("queue://q", "nobody", "no replay target"),
-        ("amqp://elsewhere:5672/q", "test", "another host"),
-        ("queue://q", "amqp://elsewhere:5672", "no replay target"),
-        (" ", "test", "queue://orders"),
-    ):
-        body = {"target": target, "replayTarget": replay_target}
-        assert said in api.why("PUT", "action", f"{LOG}/startCopy", body)
 
 
 def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Serve, other: Other) -> None:
