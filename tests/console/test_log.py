@@ -13,7 +13,8 @@ from playwright.sync_api import Locator, Page, Route, expect
 from gateway.config import User
 from tests.console.conftest import Console, Show, Start
 from tests.console.history import BEGAN_MS, HOUR_MS, NOW_MS, History, three_days
-from tests.console.test_shell import HASH, USERS, sign_in
+from tests.console.test_shell import USERS, sign_in
+from tests.gateway.admin.conftest import HASH
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway

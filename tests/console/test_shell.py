@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from amqp_ext.sasl import hash_password
 from gateway.admin.console.routes import STATIC
 from gateway.cli import words
 from gateway.config import User, token_hash
 from tests.console.conftest import NARROW, WIDE, Console, Show, Start
 from tests.console.npm import FOLDER
+from tests.gateway.admin.conftest import HASH
 from tests.support.client import Client
 from tests.support.identity import ScriptedProvider
 from tests.support.messages import data
@@ -25,7 +25,6 @@ from tests.support.running import RunningGateway
 
 # --- What is around every page --------------------------------------------------------------------------------------
 
-HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 USERS = {
     "ann": User(
         password=HASH,

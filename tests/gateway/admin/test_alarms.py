@@ -18,7 +18,7 @@ from gateway.config.vpn import Retention
 from gateway.vpn.upkeep import lag
 from store.errors import WriteFailed
 from store.ports import DiskUse
-from tests.gateway.admin.conftest import LOG, Api, Serve
+from tests.gateway.admin.conftest import LOG, Administer, Api, Serve
 from tests.gateway.amqp.conftest import Clock
 from tests.support.client import Client
 from tests.support.messages import data
@@ -211,12 +211,14 @@ def logged_bytes(api: Api) -> int:
     return size
 
 
-def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_path: Path) -> None:
+def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(
+    tmp_path: Path, administer: Administer
+) -> None:
     """The rate is what was logged by the time it took; a gateway that was restarted has it from the log itself."""
     clock = Clock()
     vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
     with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
-        api = Api(gateway)
+        api = administer(gateway)
         assert api.seen(PLAN)["bytesPerSecond"] is None
         published(gateway, clock, hours=10)
         found = api.seen(PLAN, keepHours=24 * 30)
@@ -237,10 +239,9 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_pat
         # The oldest message came when the first hour was over: what it is told by is the nine hours since.
         assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
         assert again["bytesPerSecond"] == pytest.approx(size / (9 * 3_600), rel=0.02)
-        api.http.close()
 
 
-def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
+def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path, administer: Administer) -> None:
     """The disk that is full within its hours, and a quota that holds fewer than asked for; over once there is room."""
     clock = Clock()
     thresholds = AlarmThresholds(disk_hours_left=24, log_hours_kept=1_000)
@@ -257,7 +258,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
         return {one["alarm"] for one in api.seen("/alarms")}
 
     with RunningGateway(settings, clock=clock) as gateway:
-        api = Api(gateway)
+        api = administer(gateway)
         gateway.call(narrow)
         assert looked(gateway) == set()
         published(gateway, clock, hours=2)
@@ -268,7 +269,6 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
         assert looked(gateway) == {"replay-log-time-kept"}
         api.change(LOG, {"maxSpoolUsage": 10**6})
         assert looked(gateway) == set()
-        api.http.close()
 
 
 def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:

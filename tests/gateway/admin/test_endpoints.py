@@ -10,7 +10,7 @@ import pytest
 from amqp_ext.codec import Symbol, UByte
 from gateway.config import ConfigError, Listener, Queue, ReplayLog, Vpn, parse, read
 from store.errors import StoreError
-from tests.gateway.admin.conftest import LOG, Api, Serve
+from tests.gateway.admin.conftest import LOG, Administer, Api, Serve
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, data, section
@@ -264,23 +264,22 @@ def test_in_the_configuration() -> None:
         parse("[vpn.default.queue.a]\ndead_message_queue = 'd'\nsubscriptions = ['#queue/d']\n")
 
 
-def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path) -> None:
+def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path, administer: Administer) -> None:
     """At the start the gateway says so and does not start; where it runs, the queue stays as it is."""
     file = ConfigurationFile(tmp_path)
     said = "[vpn.default.queue.a]\ndead_message_queue = 'b'\n"
     with RunningGateway(read(file.path)) as gateway:
-        api = Api(gateway)
+        api = administer(gateway)
         api.make_queue("b", deadMsgQueue="a")
         file.write(said)
         reloaded = gateway.run_coroutine(lambda running: running.reload())
         assert [CIRCLE in str(one) for one in reloaded.refused] == [True]
         assert api.done("GET", "config", "/queues/a")["deadMsgQueue"] == ""
-        api.http.close()
     with pytest.raises(StoreError, match="would come back to it"):
         RunningGateway(read(file.path)).start()
 
 
-def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
+def test_windows_of_ids_have_a_bound(tmp_path: Path, administer: Administer) -> None:
     """
     Over HTTP and by the command line, by a reload and at a start, beside what an administrator made; and an age bounds
     a window that is there. What becomes smaller makes room for another.
@@ -289,7 +288,7 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
     said = "[vpn.default.queue.{}]\ndedup_window = {}\n".format
     file.write(said("a", 3_000_000) + said("b", 1))
     with RunningGateway(read(file.path)) as gateway:
-        api = Api(gateway)
+        api = administer(gateway)
         api.make_queue("c", dedupWindow=900_000)
         for path, body, why in (
             ("/queues", {"queueName": "d", "dedupWindow": 100_000}, "the others have 3900001"),
@@ -307,7 +306,6 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path) -> None:
         assert "vpn.default.queue.b.dedup_window" in str(refused)
         file.write(said("b", 3_000_000) + said("a", 1))
         assert not gateway.run_coroutine(lambda running: running.reload()).refused
-        api.http.close()
     file.write(said("b", 3_000_000) + said("a", 200_000))
     with pytest.raises(StoreError, match="more than 4000000"):
         RunningGateway(read(file.path)).start()

@@ -46,6 +46,13 @@ def table(url: str, more: str = "") -> str:
     return f'[vpn.default.store]\nurl = "{url}"\n{more}'
 
 
+def written(folder: Path, text: str) -> Path:
+    """A configuration file."""
+    file = folder / "rewind.toml"
+    file.write_text(text)
+    return file
+
+
 def problems(text: str) -> list[str]:
     """Every sentence said about a configuration that must be refused."""
     with pytest.raises(ConfigError) as refused:
@@ -348,8 +355,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 def test_a_password_file_holds_the_hash(tmp_path: Path) -> None:
     """The hash is taken from the file, its last newline left out."""
     (tmp_path / "ann.hash").write_text(HASH + "\n")
-    file = tmp_path / "rewind.toml"
-    file.write_text(f"[user.ann]\npassword_file = {toml.literal(tmp_path / 'ann.hash')}")
+    file = written(tmp_path, f"[user.ann]\npassword_file = {toml.literal(tmp_path / 'ann.hash')}")
     assert secret_of(read(file).settings.users["ann"], "password") == HASH
     assert secret_of(User(password=HASH), "password") == HASH
     assert secret_of(User(certificate_names=("ann",)), "password") is None
@@ -361,8 +367,7 @@ def test_a_password_file_that_holds_no_hash_is_refused(tmp_path: Path, content: 
     hashes = tmp_path / "ann.hash"
     if content is not None:
         hashes.write_bytes(content)
-    file = tmp_path / "rewind.toml"
-    file.write_text(f"[user.ann]\npassword_file = {toml.literal(hashes)}")
+    file = written(tmp_path, f"[user.ann]\npassword_file = {toml.literal(hashes)}")
     with pytest.raises(ConfigError, match=r"^user\.ann\.password_file cannot be used: ") as refused:
         read(file)
     assert "hunter2" not in str(refused.value)
@@ -370,9 +375,9 @@ def test_a_password_file_that_holds_no_hash_is_refused(tmp_path: Path, content: 
 
 def test_a_certificate_is_looked_at_when_the_configuration_is_read(tmp_path: Path) -> None:
     """A listener whose certificate cannot be loaded is a configuration error beside all others."""
-    file = tmp_path / "rewind.toml"
-    file.write_text(
-        "[[listener]]\n[listener.tls]\ncertificate = 'absent.pem'\nkey = 'absent.key'\n[vpn.default]\nx = 1"
+    file = written(
+        tmp_path,
+        "[[listener]]\n[listener.tls]\ncertificate = 'absent.pem'\nkey = 'absent.key'\n[vpn.default]\nx = 1",
     )
     with pytest.raises(ConfigError) as refused:
         read(file)
@@ -405,11 +410,11 @@ def test_an_address_on_the_command_line_keeps_what_the_file_says_of_listeners(tm
     issued = trustme.CA().issue_cert("localhost")
     pem = tmp_path / "server.pem"
     issued.private_key_and_cert_chain_pem.write_to_path(pem)
-    file = tmp_path / "rewind.toml"
-    file.write_text(
+    file = written(
+        tmp_path,
         "[[listener]]\nrabbitmq_mode = true\n"
         "[[listener]]\nport = 5671\n[listener.tls]\n"
-        f"certificate = {toml.literal(pem)}\nkey = {toml.literal(pem)}\n"
+        f"certificate = {toml.literal(pem)}\nkey = {toml.literal(pem)}\n",
     )
     plain, secure = read(file, Overrides(listen=("127.0.0.1:0", "amqps://127.0.0.1:0"))).settings.listeners
     assert plain == Listener(port=0, rabbitmq_mode=True)
@@ -439,8 +444,7 @@ def test_a_wrong_address_is_explained(address: str, sentence: str) -> None:
 
 def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> None:
     """One run reports a wrong key of the file, a wrong address, and a rule that a right address breaks."""
-    file = tmp_path / "rewind.toml"
-    file.write_text("x = 1")
+    file = written(tmp_path, "x = 1")
     with pytest.raises(ConfigError) as refused:
         read(file, Overrides(listen=("0.0.0.0:5672",), admin="nowhere"))
     first, second, third = refused.value.problems
@@ -625,8 +629,7 @@ def test_texts_around_a_url_stay() -> None:
 
 def test_a_password_file_has_to_be_there(tmp_path: Path) -> None:
     """It is read at the start, so that a mistake is known then."""
-    file = tmp_path / "rewind.toml"
-    file.write_text(table("postgresql://a/x", f'password_file = "{tmp_path / "password"}"'))
+    file = written(tmp_path, table("postgresql://a/x", f'password_file = "{tmp_path / "password"}"'))
     with pytest.raises(ConfigError, match="password_file cannot be used"):
         read(file)
     (tmp_path / "password").write_text("secret\n")
