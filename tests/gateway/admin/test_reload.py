@@ -190,25 +190,6 @@ def test_users_change(file: ConfigurationFile, gateway: RunningGateway, api: Api
         of_bob.sender("q").send_all([data(2)])
 
 
-def test_a_live_tail_ends_with_the_right_to_it(file: ConfigurationFile, api: Api) -> None:
-    """Whoever may no longer administer the log is told so, and cannot come again; whoever is as before goes on."""
-    rights = 'administer = ["log://>"]'
-    root = f'[user.root]\npassword = "{HASH}"\nglobal_access = "read-write"\n{rights}\n'
-    file.write(f'{root}[user.ann]\npassword = "{HASH}"\n{rights}')
-    reload(api)
-    live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
-    ann, stays = ("ann", "secret"), ("root", "secret")
-    api.http.auth = stays
-    with api.http.stream("GET", live, auth=ann) as ended, api.http.stream("GET", live) as kept:
-        assert (ended.status_code, kept.status_code) == (200, 200)
-        file.write(f'{root}[user.ann]\npassword = "{HASH}"\nadminister = []')
-        reload(api)
-        assert "what is configured of this user has changed" in "".join(ended.iter_text())
-        names = [one["clientUsername"] for one in api.seen("/clients")]
-        assert names == ["root"]
-    assert api.http.get(live, auth=ann).status_code == 403
-
-
 @pytest.mark.parametrize(("stays", "status"), [(True, b"200"), (False, b"401")])
 def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
     file: ConfigurationFile, api: Api, stays: bool, status: bytes
