@@ -270,8 +270,6 @@ def test_a_preview_ends_with_its_connection(
 
 # --- Clients over HTTP: their links, of every kind --------------------------------------------------------------------
 
-NAMED = ("in", "out", "log")
-
 
 def links(api: Api, client: str) -> dict[str, dict[str, Any]]:
     """By name."""
@@ -292,17 +290,11 @@ def test_links_say_what_they_are_for_and_what_came_over_them(api: Api, client: C
     client.wait(lambda: links(api, there["clientName"])["in"]["unackedMsgCount"] == 3, "two are settled")
     found = links(api, there["clientName"])
     assert links(api, there["clientId"].replace("#", "%23")) == found
-    assert {
-        name: (one["role"], one["kind"], one["address"]) for name, one in found.items() if name in "inoutlog"
-    } == {
-        "out": ("sender", "publisher", "topic://a"),
-        "in": ("receiver", "consumer", "q"),
-        "log": ("receiver", "reader", "log://a?replay-start=beginning"),
-    }
-    assert {name: one["sentMsgCount"] for name, one in found.items() if name in NAMED} == {
-        "out": 3,
-        "in": 5,
-        "log": 3,
+    told = ("role", "kind", "address", "sentMsgCount")
+    assert {name: tuple(found[name][one] for one in told) for name in ("out", "in", "log")} == {
+        "out": ("sender", "publisher", "topic://a", 3),
+        "in": ("receiver", "consumer", "q", 5),
+        "log": ("receiver", "reader", "log://a?replay-start=beginning", 3),
     }
     assert found["in"]["credit"] == 4
     assert found["log"]["credit"] == 7

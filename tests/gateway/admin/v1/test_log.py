@@ -38,20 +38,23 @@ EVENTS = {"Accept": TYPE}
 STOPPED = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
 
 
-def lines(api: Api, **query: Any) -> list[Any]:
-    """The messages that are answered, as lines; ``start`` is ``from``."""
+def asked(api: Api, headers: dict[str, str] | None = None, **query: Any) -> httpx.Response:
+    """The answer to a reader; ``start`` is ``from``."""
     if "start" in query:
         query["from"] = query.pop("start")
-    answer = api.http.get("/v1/log", params=query)
+    return api.http.get("/v1/log", params=query, headers=headers or {})
+
+
+def lines(api: Api, **query: Any) -> list[Any]:
+    """The messages that are answered, as lines."""
+    answer = asked(api, **query)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/x-ndjson"
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
 def refused(api: Api, headers: dict[str, str] | None = None, **query: Any) -> Any:
-    if "start" in query:
-        query["from"] = query.pop("start")
-    answer = api.http.get("/v1/log", params=query, headers=headers or {})
+    answer = asked(api, headers, **query)
     assert answer.status_code == 400, answer.text
     return answer.json()["meta"]["error"]
 
@@ -380,13 +383,13 @@ def publish(
 
 def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client) -> None:
     """To a queue that is made by it, with what each line says; and what the log shows can be published again."""
-    lines = [
+    said = [
         '{"body":"one","properties":{"n":1},"messageId":"m"}',
         "",
         '{"body":{"base64":"/w=="}}',
         '{"body":[1]}',
     ]
-    answer = publish(api, "\r\n".join(lines), "queue://orders")
+    answer = publish(api, "\r\n".join(said), "queue://orders")
     assert answer["data"] == {"accepted": 3, "refused": 0, "errors": []}
     receiver = client.receiver("orders")
     first, second, third = receiver.drain()
@@ -399,11 +402,11 @@ def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client) -> None:
     receiver.settle([first, second, third])
     shown = api.http.get("/v1/log").text
     assert publish(api, shown, "topic://again")["data"]["accepted"] == 3
-    both = [json.loads(line) for line in api.http.get("/v1/log").text.splitlines()]
+    both = lines(api)
     assert [one["topic"] for one in both] == ["#queue/orders"] * 3 + ["again"] * 3
     own = ("offset", "replayId", "enqueuedTime", "topic", "replayEnd")
-    said = [{key: value for key, value in one.items() if key not in own} for one in both]
-    assert said[:3] == said[3:]
+    shared = [{key: value for key, value in one.items() if key not in own} for one in both]
+    assert shared[:3] == shared[3:]
     receiver.close()
     stop_and_check(api, client)
 
@@ -413,8 +416,8 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
 ) -> None:
     """With its number, the reason and the AMQP condition; the first hundred of many."""
     monkeypatch.setattr(publishing, "MOST_LINE_BYTES", 1_000)
-    lines = ['{"body":"1"}', "{", '{"boddy":1}', json.dumps({"body": "x" * 2_000}), '{"body":"5"}']
-    answer = publish(api, "\n".join(lines), status=400)
+    said = ['{"body":"1"}', "{", '{"boddy":1}', json.dumps({"body": "x" * 2_000}), '{"body":"5"}']
+    answer = publish(api, "\n".join(said), status=400)
     assert (answer["data"]["accepted"], answer["data"]["refused"]) == (2, 3)
     assert [(one["line"], one["condition"], one["status"]) for one in answer["data"]["errors"]] == [
         (2, "amqp:decode-error", "PARSE_ERROR"),
@@ -422,7 +425,7 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
         (4, "amqp:link:message-size-exceeded", "NOT_ALLOWED"),
     ]
     assert "line 2" in answer["meta"]["error"]["description"]
-    assert [json.loads(line)["body"] for line in api.http.get("/v1/log").text.splitlines()] == ["1", "5"]
+    assert [one["body"] for one in lines(api)] == ["1", "5"]
     many = publish(api, "x\n" * 500, status=400)["data"]
     assert (many["refused"], len(many["errors"])) == (500, publishing.MOST_ERRORS)
 
@@ -472,11 +475,11 @@ def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
 ) -> None:
     """Lines and windows broken anywhere, long ones among them; what is read ahead is bounded."""
     monkeypatch.setattr(publishing, "WINDOW_BYTES", 50_000)
-    lines = [
+    said = [
         json.dumps({"body": f"{number}:" + "x" * (40_000 if number % 50 == 0 else 20)})
         for number in range(1_000)
     ]
-    whole = "\n".join(lines).encode()
+    whole = "\n".join(said).encode()
     sizes = [1, 7, 1_000, 30_000, 65_536, 3]
 
     def pieces() -> Iterator[bytes]:
@@ -487,7 +490,7 @@ def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
             at, turn = at + size, turn + 1
 
     assert publish(api, pieces())["data"]["accepted"] == 1_000
-    found = [json.loads(line)["body"].partition(":")[0] for line in api.http.get("/v1/log").text.splitlines()]
+    found = [one["body"].partition(":")[0] for one in lines(api)]
     assert found == [str(number) for number in range(1_000)]
 
 
