@@ -219,7 +219,7 @@ def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
         "from gateway.logging import lines\n"
         "from gateway.config import Logging\n"
         "lines.configure(Logging())\n"
-        "for number in range(60_000):\n"
+        "for number in range(30_000):\n"
         "    structlog.get_logger().info('line', number=number)\n"
         "print('logged', flush=True)\n"
         "sys.stdin.readline()\n"
@@ -237,7 +237,7 @@ def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
     lines = [json.loads(line) for line in written.splitlines()]
     dropped = sum(line["lines"] for line in lines if line["event"] == "log_lines_dropped")
     assert dropped > 0
-    assert dropped + sum(line["event"] == "line" for line in lines) == 60_000
+    assert dropped + sum(line["event"] == "line" for line in lines) == 30_000
 
 
 # --- Nobody who logs waits for who reads; what is lost for it is counted and told -------------------------------------
