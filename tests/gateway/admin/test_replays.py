@@ -226,6 +226,12 @@ def fill(api: Api, client: Client) -> None:
     sender.send_all([data(4)])
 
 
+def replayed(api: Api, client: Client, place: str = "beginning") -> None:
+    """A replay that keeps what the log does not have, with all of it on the queue."""
+    api.act(START, {**KEEP, "start": place})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+
+
 def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: Client) -> None:
     """All as they were sent, in the order in which they were, once; then what is live. Nothing is lost by it."""
     fill(api, client)
@@ -251,6 +257,39 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
     assert (shown["replayState"], shown["msgSpoolUsage"]) == ("complete", 0)
 
 
+def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
+    """Only what lies there still is; how often its delivery failed is known afterwards."""
+    fill(api, client)
+    receiver = client.receiver("q", credit=4)
+    found = receiver.take(4)
+    receiver.settle(found[:3])
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
+    receiver.modify([found[3]], failed=True)
+    client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "it comes back")
+    receiver.detach()
+    api.act(START, KEEP)
+    again = client.receiver("q", credit=9).take(4)
+    assert texts(again) == ["0", "1", "3", "4"]
+    assert [one.delivery_count for one in again] == [0, 0, 1, 0]
+    stop_and_check(api, client)
+
+
+def test_what_was_kept_stays_and_can_be_kept_again(api: Api, client: Client) -> None:
+    """One replay after the other keeps what the one before it kept; a cancelled one takes with it what it had put."""
+    fill(api, client)
+    for place in ("beginning", "#4", "beginning"):
+        replayed(api, client, place)
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+    receiver.close()
+    for place in ("beginning", "#4"):
+        replayed(api, client, place)
+        api.act("/queues/q/cancelReplay", {})
+        receiver = client.receiver("q")
+        assert texts(receiver.drain()) == ["2", "3"]
+        receiver.close()
+
+
 def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api, client: Client) -> None:
     """
     The log has dropped it, and the queue has it still. What an earlier replay has put, and the log has dropped, is not
@@ -258,8 +297,7 @@ def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api
     """
     fill(api, client)
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
-    api.act(START, KEEP)
-    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+    replayed(api, client)
     receiver = client.receiver("q")
     assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
     receiver.close()
