@@ -83,7 +83,7 @@ def alarms(gateway: RunningGateway) -> list[str]:
 def test_it_is_known_at_the_start_and_while_it_runs(
     database: SharedDatabase, gateway: RunningGateway
 ) -> None:
-    """Status, metric and alarm follow the engine's answer."""
+    """Status, metric and alarm follow the engine's answer; the gateway is ready all the same."""
     metric = 'rewind_store_on_two_machines{vpn="default"} '
     assert state(gateway)["storeDurability"] == "two-machines"
     assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == []
@@ -91,24 +91,19 @@ def test_it_is_known_at_the_start_and_while_it_runs(
     wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
     assert f"{metric}0.0" in ask(gateway, "/metrics").text
     assert "one machine only" in state(gateway)["storeProblem"]
+    assert ask(gateway, "/readyz").status_code == 200
     wait_until(lambda: alarms(gateway) == ["one-machine"], "the alarm is raised")
     database.durability = Durability.TWO_MACHINES
     wait_until(lambda: alarms(gateway) == [], "the alarm is cleared")
 
 
-def test_messages_are_taken_all_the_same(database: SharedDatabase, start: Start, connect: Connect) -> None:
-    """Without `require_standby` the loss of a standby stops nobody."""
-    database.durability = Durability.ONE_MACHINE
-    gateway = start()
-    client = connect(gateway)
-    client.sender("orders").send_all([data(1)])
-    assert texts(client.receiver("orders").drain()) == ["1"]
-    assert ask(gateway, "/readyz").status_code == 200
-
-
 def test_a_standby_can_be_required(database: SharedDatabase, start: Start, connect: Connect) -> None:
-    """Messages and transactions are refused with a sentence; what lies there is delivered; later all is taken again."""
-    gateway = start(require_standby=True)
+    """
+    Messages are refused with a sentence, and counted as dropped where they were sent settled. What lies there is
+    delivered, and moved when it is dead. Later all is taken again.
+    """
+    queues = {"orders": Queue(dead_message_queue="dead")}  # type: ignore[call-arg]
+    gateway = start(vpn={"queues": queues}, require_standby=True)
     client = connect(gateway)
     sender, receiver = client.sender("orders"), client.receiver("orders", credit=10)
     sender.send_all([data(1)])
@@ -117,35 +112,11 @@ def test_a_standby_can_be_required(database: SharedDatabase, start: Start, conne
     refused = sender.rejection(sender.send(data(2)))
     assert refused.name == "amqp:precondition-failed" and "standby" in refused.text
     assert "refused" in state(gateway)["storeProblem"]
-    receiver.settle(receiver.take(1))
+    client.sender("orders").send(data(2), settled=True)
+    client.wait(lambda: state(gateway)["directDroppedMsgCount"] == 1, "it is counted")
+    receiver.settle(receiver.take(1), Delivery.REJECTED)
+    assert texts(client.receiver("dead", credit=1).take(1)) == ["1"]
     database.durability = Durability.TWO_MACHINES
     wait_until(lambda: state(gateway)["storeDurability"] == "two-machines", "it is asked again")
     sender.send_all([data(3)])
     assert texts(receiver.take(1)) == ["3"]
-
-
-def test_settled_messages_are_counted_as_dropped(
-    database: SharedDatabase, start: Start, connect: Connect
-) -> None:
-    """Who sends settled is told of no refusal: it is counted."""
-    database.durability = Durability.ONE_MACHINE
-    gateway = start(require_standby=True)
-    client = connect(gateway)
-    client.sender("orders").send(data(1), settled=True)
-    client.wait(lambda: state(gateway)["directDroppedMsgCount"] == 1, "it is counted")
-
-
-def test_dead_messages_are_moved_all_the_same(
-    database: SharedDatabase, start: Start, connect: Connect
-) -> None:
-    """What is stored already is not lost to a rule about new messages."""
-    queues = {"orders": Queue(dead_message_queue="dead")}  # type: ignore[call-arg]
-    gateway = start(vpn={"queues": queues}, require_standby=True)
-    client = connect(gateway)
-    sender, receiver = client.sender("orders"), client.receiver("orders", credit=1)
-    sender.send_all([data(1)])
-    (message,) = receiver.take(1)
-    database.durability = Durability.ONE_MACHINE
-    wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
-    receiver.settle([message], Delivery.REJECTED)
-    assert texts(client.receiver("dead", credit=1).take(1)) == ["1"]

@@ -109,17 +109,6 @@ def test_what_the_engine_has_does_not_leave_either(
     assert len(receiver.take(40)) == 40
 
 
-def test_publishers_wait(database: SharedDatabase, gateway: RunningGateway, client: Client) -> None:
-    """Where nothing can be confirmed, nothing is refused: messages are accepted when the store answers again."""
-    sender = client.sender("orders")
-    with database.cut():
-        deliveries = [sender.send(data(number)) for number in range(5)]
-        wait_until(lambda: not holds(gateway), "the lease runs out")
-        client.open_session()
-        assert [delivery.remote_state for delivery in deliveries] == [0] * 5
-    assert [sender.outcome(delivery) for delivery in deliveries] == ["ACCEPTED"] * 5
-
-
 def test_a_stop_does_not_wait_for_a_store_out_of_reach(
     database: SharedDatabase, gateway: RunningGateway, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +151,16 @@ def test_its_clients_are_closed_and_it_waits(
 def test_nothing_is_told_of_batches_that_met_another(
     database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """A message on its way when the store is taken is neither accepted nor refused: its publisher asks the other."""
+    """
+    A message on its way when the store is taken is neither accepted nor refused: its publisher asks the other. An
+    administrator's command ends with an error: nobody knows here what became of it.
+    """
+
+    def order(running: Gateway) -> Future[None]:
+        assert gateway._loop is not None
+        done = running.vpns["default"].committer.committed()
+        return asyncio.run_coroutine_threadsafe(done, gateway._loop)
+
     client = connect(gateway)
     sender = client.sender("orders")
     with database.cut():
@@ -171,9 +169,12 @@ def test_nothing_is_told_of_batches_that_met_another(
             lambda: gateway.call(lambda running: running.vpns["default"].committer.pending_bytes),
             "the message is on its way to the store",
         )
+        done = gateway.call(order)
         database.take_away(active="other.example.com:5672")
     assert client.closed_by_peer().name == "amqp:connection:forced"
     assert delivery.remote_state == 0 and not delivery.settled
+    with pytest.raises(CommandRefused, match="another gateway"):
+        done.result(10)
     database.release()
     wait_until(lambda: is_active(gateway), "it takes the store over again")
     assert connect(gateway).receiver("orders").drain() == []
@@ -200,21 +201,6 @@ def test_nothing_that_it_knew_is_kept(
     received = again.receiver("orders", credit=21).take_and_accept(21)
     assert texts(received) == [str(number) for number in range(21)]
     assert [message.id for message in received] == sorted({message.id for message in received})
-
-
-def test_an_administrator_who_waited_is_told(database: SharedDatabase, gateway: RunningGateway) -> None:
-    """A command under way ends with an error: nobody knows here what became of it."""
-
-    def order(running: Gateway) -> Future[None]:
-        assert gateway._loop is not None
-        done = running.vpns["default"].committer.committed()
-        return asyncio.run_coroutine_threadsafe(done, gateway._loop)
-
-    with database.cut():
-        done = gateway.call(order)
-        database.take_away(active="other.example.com:5672")
-    with pytest.raises(CommandRefused, match="another gateway"):
-        done.result(10)
 
 
 def test_one_that_is_told_late_delivers_nothing(
@@ -451,36 +437,31 @@ def test_it_takes_over(database: SharedDatabase, start: Start, connect: Connect)
     assert 'rewind_vpn_active{vpn="default"} 1.0' in ask(second, "/metrics").text
 
 
-def test_a_store_that_cannot_be_opened_is_an_alarm(database: SharedDatabase, start: Start) -> None:
-    """Whoever waits goes on trying; that it would be in vain is an alarm as long as it lasts."""
+def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, start: Start) -> None:
+    """
+    A gateway that starts before its database does not end: it says why it is not ready, without the password, and goes
+    on trying. That it would be in vain is an alarm as long as it lasts.
+    """
     database.hold("other.example.com:5672")
+    database.fault = f"cannot connect to {URL}"
     gateway = start()
 
     def alarms() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
         return found
 
-    assert alarms() == []
-    database.fault = "no route to host"
-    (alarm,) = wait_until(alarms, "the alarm is raised")
-    assert alarm["alarm"] == "store" and "no route to host" in alarm["description"]
-    database.fault = None
-    wait_until(lambda: not alarms(), "the alarm is cleared")
-    database.release()
-    wait_until(lambda: is_active(gateway), "it takes over")
-
-
-def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, start: Start) -> None:
-    """A gateway that starts before its database does not end; it says why it is not ready, without the password."""
-    database.fault = f"cannot connect to {URL}"
-    gateway = start()
     told = ask(gateway, "/readyz").json()
     assert (
         told["state"] == "waiting"
         and "cannot connect to postgresql://rewind:***@a,b/double" in told["reason"]
     )
     assert URL not in ask(gateway, "/SEMP/v2/monitor/msgVpns").text
+    (alarm,) = wait_until(alarms, "the alarm is raised")
+    assert alarm["alarm"] == "store" and "cannot connect" in alarm["description"]
     database.fault = None
+    wait_until(lambda: not alarms(), "the alarm is cleared")
+    assert not is_active(gateway)
+    database.release()
     wait_until(lambda: is_active(gateway), "it has the store")
 
 

@@ -236,14 +236,3 @@ def test_publishers_wait_while_the_database_is_gone(start: Start, postgresql: Se
         postgresql.start()
         assert {sender.outcome(delivery) for delivery in deliveries} == {"ACCEPTED"}
         assert texts(client.receiver("orders", credit=9).take(6)) == ["before", *map(str, range(5))]
-
-
-def test_it_is_known_whether_a_standby_has_it(start: Start) -> None:
-    """Without a synchronous standby a gateway says so, and refuses messages where one is required."""
-    gateway = start("a", require_standby="true")
-    admin = gateway.ready["admin"]
-    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", **PLAIN_HTTP).json()["data"]
-    assert state["storeDurability"] == "one-machine" and "one machine only" in state["storeProblem"]
-    with Client(url_of(gateway)) as client:
-        sender = client.sender("orders")
-        assert "standby" in sender.rejection(sender.send(data(1))).text

@@ -57,38 +57,28 @@ def store(more: str = "", vpn: str = "default", url: str = URL) -> str:
 def test_what_a_waiting_message_vpn_is_told_holds_when_it_is_active(
     database: SharedDatabase, gateway: RunningGateway, configure: Configure, connect: Connect
 ) -> None:
-    """Settings that come while another gateway is active are those that it takes over with."""
-    assert configure(store() + '[vpn.default.queue.orders]\nsubscriptions = ["t/>"]\n') == []
-    database.release()
-    wait_until(lambda: is_active(gateway), "it takes over")
-    client = connect(gateway)
-    client.sender("topic://t/1").send_all([data(1)])
-    assert texts(client.receiver("orders").drain()) == ["1"]
-
-
-def test_another_url_is_for_the_next_start(gateway: RunningGateway, configure: Configure) -> None:
-    """It is refused with a sentence, in which there is no password."""
-    (told,) = configure(store(url=URL.replace("double", "elsewhere")))
-    assert told.startswith("vpn.default.store.url ") and "until the next start" in told
-    assert "rewind:***@" in told and "secret" not in told
-
-
-def test_a_standby_is_required_from_then_on(
-    database: SharedDatabase, gateway: RunningGateway, configure: Configure, connect: Connect
-) -> None:
-    """`require_standby` is heeded at once."""
+    """Settings that come while another gateway is active are those that it takes over with; later ones hold at once."""
+    queue = '[vpn.default.queue.orders]\nsubscriptions = ["t/>"]\n'
+    assert configure(store() + queue) == []
     database.durability = Durability.ONE_MACHINE
     database.release()
     wait_until(lambda: is_active(gateway), "it takes over")
-    sender = connect(gateway).sender("orders")
+    client = connect(gateway)
+    sender = client.sender("topic://t/1")
     sender.send_all([data(1)])
-    assert configure(store("require_standby = true")) == []
+    assert texts(client.receiver("orders").drain()) == ["1"]
+    assert configure(store("require_standby = true") + queue) == []
     assert "standby" in sender.rejection(sender.send(data(2))).text
 
 
-def test_a_message_vpn_that_is_new_is_opened(gateway: RunningGateway, configure: Configure) -> None:
-    """One with a store on other machines is opened beside everything else; `/readyz` knows it by its name."""
-    assert configure(store() + store(vpn="trading")) == []
+def test_another_url_is_for_the_next_start(gateway: RunningGateway, configure: Configure) -> None:
+    """
+    It is refused with a sentence, in which there is no password. A new Message VPN with a store on other machines is
+    opened beside everything else; `/readyz` knows it by its name.
+    """
+    (told,) = configure(store(url=URL.replace("double", "elsewhere")) + store(vpn="trading"))
+    assert told.startswith("vpn.default.store.url ") and "until the next start" in told
+    assert "rewind:***@" in told and "secret" not in told
     wait_until(lambda: is_active(gateway, "trading"), "it is opened")
     assert ask(gateway, "/readyz?vpn=trading").status_code == 200
     assert ask(gateway, "/readyz?vpn=default").status_code == 503
