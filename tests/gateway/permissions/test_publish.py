@@ -35,12 +35,11 @@ def refusals(logged: list[Line], event: str) -> list[tuple[str, str]]:
 AUDIT = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("flights/>",)), "orders": Queue()})
 LISTS = {
     "sends": {"publish": ["queue://orders*", "queue://new", "topic://flights/>", "!topic://flights/secret/>"]},
-    "takes": {"consume": ["queue://orders", "topic://flights/>", "!topic://flights/secret", "queue://eu/>", "!queue://eu/no"]},
-    "reads": {"consume": ["log://flights/>", "log://#queue/hub", "queue://mine"]},
-    "rewinds": {"consume": ["queue://>", "topic://>"], "replay": ["queue://mine", "topic://a/>"]},
-    "watches": {"consume": ["queue://orders", "queue://audit", "queue://made", "queue://later"], "replay": []},
-    "looks": {"browse": ["queue://orders", "queue://audit"]},
-    "both": {"consume": ["queue://orders"], "browse": []},
+    "takes": {"consume": ["queue://orders", "topic://flights/>", "!topic://flights/secret"]},
+    "reads": {"consume": ["log://flights/>"]},
+    "rewinds": {"consume": ["queue://>", "topic://>"], "replay": ["topic://a/>"]},
+    "watches": {"consume": ["queue://audit", "queue://made", "queue://later"], "replay": []},
+    "looks": {"browse": ["queue://audit"]},
 }  # fmt: skip
 
 
@@ -51,33 +50,14 @@ DURABLE = {"name": "for good", "durable": True}
 
 PERMITTED: list[tuple[str, str, str, dict[str, Any]]] = [
     # The user, what the client makes, its address, and what else it says of the link.
-    ("sends", "sender", "orders", {}),
     ("sends", "sender", "queue://orders-eu", {}),
-    ("sends", "sender", "/queues/orders", {}),
-    ("sends", "sender", "topic://flights/JFK", {}),
-    ("sends", "sender", "flights/JFK", {"capabilities": ["topic"]}),
     ("sends", "sender", "new?kind=stream", {}),
-    ("takes", "receiver", "orders", {}),
-    ("takes", "receiver", "queue://eu/paris", {}),
-    ("takes", "receiver", "topic://flights/JFK/*", {}),
-    ("takes", "receiver", "topic://flights/JFK/*", DURABLE),
-    # Without a `replay` list who may consume may replay.
-    ("takes", "receiver", "topic://flights/x", START),
-    ("takes", "receiver", "orders", START),
-    ("reads", "receiver", "log://flights/>", START),
-    ("reads", "receiver", "log://flights/JFK/*", START),
-    ("reads", "receiver", "log://#queue/hub", START),
-    ("reads", "receiver", "hub/ConsumerGroups/$default/Partitions/0", START),
-    # With one, consuming live is as permitted as before.
-    ("rewinds", "receiver", "mine", START),
-    ("rewinds", "receiver", "topic://a/b", START),
+    # With a `replay` list, consuming live is as permitted as without one.
     ("rewinds", "receiver", "others", LIVE),
     # What a stream shows is read with `consume` on it alone, from any start, whatever `replay` and `log` say.
     ("watches", "receiver", "audit", START),
     ("watches", "receiver", "made?kind=stream", START),
-    ("looks", "receiver", "orders", COPY),
     ("looks", "receiver", "audit", COPY | START),
-    ("both", "receiver", "orders", COPY),
 ]
 
 ALL = ": all that it matches has to be permitted"
@@ -86,38 +66,23 @@ ANOTHER_HUB = "other/ConsumerGroups/$default/Partitions/0"
 REFUSED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
     # The same, what the client is told that the user may not, and the rule, which the gateway's log alone has.
     ("sends", "sender", "elsewhere", {}, "publish to queue://elsewhere", "no pattern of publish"),
-    ("sends", "sender", "queue://flights/JFK", {}, "publish to queue://flights/JFK", "no pattern of publish"),
-    ("sends", "sender", "topic://orders", {}, "publish to topic://orders", "no pattern of publish"),
-    ("sends", "sender", "topic://#queue/no", {}, "publish to topic://#queue/no", "no pattern of publish"),
     ("sends", "sender", "other?kind=stream", {}, "publish to queue://other", "no pattern of publish"),
     ("sends", "sender", "topic://flights/secret/x", {}, "publish to topic://flights/secret/x", "publish !topic://flights/secret/>"),
     ("sends", "receiver", "orders", {}, "consume queue://orders", "no consume list"),
     ("takes", "sender", "orders", {}, "publish to queue://orders", "no publish list"),
     ("takes", "receiver", "no", {}, "consume queue://no", "no pattern of consume"),
     ("takes", "receiver", "no", START, "consume queue://no", "no pattern of consume"),
-    ("takes", "receiver", "eu/no", {}, "consume queue://eu/no", "consume !queue://eu/no"),
-    ("takes", "receiver", "flights/JFK", {}, "consume queue://flights/JFK", "no pattern of consume"),
-    ("takes", "receiver", "topic://>", {}, f"consume topic://>{ALL}", "consume !topic://flights/secret"),
     ("takes", "receiver", "topic://>", DURABLE, f"consume topic://>{ALL}", "consume !topic://flights/secret"),
-    ("takes", "receiver", "topic://*/JFK", {}, f"consume topic://*/JFK{ALL}", "no pattern of consume"),
-    ("takes", "receiver", "topic://flights/*", {}, f"consume topic://flights/*{ALL}", "consume !topic://flights/secret"),
-    ("takes", "receiver", "topic://#queue/o", {}, f"consume topic://#queue/o{ALL}", "no pattern of consume"),
     ("reads", "receiver", "log://>", START, f"consume log://>{ALL}", "no pattern of consume"),
-    ("reads", "receiver", "log://*/>", START, f"consume log://*/>{ALL}", "no pattern of consume"),
-    ("reads", "receiver", "log://!flights/>", START, f"consume log://!flights/>{ALL}", "no pattern of consume"),
     ("reads", "receiver", ANOTHER_HUB, START, f"consume log://#queue/other{ALL}", "no pattern of consume"),
     ("reads", "receiver", "audit", START, "consume queue://audit", "no pattern of consume"),
     ("reads", "receiver", "other?kind=stream", START, "consume queue://other", "no pattern of consume"),
     ("rewinds", "receiver", "others", START, "replay queue://others", "no pattern of replay"),
-    ("rewinds", "receiver", "others?replay-start=beginning", {}, "replay queue://others", "no pattern of replay"),
     ("rewinds", "receiver", "topic://*/b", START, f"replay topic://*/b{ALL}", "no pattern of replay"),
-    ("watches", "receiver", "orders", START, "replay queue://orders", "no pattern of replay"),
     ("watches", "receiver", "later", START, "replay queue://later", "no pattern of replay"),
-    ("watches", "receiver", "log://flights/>", START, f"consume log://flights/>{ALL}", "no pattern of consume"),
-    ("looks", "receiver", "orders", {}, "consume queue://orders", "no consume list"),
     ("looks", "receiver", "no", COPY, "browse queue://no", "no pattern of browse"),
     ("looks", "receiver", "audit", START, "consume queue://audit", "no consume list"),
-    ("both", "receiver", "topic://orders", COPY, f"consume topic://orders{ALL}", "no pattern of consume"),
+    ("looks", "receiver", "topic://orders", COPY, f"consume topic://orders{ALL}", "no consume list"),
 ]  # fmt: skip
 
 
@@ -277,43 +242,26 @@ def unsubscribe(client: Client, name: str = "sub", **more: Any) -> None:
     client.receiver(None, name=name, set_up=durable, **more).close()
 
 
-def test_somebody_s_durable_subscription_is_not_taken_over(start: Start, login: Login) -> None:
-    """A durable topic endpoint is found by its name: with another subscription it would be dropped, so that needs
-    a right to what it has."""
-    gateway = start(ann={}, bob={"consume": ["topic://b/>"]})
-    ann, bob = login(gateway, "ann"), login(gateway, "bob")
-    ann.receiver("topic://a/>", name="subscription", durable=True).detach()
-    ann.sender("topic://a/x").send_all([data("kept")])
-    with pytest.raises(Refused, match="may not consume topic://a/>") as refused:
-        bob.receiver("topic://b/>", name="subscription", durable=True)
-    assert refused.value.name == UNAUTHORIZED
-    again = ann.receiver("topic://a/>", name="subscription", durable=True, credit=1)
-    assert texts(again.take_and_accept(1)) == ["kept"]
-
-
 SHARED = {"capabilities": ["topic", "shared"]}
 GLOBAL = {"capabilities": ["topic", "shared", "global"]}
 
 
 @pytest.mark.parametrize("more", [{}, SHARED], ids=["plain", "shared"])
-@pytest.mark.parametrize(
-    "rules", [{}, {"consume": ["topic://>"]}, {"consume": ["topic://a/>"]}], ids=["all", "topics", "topic"]
-)
-def test_nobody_else_has_it(start: Start, login: Login, more: Any, rules: Any) -> None:
+def test_nobody_else_has_it(start: Start, login: Login, more: Any) -> None:
     """Another user who may receive its topics, and calls his container alike, neither takes from it nor ends it."""
-    gateway = start(ann={}, bob=rules, cid={})
+    gateway = start(ann={}, all={}, topics={"consume": ["topic://>"]}, topic={"consume": ["topic://a/>"]})
     ann = login(gateway, "ann", container="same")
     subscribe(ann, **more).detach()
-    login(gateway, "cid").sender("topic://a/1").send_all([data("kept")])
-    bob = login(gateway, "bob", container="same")
-    for steal in (
-        lambda: subscribe(bob, **more),
-        lambda: subscribe(bob, "a/1", **more),
-        lambda: unsubscribe(bob, **more),
-    ):
-        with pytest.raises(Refused) as refused:
-            steal()
-        assert refused.value.name == UNAUTHORIZED
+    login(gateway, "all").sender("topic://a/1").send_all([data("kept")])
+    for thief in (login(gateway, name, container="same") for name in ("all", "topics", "topic")):
+        for steal in (
+            lambda thief=thief: subscribe(thief, **more),
+            lambda thief=thief: subscribe(thief, "a/1", **more),
+            lambda thief=thief: unsubscribe(thief, **more),
+        ):
+            with pytest.raises(Refused) as refused:
+                steal()
+            assert refused.value.name == UNAUTHORIZED
     assert texts(subscribe(ann, **more).take(1)) == ["kept"]
 
 
@@ -360,11 +308,18 @@ def made_by_administrator(gateway: RunningGateway) -> None:
 
 
 def test_what_an_administrator_made_is_ended_by_one(start: Start, login: Login) -> None:
-    """It is received from by whoever may receive its topics; to end it is to administer them."""
+    """
+    It is received from by whoever may receive its topics, and by nobody who may receive others; to end it is to
+    administer them.
+    """
     gateway = start(
-        ann={"consume": ["topic://a/>"]}, root={"consume": ["topic://a/>"], "administer": ["topic://a/>"]}
+        ann={"consume": ["topic://a/>"]},
+        bob={"consume": ["topic://b/>"], "administer": ["topic://>"]},
+        root={"consume": ["topic://a/>"], "administer": ["topic://a/>"]},
     )
     made_by_administrator(gateway)
+    with pytest.raises(Refused, match="may not consume topic://a/>"):
+        subscribe(login(gateway, "bob"), "b/>")
     ann = login(gateway, "ann")
     subscribe(ann).detach()
     for end in (lambda: subscribe(ann, "a/1"), lambda: unsubscribe(ann)):
@@ -510,27 +465,6 @@ def test_a_start_pauses_what_may_not_go_on(reloaded: Reloaded, login: Login) -> 
 
 
 # --- A reload holds for every path from that moment -----------------------------------------------------------------
-
-
-def relayed(client: Client, to: str) -> str:
-    """What becomes of a message to the anonymous relay: its outcome, or the condition it is rejected with."""
-    sender = client.sender(None)
-    delivery = sender.send(message_to(to, "x"))
-    outcome = sender.outcome(delivery)
-    return outcome if outcome == "ACCEPTED" else sender.rejection(delivery).name
-
-
-def test_the_relay_forgets_what_was_permitted(reloaded: Reloaded, login: Login) -> None:
-    """An address that the relay has found to be permitted is asked about again: the user has lost it meanwhile."""
-    gateway = reloaded.start(user("ann", "publish = ['queue://q', 'topic://a/>']"))
-    client = login(gateway, "ann")
-    client.sender("q").send_all([data("makes it")])
-    addresses = ("q", "queue://q", "topic://a/b", "topic://#queue/q")
-    assert {relayed(client, to) for to in addresses} == {"ACCEPTED"}
-    reloaded.reload(user("ann", "publish = ['queue://other']"))
-    assert client.closed_by_peer().name == "amqp:connection:forced"
-    again = login(gateway, "ann")
-    assert {relayed(again, to) for to in addresses} == {"amqp:unauthorized-access"}
 
 
 @pytest.mark.parametrize("key", ["password_file", "token_file", "sas_key_file"])
