@@ -409,27 +409,15 @@ def test_what_takes_too_long_is_not_found_and_counted() -> None:
 
 
 # --- The pace of a replay, with a clock of the test's own -----------------------------------------------------------
-
-
-# --- The pace of a replay, with a clock of the test's own -----------------------------------------------------------
 def rows(*times_ms: int) -> list[Row]:
     return [(number, time_ms, "a", 0, 0, None, b"") for number, time_ms in enumerate(times_ms, 1)]
 
 
-def test_a_rate_lets_so_many_go_in_a_second() -> None:
-    """At 10 messages a second one goes every 100 ms, however they lay in the log."""
-    pacer, log = Pacer(None, 10.0), rows(*[0] * 100)
-    sent = 0
-    for now_ms in range(1_000_000, 1_002_000, 10):
-        sent += pacer.due(log[sent:], now_ms)
-    assert sent == 20
-
-
-@pytest.mark.parametrize("rate", [1.0, 90.0, 1_000.0, 20_000.0, 1e6])
+@pytest.mark.parametrize("rate", [1.0, 90.0, 1_000.0, 100_000.0])
 @pytest.mark.parametrize("pause_ms", [SHORTEST_WAIT_MS, 30, CATCH_UP_MS - 20])
 def test_a_rate_is_kept_up_however_seldom_one_asks(rate: float, pause_ms: int) -> None:
-    """A gateway that is busy, and commits that take their time, are made up for."""
-    pacer, log = Pacer(None, rate), rows(*[0] * int(rate))
+    """However messages lay in the log: a gateway that is busy, and commits that take their time, are made up for."""
+    pacer, log = Pacer(None, rate), rows(*[0] * int(rate * CATCH_UP_MS / 1_000 + 2))
     asked = range(1_000_000, 1_002_000, pause_ms)
     sent = sum(pacer.due(log, now_ms) for now_ms in asked)
     assert abs(sent - rate * (asked[-1] - asked[0]) / 1_000) <= 1
