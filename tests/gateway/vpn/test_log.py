@@ -472,16 +472,24 @@ def test_what_nobody_waits_for_is_gathered(commits: Commits) -> None:
 
 
 def test_what_is_waited_for_takes_along_what_was_ordered_before_it(commits: Commits) -> None:
-    """No time passes, order is kept, and it is told once all of that is durable."""
-    before, after = effect(1), effect(2)
-    commits.committer.commit_when_convenient(before)
-    commits.committer.commit([after], partial(commits.tell, "after"))
+    """
+    No time passes, order is kept, and it is told once all of that is durable. What was taken along is not submitted
+    again when its time is over; what came after it goes then.
+    """
+    first, second, third = effect(1), effect(2), effect(3)
+    commits.committer.commit_when_convenient(first)
+    commits.committer.commit([second], partial(commits.tell, "second"))
     commits.loop.run()
-    assert commits.store.effects == [[before, after]]
+    assert commits.store.effects == [[first, second]]
     assert commits.told == []
     commits.store.on_commit(commits.store.submitted, None)
     commits.loop.run()
-    assert commits.told == ["after"]
+    assert commits.told == ["second"]
+    commits.committer.commit_when_convenient(third)
+    for _ in range(2):
+        commits.loop.advance(LINGER_SECONDS)
+        assert commits.store.effects == [[first, second], [third]]
+    assert not commits.loop.has_timers
 
 
 def test_news_of_what_was_ordered_takes_it_along(commits: Commits) -> None:
@@ -492,20 +500,6 @@ def test_news_of_what_was_ordered_takes_it_along(commits: Commits) -> None:
     commits.loop.run()
     assert commits.store.effects == [[before]]
     assert len(commits.store.submitted[0].then) == 1
-
-
-def test_nothing_is_submitted_twice(commits: Commits) -> None:
-    """What was taken along is not there any more when its time is over; what came after it goes then."""
-    first, second, third = effect(1), effect(2), effect(3)
-    commits.committer.commit_when_convenient(first)
-    commits.committer.commit([second])
-    commits.loop.run()
-    commits.committer.commit_when_convenient(third)
-    commits.loop.advance(LINGER_SECONDS)
-    assert commits.store.effects == [[first, second], [third]]
-    commits.loop.advance(LINGER_SECONDS)
-    assert commits.store.effects == [[first, second], [third]]
-    assert not commits.loop.has_timers
 
 
 def test_a_stop_waits_for_no_company(commits: Commits) -> None:

@@ -35,10 +35,6 @@ class StepLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
 
     @property
-    def is_idle(self) -> bool:
-        return not self._ready
-
-    @property
     def has_timers(self) -> bool:
         return bool(self._timers)
 
