@@ -14,9 +14,10 @@ from gateway.core.model import WHOLE, LogState
 from gateway.core.replay.states import Replay
 
 
-def new_broker(policy: LogPolicy | None = None, window: int = 10) -> Broker:
-    """One that nothing was published to."""
-    return Broker(LogState(1, 1, 1, 0, 0), policy or LogPolicy(), window=window, create_queues=True)
+def new_broker(policy: LogPolicy | None = None, window: int = 10, log: LogState | None = None) -> Broker:
+    """One that nothing was published to, or that has this log."""
+    log = log or LogState(1, 1, 1, 0, 0)
+    return Broker(log, policy or LogPolicy(), window=window, create_queues=True)
 
 
 def publish(broker: Broker, topic: str, count: int = 1, size_bytes: int = 1) -> Publication:
@@ -30,12 +31,19 @@ def publish(broker: Broker, topic: str, count: int = 1, size_bytes: int = 1) -> 
 
 
 def new_endpoint(
-    settings: EndpointSettings, window: int = 10, *, stored_up_to: int = 0, replay: Replay | None = None
+    settings: EndpointSettings | None = None,
+    window: int = 10,
+    *,
+    number: int = 1,
+    cursor: Cursor | None = None,
+    stored_up_to: int = 0,
+    replay: Replay | None = None,
 ) -> Endpoint:
-    """An endpoint, of whose messages up to ``stored_up_to`` the store alone knows."""
+    """An endpoint, of whose messages up to ``stored_up_to`` the store alone knows; 100 more is its cursor's number."""
+    settings = settings or EndpointSettings()
     parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
-    backlog = Backlog(1, 2, {part: Cursor(0) for part in parts})
-    endpoint = Endpoint(1, "q", EndpointKind.QUEUE, settings, window, backlog, replay=replay)
+    backlog = Backlog(number, 100 + number, {part: cursor or Cursor(0) for part in parts})
+    endpoint = Endpoint(number, f"q{number}", EndpointKind.QUEUE, settings, window, backlog, replay=replay)
     for part in parts:
         endpoint.ready.of(part).stored(stored_up_to)
     return endpoint

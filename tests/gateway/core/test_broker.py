@@ -33,7 +33,7 @@ from gateway.core.router import UNCOUNTED_IDS, BacklogCounts, RouteTable
 from gateway.core.steady_time import SETTLE_SECONDS, STEP_MS, WAITING_PACE, SteadyTime
 from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
 from tests.support.chance import times
-from tests.support.core import new_broker, publish
+from tests.support.core import new_broker, new_endpoint, publish
 from tests.support.naive_store import NaiveStore
 
 # --- Alarms ---------------------------------------------------------------------------------------------------------
@@ -407,11 +407,6 @@ def test_what_exists_already_is_told_by_its_code() -> None:
 STREAM = EndpointKind.STREAM
 
 
-def broker_of(**policy: bool) -> Broker:
-    log = LogState(generation=1, first_id=1, next_id=1, last_time_ms=0, floor_ms=0)
-    return Broker(log, LogPolicy(**policy), window=100, create_queues=True)
-
-
 def stream(broker: Broker, *subscriptions: str, exclusive: Exclusivity = Exclusivity.NONE) -> Endpoint:
     return broker.create("s", STREAM, EndpointSettings(exclusive=exclusive), subscriptions)[0]
 
@@ -419,7 +414,7 @@ def stream(broker: Broker, *subscriptions: str, exclusive: Exclusivity = Exclusi
 @pytest.mark.parametrize("topic", ["#queue/s", "a/b"])
 def test_nothing_is_put_on_a_stream(topic: str) -> None:
     """What matches a stream goes to the log alone, and to the queues that match as well."""
-    broker = broker_of()
+    broker = new_broker()
     endpoint = stream(broker, "a/>")
     publication, taken, refused = broker.publications.publish(0, topic, [b"x"], [0], None)
     assert publication is not None
@@ -435,7 +430,7 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
 
 def test_direct_messages_that_the_log_promotes() -> None:
     """A settled message to a stream is kept where `promote_direct` has the log take it."""
-    broker = broker_of(promote_direct=True)
+    broker = new_broker(LogPolicy(promote_direct=True))
     stream(broker)
     publication, taken, _ = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
     assert publication is not None
@@ -445,7 +440,7 @@ def test_direct_messages_that_the_log_promotes() -> None:
 @pytest.mark.parametrize("is_direct", [False, True])
 def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
     """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""
-    broker = broker_of() if is_direct else broker_of(writes=False)
+    broker = new_broker() if is_direct else new_broker(LogPolicy(writes=False))
     stream(broker)
     assert broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (
         None,
@@ -466,7 +461,7 @@ def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
 )
 def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], not_shown: list[str]) -> None:
     """Its own topic always, and what it subscribes to, as a queue of these subscriptions would get it."""
-    broker = broker_of()
+    broker = new_broker()
     shows = stream(broker, *subscriptions).topics.matches
     assert all(shows(topic) for topic in shown)
     assert not any(shows(topic) for topic in not_shown)
@@ -474,7 +469,7 @@ def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], n
 
 def test_a_stream_is_made_on_first_use() -> None:
     """It is kept as what it is, and found again by those who say nothing of its kind."""
-    broker = broker_of()
+    broker = new_broker()
     endpoint, effects = broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT)
     assert [(e.name, e.kind) for e in effects if isinstance(e, SaveEndpoint)] == [("s", "stream")]
     assert broker.queue_for("s") == (endpoint, [])
@@ -488,16 +483,16 @@ def test_a_stream_is_made_on_first_use() -> None:
 def test_without_a_log_no_stream_is_made() -> None:
     """A log that only takes, or only gives, is enough for one."""
     with pytest.raises(Refused) as refused:
-        broker_of(writes=False, reads=False).queue_for("s", kind=STREAM)
+        new_broker(LogPolicy(writes=False, reads=False)).queue_for("s", kind=STREAM)
     assert refused.value.code is ErrorCode.REPLAY_DISABLED
     for policy in ({"writes": False}, {"reads": False}):
-        broker_of(**policy).queue_for("s", kind=STREAM)
+        new_broker(LogPolicy(**policy)).queue_for("s", kind=STREAM)
 
 
 @pytest.mark.parametrize("by_client", [False, True])
 def test_a_stream_is_not_rewound(by_client: bool) -> None:
     """An endpoint replay puts messages on an endpoint; on a stream there is no place for them."""
-    broker = broker_of()
+    broker = new_broker()
     with pytest.raises(Refused) as refused:
         broker.replay_commands.check(stream(broker), by_client=by_client)
     assert refused.value.code is ErrorCode.NOT_ALLOWED
@@ -505,7 +500,7 @@ def test_a_stream_is_not_rewound(by_client: bool) -> None:
 
 def test_waiting_readers_become_active_in_order() -> None:
     """A reader is a flow: of a stream that is exclusive=wait one is active, and the next when that is gone."""
-    endpoint = stream(broker_of(), exclusive=Exclusivity.WAIT)
+    endpoint = stream(new_broker(), exclusive=Exclusivity.WAIT)
     flows = [Flow(endpoint, None) for _ in range(3)]
     for flow in flows:
         endpoint.bind(flow)
@@ -576,11 +571,6 @@ spans = st.lists(
 )
 
 
-def new_endpoint(number: int, floor: int, ranges: list[tuple[int, int]]) -> Endpoint:
-    backlog = Backlog(number, 100 + number, {WHOLE: Cursor(floor, ranges)})
-    return Endpoint(number, f"q{number}", EndpointKind.QUEUE, EndpointSettings(), 10, backlog)
-
-
 @given(
     cursors=st.lists(st.tuples(st.integers(0, LAST), spans), min_size=1, max_size=4),
     routes=st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=4),
@@ -596,7 +586,7 @@ def test_each_message_is_held_by_as_many_endpoints_as_are_not_done_with_it(
     length: int,
 ) -> None:
     last = min(first + length, LAST)
-    endpoints = [new_endpoint(k + 1, *cursor) for k, cursor in enumerate(cursors)]
+    endpoints = [new_endpoint(number=k, cursor=Cursor(*cursor)) for k, cursor in enumerate(cursors, 1)]
     table = RouteTable()
     by_message = {}
     for i, name in enumerate(names, 1):
@@ -614,7 +604,7 @@ def test_each_message_is_held_by_as_many_endpoints_as_are_not_done_with_it(
 
 def test_each_number_of_a_route_that_was_merged_is_held() -> None:
     table = RouteTable()
-    one, two = new_endpoint(1, 0, []), new_endpoint(2, 0, [])
+    one, two = new_endpoint(), new_endpoint(number=2)
     table.intern([one], None).add(1, 1, 5)
     table.intern([one, two], None).add(1, 1, 6)
     table.remove_endpoint(two)
@@ -623,7 +613,7 @@ def test_each_number_of_a_route_that_was_merged_is_held() -> None:
 
 def test_a_route_whose_newest_message_is_older_is_not_looked_at() -> None:
     table = RouteTable()
-    one = new_endpoint(1, 0, [])
+    one = new_endpoint()
     table.intern([one], None).add(1, 1, 5)
     assert held_runs(table, [one], 6, 9) == []
     assert len(held_runs(table, [one], 5, 9)) == 1
@@ -640,7 +630,7 @@ def test_an_endpoint_needs_by_priority_what_that_part_is_not_done_with() -> None
 
 
 def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None:
-    one, two = new_endpoint(1, 9, []), new_endpoint(2, 9, [])
+    one, two = (new_endpoint(number=number, cursor=Cursor(9)) for number in (1, 2))
     one.backlog.put.begin_replay(200, 1)
     one.backlog.put.add([2, 3, 5, 8], 4)
     one.backlog.put.refer([4], 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
@@ -17,8 +17,6 @@ from gateway.config import Vpn, VpnStore
 from tests.support.client import WAIT_SECONDS, Client
 from tests.support.running import PLAIN_HTTP, RunningGateway, settings_for
 from tests.support.shared_store import URL, SharedDatabase
-
-T = TypeVar("T")
 
 Start = Callable[..., RunningGateway]
 Connect = Callable[..., Client]

@@ -14,11 +14,10 @@ from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flo
 from gateway.core.endpoint.expiry import expiries
 from gateway.core.endpoint.flow import SLACK, Unsettled
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.log import LogPolicy
-from gateway.core.model import CONTENT, LogState, Row, stored_bytes
+from gateway.core.model import CONTENT, Row, stored_bytes
 from gateway.core.publications import TooLarge
 from gateway.core.replay.states import Replay, ReplayState
-from tests.support.core import new_endpoint
+from tests.support.core import new_broker, new_endpoint
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
 
 # --- When messages expire -------------------------------------------------------------------------------------------
@@ -198,7 +197,7 @@ def test_a_suspended_flow_keeps_its_messages_until_its_end() -> None:
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
     """A limited endpoint and one without limits, both of the topic `t`; the log takes everything."""
-    broker = Broker(LogState(1, 1, 1, 0, 0), LogPolicy(), window=1_000, create_queues=True)
+    broker = new_broker(window=1_000)
     settings = EndpointSettings(max_message_bytes=limit_bytes, quota_messages=quota_messages)
     broker.create("limited", EndpointKind.QUEUE, settings, ["t"])
     broker.create("free", EndpointKind.QUEUE, EndpointSettings(), ["t"])

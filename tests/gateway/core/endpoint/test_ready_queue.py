@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,10 +17,6 @@ from tests.support.chance import times
 from tests.support.core import new_endpoint
 
 # --- The ready queue ------------------------------------------------------------------------------------------------
-
-
-def rows(ids: list[int]) -> list[Any]:
-    return [(i, 0, "a", 0, 1, None, b"x") for i in ids]
 
 
 def new_queue(window: int = 4, floor: int = 0) -> ReadyQueue:

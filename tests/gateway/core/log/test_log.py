@@ -92,7 +92,7 @@ def test_a_reader_has_each_message_once_and_knows_the_last(
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:
     """A log of ids 1 to 3,000 whose generation is 7."""
     log = LogState(7, 1, 3_001, 0, 0, archived_id=archived_id)
-    return Broker(log, LogPolicy(keep_until_archived=keeps), window=10, create_queues=True)
+    return new_broker(LogPolicy(keep_until_archived=keeps), log=log)
 
 
 def trimmed(broker: Broker) -> int:

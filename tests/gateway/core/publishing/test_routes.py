@@ -11,22 +11,14 @@ from hypothesis import strategies as st
 from amqp_ext.topics import TopicPattern
 from gateway.core.effects import StoredRoute
 from gateway.core.endpoint.backlog import Backlog
-from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import WHOLE, RouteDefinition
 from gateway.core.publications import MAX_RANGES, Origins
 from gateway.core.router import Route, Router, RouteTable
-from tests.support.core import new_broker, publish
+from tests.support.core import new_broker, new_endpoint, publish
 
 # --- Routes ---------------------------------------------------------------------------------------------------------
-
-
-def new_endpoint(number: int, settings: EndpointSettings | None = None) -> Endpoint:
-    settings = settings or EndpointSettings()
-    parts = range(10) if settings.priorities else (WHOLE,)
-    backlog = Backlog(number, 100 + number, {part: Cursor(0) for part in parts})
-    return Endpoint(number, f"q{number}", EndpointKind.QUEUE, settings, 10, backlog)
 
 
 def stored(number: int, endpoints: Sequence[int], newest_id: int, priority: int | None = None) -> StoredRoute:
@@ -35,7 +27,7 @@ def stored(number: int, endpoints: Sequence[int], newest_id: int, priority: int 
 
 @pytest.fixture
 def endpoints() -> dict[int, Endpoint]:
-    return {number: new_endpoint(number) for number in (1, 2, 3)}
+    return {number: new_endpoint(number=number) for number in (1, 2, 3)}
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -184,8 +176,8 @@ def test_a_topic_leads_to_who_subscribes_in_the_order_of_their_numbers(
 
 
 def test_what_an_endpoint_does_not_want_from_an_origin_goes_by_another_route() -> None:
-    choosy = new_endpoint(1, EndpointSettings(no_local="me"))
-    endpoints = {1: choosy, 2: new_endpoint(2)}
+    choosy = new_endpoint(EndpointSettings(no_local="me"))
+    endpoints = {1: choosy, 2: new_endpoint(number=2)}
     table = RouteTable()
     router = new_router(endpoints, {1: "a/>", 2: "a/x"}, table)
     routing = router.route("a/x")
@@ -200,7 +192,7 @@ def test_what_an_endpoint_does_not_want_from_an_origin_goes_by_another_route() -
 
 
 def test_messages_of_each_priority_have_a_route_where_an_endpoint_looks_at_it() -> None:
-    endpoints = {1: new_endpoint(1, EndpointSettings(priorities=True)), 2: new_endpoint(2)}
+    endpoints = {1: new_endpoint(EndpointSettings(priorities=True)), 2: new_endpoint(number=2)}
     routing = new_router(endpoints, {1: "a/>", 2: "a/>"}).route("a/x")
     assert routing.all.route is None
     ranked = [routing.all.ranked(priority) for priority in (4, 9, 4)]

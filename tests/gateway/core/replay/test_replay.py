@@ -43,6 +43,7 @@ from gateway.core.replay.states import (
     ReplayTotals,
     state_diagram,
 )
+from tests.support.core import new_broker
 from tests.support.messages import annotated, data, row, trade
 from tests.support.refusals import refused
 
@@ -154,8 +155,7 @@ def test_other_starts_need_no_search(text: str) -> None:
 
 # --- points in the broker -----------------------------------------------------------------------------------------
 def a_broker(**policy: Any) -> Broker:
-    log = LogState(generation=7, first_id=1, next_id=5, last_time_ms=0, floor_ms=0)
-    return Broker(log, LogPolicy(**policy), window=10, create_queues=True)
+    return new_broker(LogPolicy(**policy), log=LogState(7, first_id=1, next_id=5, last_time_ms=0, floor_ms=0))
 
 
 def test_a_point_made_now_is_behind_everything_published() -> None:
