@@ -428,25 +428,19 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
     assert (endpoint.depth, queue.depth) == (0, 1)
 
 
-def test_direct_messages_that_the_log_promotes() -> None:
-    """A settled message to a stream is kept where `promote_direct` has the log take it."""
-    broker = new_broker(LogPolicy(promote_direct=True))
+@pytest.mark.parametrize(
+    ("policy", "is_direct", "taken"),
+    [({"promote_direct": True}, True, 1), ({}, True, 0), ({"writes": False}, False, 0)],
+)
+def test_only_what_the_log_takes_is_put_on_a_stream(
+    policy: dict[str, bool], is_direct: bool, taken: int
+) -> None:
+    """A settled message where `promote_direct` has the log take it; where the log takes nothing, a stream is nobody."""
+    broker = new_broker(LogPolicy(**policy))
     stream(broker)
-    publication, taken, _ = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
-    assert publication is not None
-    assert (publication.logged, taken) == (True, 1)
-
-
-@pytest.mark.parametrize("is_direct", [False, True])
-def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
-    """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""
-    broker = new_broker() if is_direct else new_broker(LogPolicy(writes=False))
-    stream(broker)
-    assert broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (
-        None,
-        0,
-        None,
-    )
+    found = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct)
+    assert found[1:] == (taken, None)
+    assert (found[0] is not None and found[0].logged) is bool(taken)
 
 
 @pytest.mark.parametrize(

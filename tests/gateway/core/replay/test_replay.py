@@ -177,6 +177,8 @@ def test_a_points_name_is_taken_once() -> None:
     with refused(ErrorCode.ALREADY_EXISTS):
         broker.points.create("eod", 3, 1, NOW_MS)
     broker.points.deleted(first)
+    with refused(ErrorCode.NOT_FOUND):
+        broker.points.delete("eod")
     assert broker.points.create("eod", 3, 1, NOW_MS)[0].position == 3
 
 
@@ -194,11 +196,6 @@ def test_a_points_name_can_be_read_and_its_log_too(name: str, code: ErrorCode) -
     """A name that is blank, too long, or has characters that cannot be seen is refused; so is any with the log off."""
     with refused(code):
         a_broker(reads=code is ErrorCode.INVALID_FIELD).points.create(name, None, None, NOW_MS)
-
-
-def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
-    with refused(ErrorCode.NOT_FOUND):
-        a_broker().points.delete("eod")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -367,21 +364,16 @@ def test_the_longest_text_is_looked_for() -> None:
 
 
 # --- what a search does not take ----------------------------------------------------------------------------------
-def test_a_message_on_another_topic_is_not_taken() -> None:
-    """A search looks at the topics that will be replayed, so that the first message delivered is the one it found."""
+def test_what_a_search_does_not_take() -> None:
+    """
+    What is not replayed, so that the first message delivered is the one that was found: messages of other topics, and
+    those that an endpoint alone holds. A malformed section is no match, and neither ends the search nor is indexed.
+    """
     search = search_for(ReplayStart(StartKind.MESSAGE_ID, "m-1"), "a".__eq__)
     assert search is not None
     assert search.takes(row(1, trade(message_id="m-1"), "a"))
     assert not search.takes(row(1, trade(message_id="m-1"), "b"))
-
-
-def test_a_message_that_is_not_in_the_log_is_not_taken() -> None:
-    """A message that only an endpoint holds is no start: a replay would not deliver it."""
     assert not by_id("m-1").takes(row(1, trade(message_id="m-1"), held=1))
-
-
-def test_a_message_that_cannot_be_read_is_not_taken() -> None:
-    """A malformed section is no match, and neither ends the search nor is indexed."""
     broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09m" + data("")
     assert not by_id("m").takes((1, 0, "t", 0, 0, None, broken))
     assert indexed_text(MessageView(broken, 0), "message-id") is None
@@ -389,7 +381,10 @@ def test_a_message_that_cannot_be_read_is_not_taken() -> None:
 
 # --- what it costs ------------------------------------------------------------------------------------------------
 def test_a_page_of_costly_messages_is_soon_over() -> None:
-    """What asking takes is counted: a few costly messages are a page, and thousands of usual ones."""
+    """
+    What asking takes is counted: a few costly messages are a page, and thousands of usual ones. A message of which the
+    selector is unknown is none that was searched for, and the search knows how many were.
+    """
     search = by_selector("x LIKE '%a_c%'")
     costly, usual = PageWork(), PageWork()
     for number in range(1, 11):
@@ -399,13 +394,9 @@ def test_a_page_of_costly_messages_is_soon_over() -> None:
     for number in range(1, 1_001):
         search.takes(row(number, trade(properties={"x": "ab"})), usual)
     assert not usual.is_over
-
-
-def test_what_takes_too_long_is_not_found_and_counted() -> None:
-    """A message of which the selector is unknown is none that was searched for, and the search knows how many were."""
-    work = PageWork()
-    assert not by_selector("x LIKE '%a_b%'").takes(row(1, trade(properties={"x": "ab" * 200_000})), work)
-    assert work.unknown == 1
+    endless = PageWork()
+    assert not by_selector("x LIKE '%a_b%'").takes(row(1, trade(properties={"x": "ab" * 200_000})), endless)
+    assert endless.unknown == 1
 
 
 # --- The pace of a replay, with a clock of the test's own -----------------------------------------------------------
