@@ -61,11 +61,10 @@ class Pair:
     """A primary with a standby, and two gateways on them: one is active, one waits, and reads."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
-        self.primary = ending.enter_context(server())
-        database = self.primary.new_database()
-        self.standby = self.primary.standby()
-        url, read_url = self.primary.url(database), self.standby.url(database)
-        self.database = database
+        primary = ending.enter_context(server())
+        database = primary.new_database()
+        self.standby = primary.standby()
+        url, read_url = primary.url(database), self.standby.url(database)
         config = CONFIG.format(url=url, read_url=read_url, lease=LEASE_SECONDS, hashed=HASHED)
         self.active, self.waiting = (self._start(folder / name, config, ending) for name in "ab")
 
@@ -90,7 +89,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """For tests that leave it as it is; each has topics of its own."""
+    """For tests that leave it as it is, but for the last; each has topics of its own."""
     with ExitStack() as ending:
         yield Pair(tmp_path_factory.mktemp("pair"), ending)
 
@@ -215,35 +214,6 @@ def test_a_publisher_of_protons_gets_to_the_active_one(pair: Pair) -> None:
     assert accepted_by.endswith(str(pair.active.address[1]))
 
 
-def test_readers_are_sent_away_while_the_standby_is_gone_and_when_it_becomes_active(
-    tmp_path: Path, _ending: ExitStack
-) -> None:
-    """
-    They are closed within seconds, and redirected when they come again; with the standby they are served again. They
-    get `forced` from one that becomes active, come again, and go on where they were with the same ids.
-    """
-    pair = Pair(tmp_path, _ending)
-    with pair.reader() as client:
-        client.receiver("log://>", credit=10)
-        pair.standby.stop()
-        assert client.closed_by_peer().name == "amqp:connection:forced"
-    begun = pair.waiting.log_text().count("standby_reads_begin")
-    with pytest.raises((AssertionError, OSError)), Client(url_of(pair.waiting), user=ALL) as client:
-        client.receiver("log://>")
-    pair.standby.start()
-    wait_until(lambda: pair.waiting.log_text().count("standby_reads_begin") > begun, "it is read again")
-    with pair.on_active() as publisher, Client(url_of(pair.waiting), user=ALL) as client:
-        publisher.sender("topic://s/1").send_all(data(number) for number in range(10))
-        before = client.receiver("log://s/>?replay-start=beginning", credit=100).take(10)
-        pair.active.kill()
-        assert client.closed_by_peer().name == "amqp:connection:forced"
-    wait_until(lambda: is_ready(pair.waiting), "it is active")
-    with Client(url_of(pair.waiting), user=ALL) as client:
-        client.sender("topic://s/1").send_all([data("10")])
-        again = client.receiver("log://s/>?replay-start=beginning", credit=100).take(11)
-    assert [one.id for one in again][:10] == [one.id for one in before]
-
-
 def test_what_is_erased_on_the_active_one_is_a_marker_here(pair: Pair) -> None:
     """For whoever reads it later, and for whoever reads what was kept in memory, once that is over."""
     with pair.on_active() as publisher, pair.reader() as client:
@@ -284,3 +254,31 @@ def test_streams_come_and_go(pair: Pair) -> None:
         url = f"{pair.active.ready['admin']}/SEMP/v2/config/msgVpns/default/queues/made"
         assert httpx.delete(url, auth=ALL, **PLAIN_HTTP).status_code == 200
         assert receiver.detached_by_peer().name == "amqp:resource-deleted"
+
+
+def test_readers_are_sent_away_while_the_standby_is_gone_and_when_it_becomes_active(pair: Pair) -> None:
+    """
+    They are closed within seconds, and redirected when they come again; with the standby they are served again. They
+    get `forced` from one that becomes active, come again, and go on where they were with the same ids.
+
+    It comes last: it kills the active one.
+    """
+    with pair.reader() as client:
+        client.receiver("log://>", credit=10)
+        pair.standby.stop()
+        assert client.closed_by_peer().name == "amqp:connection:forced"
+    begun = pair.waiting.log_text().count("standby_reads_begin")
+    with pytest.raises((AssertionError, OSError)), Client(url_of(pair.waiting), user=ALL) as client:
+        client.receiver("log://>")
+    pair.standby.start()
+    wait_until(lambda: pair.waiting.log_text().count("standby_reads_begin") > begun, "it is read again")
+    with pair.on_active() as publisher, Client(url_of(pair.waiting), user=ALL) as client:
+        publisher.sender("topic://again").send_all(data(number) for number in range(10))
+        before = client.receiver("log://again?replay-start=beginning", credit=100).take(10)
+        pair.active.kill()
+        assert client.closed_by_peer().name == "amqp:connection:forced"
+    wait_until(lambda: is_ready(pair.waiting), "it is active")
+    with Client(url_of(pair.waiting), user=ALL) as client:
+        client.sender("topic://again").send_all([data("10")])
+        again = client.receiver("log://again?replay-start=beginning", credit=100).take(11)
+    assert [one.id for one in again][:10] == [one.id for one in before]
