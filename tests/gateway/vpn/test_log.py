@@ -28,17 +28,20 @@ from store.ports import Batch, LogPage, OnCommit
 from tests.gateway.core.machines.step_loop import StepLoop
 from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of, state_of
 from tests.store.effects import publication
+from tests.support.chance import times
 
 # --- When messages of the log came, while log and archive change under every read -----------------------------------
+
+WORLDS = times(30, 1_000)
 
 Test = Callable[[World], Coroutine[Any, Any, None]]
 
 
 def in_worlds(*, keeps: bool = True) -> Callable[[Test], Callable[[int], None]]:
-    """The test, on a loop, in each of a hundred worlds. ``keeps``: nothing is trimmed there that is not archived."""
+    """The test, on a loop, in each of many worlds. ``keeps``: nothing is trimmed there that is not archived."""
 
     def decorated(test: Test) -> Callable[[int], None]:
-        @pytest.mark.parametrize("seed", range(100))
+        @pytest.mark.parametrize("seed", range(WORLDS))
         def run(seed: int) -> None:
             asyncio.run(test(World(seed, keeps=keeps)))
 
@@ -56,7 +59,7 @@ def histogram_of(world: World, from_ms: int | None, until_ms: int | None, most: 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(WORLDS))
 def test_each_message_is_in_its_bucket(seed: int) -> None:
     """Wherever it has gone at the moment of the read: it came in its bucket's time, and has an id of the bucket's."""
     world = World(seed)
@@ -269,7 +272,7 @@ ALL = Wanted((), lambda topic: True)
 SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").matches))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(WORLDS))
 @pytest.mark.parametrize("wanted", [ALL, SOME], ids=["all", "some"])
 def test_a_list_has_each_message_once(seed: int, wanted: Wanted) -> None:
     """Page by page, from either end: what was published and is wanted, in its order, however little a read brings."""
