@@ -72,20 +72,6 @@ def test_each_threshold_is_raised_and_cleared_once() -> None:
     assert told.alarms.active() == []
 
 
-@given(st.lists(st.floats(0, 150)))
-def test_raised_and_cleared_take_turns(uses: list[float]) -> None:
-    """However the use moves, a threshold is never raised twice in a row, and what is active was raised last."""
-    told = Told()
-    last = dict.fromkeys(THRESHOLDS, False)
-    for percent in uses:
-        for threshold, is_raised in told.use(percent):
-            assert is_raised is not last[threshold]
-            last[threshold] = is_raised
-    assert {one.threshold_percent for one in told.alarms.active()} == {
-        one for one, is_on in last.items() if is_on
-    }
-
-
 def test_what_an_alarm_is_about_may_go() -> None:
     """An alarm about what is gone is cleared, and one about something else stays."""
     told = Told()
@@ -340,14 +326,6 @@ def test_a_time_to_live_is_as_long_while_time_is_ahead(how: str) -> None:
     machine.passes(1_000)
     assert machine.now - before == pytest.approx(1_000_000 * WAITING_PACE, abs=1_000)
     assert "ahead" in (machine.time.problem() or "")
-
-
-def test_a_clock_that_was_set_back_a_little_is_caught_up_with() -> None:
-    """Ten seconds ahead, it agrees again within two minutes."""
-    machine = Machine()
-    machine.set_by(-10_000)
-    machine.passes(120)
-    assert machine.now == machine.wall
 
 
 @given(

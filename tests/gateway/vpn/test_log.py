@@ -32,7 +32,7 @@ from tests.support.chance import times
 
 # --- When messages of the log came, while log and archive change under every read -----------------------------------
 
-WORLDS = times(30, 1_000)
+WORLDS = times(60, 1_000)
 
 Test = Callable[[World], Coroutine[Any, Any, None]]
 
