@@ -525,25 +525,24 @@ def test_a_stream_over_http_ends_with_the_right_to_it(reloaded: Reloaded, login:
 # --- Which rules a connection is under ------------------------------------------------------------------------------
 
 
-def test_rules_hold_in_every_vpn_the_user_may_enter(tmp_path: Path, login: Login) -> None:
-    """Rules are the user's: they are the same in each Message VPN, and give none that `vpns` does not."""
-    users = {"ann": User(password=HASH, vpns=("default", "eu"), publish=("queue://orders",))}
+def test_rules_are_the_users_wherever_he_comes_in(tmp_path: Path, login: Login) -> None:
+    """
+    They are the same in each Message VPN, and give none that `vpns` does not. Where a listener takes clients without a
+    name beside users, `[user.anonymous]` says what those may do.
+    """
+    users = {
+        "ann": User(password=HASH, vpns=("default", "eu"), publish=("queue://orders",)),
+        "anonymous": User(consume=("log://public/>",)),
+    }
+    listeners = (Listener(port=0, sasl=("ANONYMOUS", "PLAIN")),)
     vpns = {"eu": Vpn(), "us": Vpn()}
-    with RunningGateway(settings_for(tmp_path, vpns=vpns, users=users)) as gateway:
+    with RunningGateway(settings_for(tmp_path, vpns=vpns, users=users, listeners=listeners)) as gateway:
         for vpn in ("default", "eu"):
             client = login(gateway, "ann", hostname=vpn)
             client.sender("orders")
             with pytest.raises(Refused, match="unauthorized-access"):
                 client.sender("others")
         assert login(gateway, "ann", hostname="us").closed_by_peer().name == "amqp:unauthorized-access"
-
-
-def test_a_client_without_a_name_is_under_the_rules_of_anonymous(tmp_path: Path, login: Login) -> None:
-    """Where a listener takes clients without a name beside users, `[user.anonymous]` says what those may do."""
-    users = {"ann": User(password=HASH), "anonymous": User(consume=("log://public/>",))}
-    listeners = (Listener(port=0, sasl=("ANONYMOUS", "PLAIN")),)
-    with RunningGateway(settings_for(tmp_path, users=users, listeners=listeners)) as gateway:
-        login(gateway, "ann").sender("orders")
         with Client(gateway.url) as nobody:
             nobody.receiver("log://public/>")
             with pytest.raises(Refused, match="user 'anonymous' may not publish to queue://orders"):

@@ -217,10 +217,10 @@ def test_one_that_is_told_late_delivers_nothing(
     assert not is_active(gateway)
 
 
-def test_a_gateway_can_be_stopped_while_it_lets_go(
+def test_a_gateway_can_be_stopped_while_it_lets_go_and_while_it_waits(
     database: SharedDatabase, start: Start, connect: Connect
 ) -> None:
-    """A stop right behind a deposition waits for it, and leaves the store to others."""
+    """A stop right behind a deposition waits for it, and leaves the store to others; so does one that has none."""
     gateway = start()
     clients = [connect(gateway) for _ in range(3)]
     database.take_away()
@@ -228,6 +228,13 @@ def test_a_gateway_can_be_stopped_while_it_lets_go(
     gateway.stop()
     other = start("b")
     assert is_active(other)
+    gateway.start()
+    assert not is_active(gateway)
+    gateway.stop()
+    assert is_active(other)
+    other.stop()
+    gateway.start()
+    assert is_active(gateway)
 
 
 # --- A store that is taken from a busy gateway again and again ------------------------------------------------------
@@ -471,13 +478,3 @@ def test_an_engine_that_is_not_installed_stops_the_gateway(start: Start, databas
     database.engine = missing  # type: ignore[method-assign]
     with pytest.raises(StoreError, match="Install the extra"):
         start()
-
-
-def test_one_that_waits_stops_cleanly(database: SharedDatabase, start: Start) -> None:
-    """A gateway that waits can be stopped, and has the store no more than before."""
-    database.hold("other.example.com:5672")
-    gateway = start()
-    gateway.stop()
-    database.release()
-    gateway.start()
-    assert is_active(gateway)
