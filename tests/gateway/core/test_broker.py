@@ -6,18 +6,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from amqp_ext.addresses.address import queue_topic
 from gateway.admin.semp.envelope import refusal
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
-from gateway.core.effects import CountedUpTo, Effect, MoveCursor, SaveEndpoint, SaveSubscription
+from gateway.core.effects import CountedUpTo, MoveCursor, SaveEndpoint, SaveSubscription
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
-from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
     DeadLetterWay,
     EndpointKind,
@@ -32,9 +30,7 @@ from gateway.core.model import WHOLE, LogState, stored_bytes
 from gateway.core.router import UNCOUNTED_IDS, BacklogCounts, RouteTable
 from gateway.core.steady_time import SETTLE_SECONDS, STEP_MS, WAITING_PACE, SteadyTime
 from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
-from tests.support.chance import times
 from tests.support.core import new_broker, new_endpoint, publish
-from tests.support.naive_store import NaiveStore
 
 # --- Alarms ---------------------------------------------------------------------------------------------------------
 
@@ -154,108 +150,6 @@ def test_where_nothing_comes_to_any_endpoint_a_start_looks_at_few_ids() -> None:
     assert counts.effects() == [CountedUpTo(UNCOUNTED_IDS + 1)]
     log.next_id += UNCOUNTED_IDS
     assert counts.effects() == []
-
-
-class CountingMachine(RuleBasedStateMachine):
-    """Messages come and go, are counted or not, and the gateway ends at any time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.store = NaiveStore()
-        self.broker = new_broker()
-        for name, patterns in (("q1", ("a/>",)), ("q2", ("a/x",)), ("q3", ("b/>",))):
-            options = EndpointSettings(priorities=name == "q2")
-            self.keep(self.broker.create(name, EndpointKind.QUEUE, options, patterns)[1])
-        self.there: dict[str, dict[int, int]] = {"q1": {}, "q2": {}, "q3": {}}
-        """Sizes by id."""
-        self.flows: dict[str, Flow] = {}
-
-    def keep(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self.store.apply(effect)
-
-    @rule(topic=st.sampled_from(["a/x", "a/y", "b/x"]), count=st.integers(1, 3), size=st.integers(0, 3))
-    def publish(self, topic: str, count: int, size: int) -> None:
-        publication = publish(self.broker, topic, count, size)
-        self.store.apply(publication)
-        takers = {"a/x": ("q1", "q2"), "a/y": ("q1",), "b/x": ("q3",)}[topic]
-        for name in takers:
-            self.there[name] |= {row[0]: size for row in publication.rows}
-
-    @rule(name=st.sampled_from(["q1", "q2", "q3"]))
-    def bind_or_unbind(self, name: str) -> None:
-        endpoint = self.broker.endpoints[name]
-        flow = self.flows.pop(name, None)
-        if flow is not None:
-            endpoint.unbind(flow)
-        else:
-            flow = self.flows[name] = Flow(endpoint, None)
-            endpoint.bind(flow)
-
-    @precondition(lambda self: self.flows)
-    @rule(data=st.data(), how=st.sampled_from(["settled", "settled", "committed", "rolled back", "failed"]))
-    def consume(self, data: st.DataObject, how: str) -> None:
-        name = data.draw(st.sampled_from(sorted(self.flows)))
-        flow, endpoint = self.flows[name], self.broker.endpoints[name]
-        queue = endpoint.queue_to_read(10)
-        if queue is not None:
-            numbers = endpoint.backlog.route_numbers(queue.part)
-            after, end = queue.next_page(self.broker.log.next_id)
-            rows = [r for i, r in sorted(self.store.messages.items()) if after < i < end and r[4] in numbers]
-            endpoint.add_page(queue, [row[0] for row in rows], end, ())
-        found = endpoint.ready.peek(3)
-        if not found:
-            return
-        endpoint.hand_out(flow, found, [self.store.messages[i] for i in found], 1)
-        gone = sorted(data.draw(st.sets(st.sampled_from(found), min_size=1)))
-        settlements = self.broker.settlements
-        if how == "settled":
-            self.keep(settlements.settle(flow, gone)[1])
-        else:
-            pending = settlements.begin(flow, gone)
-            if how == "committed":
-                self.keep([*pending.effects])
-                self.keep(settlements.committed(pending))
-            else:
-                # What failed to be written is written later, but for the transaction's own.
-                self.keep(pending.counts)
-                self.keep(settlements.failed(pending))
-        endpoint.release(flow, list(flow.unsettled))
-        if how in ("settled", "committed"):
-            for i in gone:
-                del self.there[name][i]
-
-    @rule()
-    def count(self) -> None:
-        self.keep(self.broker.counts.effects())
-
-    @rule()
-    def sweep(self) -> None:
-        self.broker.publications.sweep_routes()
-
-    @rule(name=st.sampled_from(["q1", "q2", "q3"]))
-    def purge(self, name: str) -> None:
-        count, effects = self.broker.purge(self.broker.endpoints[name])
-        assert count == len(self.there[name])
-        self.keep(effects)
-        self.there[name].clear()
-
-    @rule()
-    def restart(self) -> None:
-        found = self.store.recover(1)
-        self.broker = Broker(found.log, LogPolicy(), window=4, create_queues=True)
-        self.broker.restore(found.endpoints, found.routes, found.replays, found.next_number)
-        self.flows.clear()
-
-    @invariant()
-    def depths_are_right(self) -> None:
-        for name, there in self.there.items():
-            endpoint = self.broker.endpoints[name]
-            assert (endpoint.depth, endpoint.size_bytes) == (len(there), sum(there.values()))
-
-
-CountingMachine.TestCase.settings = settings(max_examples=times(100, 10_000), stateful_step_count=25)
-TestCounting = CountingMachine.TestCase
 
 
 # --- The time that messages are stamped with follows the machine's clock, and neither jumps nor goes back -----------
@@ -470,18 +364,6 @@ def test_a_stream_is_not_rewound(by_client: bool) -> None:
     assert refused.value.code is ErrorCode.NOT_ALLOWED
 
 
-def test_waiting_readers_become_active_in_order() -> None:
-    """A reader is a flow: of a stream that is exclusive=wait one is active, and the next when that is gone."""
-    endpoint = stream(new_broker(), exclusive=Exclusivity.WAIT)
-    flows = [Flow(endpoint, None) for _ in range(3)]
-    for flow in flows:
-        endpoint.bind(flow)
-    assert list(endpoint.active_flows) == flows[:1]
-    endpoint.unbind(flows[1])
-    endpoint.unbind(flows[0])
-    assert list(endpoint.active_flows) == flows[2:]
-
-
 # --- Dead messages that would come back -----------------------------------------------------------------------------
 
 NAMES = "abcde"
@@ -614,30 +496,6 @@ def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None
     assert two.backlog.put.references == {3, 9}, "a copy is there when it is durable"
     one.backlog.put.not_kept([3, 4, 5])
     assert one.backlog.put.references == {4}, "the log has what the replay put, as before"
-
-
-def test_nothing_is_trimmed_that_a_transaction_is_about_to_settle() -> None:
-    broker = new_broker()
-    endpoint, _ = broker.queue_for("q")
-    flow = Flow(endpoint, None)
-    endpoint.bind(flow)
-    publish(broker, queue_topic("q"), 6)
-    ids = endpoint.ready.peek(6)
-    endpoint.hand_out(flow, ids, [(i, 1_000, "", 0, 1, None, b"x") for i in ids], 1)
-    broker.settlements.settle(flow, [1, 2])
-    pending = broker.settlements.begin(flow, [3, 4])
-    piece = broker.trimming.next_piece(7)
-    assert piece is not None
-    assert (piece.first, piece.stop) == (1, 3)
-    broker.trimming.trimmed(piece)
-    assert broker.trimming.next_piece(7) is None
-    assert broker.trimming.waits
-    broker.settlements.committed(pending)
-    assert not broker.trimming.waits
-    piece = broker.trimming.next_piece(7)
-    assert piece is not None
-    assert (piece.first, piece.stop) == (3, 7)
-    assert [tuple(run[1:]) for run in piece.held] == [(5, 6, 1)]
 
 
 def test_pieces_keep_up_with_commits_that_bring_more() -> None:
