@@ -35,6 +35,12 @@ def ask(gateway: RunningGateway, path: str) -> httpx.Response:
     return httpx.get(f"{url}{path}", **PLAIN_HTTP)
 
 
+def alarms(gateway: RunningGateway) -> dict[str, str]:
+    """What there are alarms about, and what each says."""
+    found = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
+    return {alarm["alarm"]: alarm["description"] for alarm in found}
+
+
 class _Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types
     """A program of proton's that knows several addresses, and publishes until a message is accepted."""
 

@@ -10,7 +10,7 @@ from proton import Delivery
 from gateway.config import Queue
 from gateway.core.model import ReplayRecord
 from store.ports import Durability
-from tests.gateway.roles.conftest import Connect, Start, ask, is_active
+from tests.gateway.roles.conftest import Connect, Start, alarms, ask, is_active
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data
 from tests.support.running import PLAIN_HTTP, RunningGateway
@@ -74,27 +74,21 @@ def state(gateway: RunningGateway) -> dict[str, Any]:
     return found
 
 
-def alarms(gateway: RunningGateway) -> list[str]:
-    """What there are alarms about."""
-    found = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
-    return [alarm["alarm"] for alarm in found]
-
-
 def test_it_is_known_at_the_start_and_while_it_runs(
     database: SharedDatabase, gateway: RunningGateway
 ) -> None:
     """Status, metric and alarm follow the engine's answer; the gateway is ready all the same."""
     metric = 'rewind_store_on_two_machines{vpn="default"} '
     assert state(gateway)["storeDurability"] == "two-machines"
-    assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == []
+    assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == {}
     database.durability = Durability.ONE_MACHINE
     wait_until(lambda: state(gateway)["storeDurability"] == "one-machine", "it is asked again")
     assert f"{metric}0.0" in ask(gateway, "/metrics").text
     assert "one machine only" in state(gateway)["storeProblem"]
     assert ask(gateway, "/readyz").status_code == 200
-    wait_until(lambda: alarms(gateway) == ["one-machine"], "the alarm is raised")
+    wait_until(lambda: list(alarms(gateway)) == ["one-machine"], "the alarm is raised")
     database.durability = Durability.TWO_MACHINES
-    wait_until(lambda: alarms(gateway) == [], "the alarm is cleared")
+    wait_until(lambda: not alarms(gateway), "the alarm is cleared")
 
 
 def test_a_standby_can_be_required(database: SharedDatabase, start: Start, connect: Connect) -> None:

@@ -18,7 +18,7 @@ from gateway.config import Queue, VpnStore
 from gateway.core.errors import Refused as CommandRefused
 from gateway.vpn import message_vpn
 from store.errors import StoreError
-from tests.gateway.roles.conftest import Connect, Start, ask, is_active, published_by_proton
+from tests.gateway.roles.conftest import Connect, Start, alarms, ask, is_active, published_by_proton
 from tests.support.client import Client, Received, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -56,16 +56,7 @@ def test_nothing_is_delivered_when_the_lease_has_run_out(
         assert not consumer.arrived and not reader.arrived
         answer = ask(gateway, "/readyz")
         assert answer.status_code == 503 and "confirms no commit" in answer.json()["reason"]
-        wait_until(
-            lambda: (
-                [
-                    alarm["alarm"]
-                    for alarm in ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
-                ]
-                == ["store-unconfirmed"]
-            ),
-            "the alarm is raised",
-        )
+        wait_until(lambda: list(alarms(gateway)) == ["store-unconfirmed"], "the alarm is raised")
     assert texts(consumer.take(5)) == [str(number) for number in range(2, 7)]
     assert texts(reader.take(5)) == [str(number) for number in range(2, 7)]
     wait_until(lambda: ask(gateway, "/readyz").status_code == 200, "it is ready again")
@@ -449,21 +440,16 @@ def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, s
     database.hold("other.example.com:5672")
     database.fault = f"cannot connect to {URL}"
     gateway = start()
-
-    def alarms() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
-        return found
-
     told = ask(gateway, "/readyz").json()
     assert (
         told["state"] == "waiting"
         and "cannot connect to postgresql://rewind:***@a,b/double" in told["reason"]
     )
     assert URL not in ask(gateway, "/SEMP/v2/monitor/msgVpns").text
-    (alarm,) = wait_until(alarms, "the alarm is raised")
-    assert alarm["alarm"] == "store" and "cannot connect" in alarm["description"]
+    raised = wait_until(lambda: alarms(gateway), "the alarm is raised")
+    assert list(raised) == ["store"] and "cannot connect" in raised["store"]
     database.fault = None
-    wait_until(lambda: not alarms(), "the alarm is cleared")
+    wait_until(lambda: not alarms(gateway), "the alarm is cleared")
     assert not is_active(gateway)
     database.release()
     wait_until(lambda: is_active(gateway), "it has the store")
