@@ -121,6 +121,19 @@ def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_mov
     assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (1, 1, [5])
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_the_replay_fails(
+    is_committed: bool,
+) -> None:
+    backlog = replaying([2, 3])
+    backlog.put.keep_by_reference(range(2, 4))
+    _, effects = backlog.put.drop((), {2})
+    assert move(effects[0]).references == [3], "what becomes of the other is the transaction's to say"
+    found = backlog.put.orphans_settled([2, 3], is_committed=is_committed)
+    assert [move(effect).references for effect in found] == ([] if is_committed else [[2]])
+    assert backlog.put.orphans_settled([2], is_committed=False) == []
+
+
 # --- A cursor against sets of ids, and against what a store would have of it ----------------------------------------
 
 LAST = 40
