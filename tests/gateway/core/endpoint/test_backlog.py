@@ -106,6 +106,18 @@ def test_what_there_is_does_not_depend_on_who_counts_it(
         assert (backlog.messages, backlog.size_bytes) == (sum(there.values()), 5 * sum(there.values()))
 
 
+def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> None:
+    backlog = new_backlog(floor=3)
+    new_route(backlog, 5)
+    backlog.put.refer([2], 1)
+
+    def row(message_id: int, route: int) -> Any:
+        return (message_id, 0, "a", 0, route, 1, b"x")
+
+    assert [backlog.has(row(i, 5)) for i in (2, 3, 4)] == [True, False, True]
+    assert not backlog.has(row(4, 6))
+
+
 def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
     backlog = replaying([2, 3, 5], first=2)
     backlog.put.keep_by_reference(range(3, 4))
@@ -222,6 +234,21 @@ def test_it_has_all_that_follow_each_other_among_the_open_ones(
     wanted = sorted(asked)
     between = [i for i in sorted(opened) if wanted and wanted[0] <= i <= wanted[-1]]
     assert cursor.has_all(wanted) == (between == wanted)
+
+
+def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_settled() -> None:
+    """None of those rows stays behind: inside a longer range it would hide that the rest of that is done."""
+    cursor = Cursor(0)
+    cursor.load(range(1, 10))
+    written = cursor.ranges_of([5, 7])
+    assert written == [(5, 5), (7, 7)]
+    cursor.settle([6])
+    assert cursor.change() == CursorChange(None, {6: 6})
+    rows = {5: 5, 6: 6, 7: 7}
+    cursor.settled_elsewhere([5, 7], [first for first, _ in written])
+    cursor.settle([8])
+    write(rows, cursor.change())
+    assert rows == {5: 8}
 
 
 class CursorMachine(RuleBasedStateMachine):
