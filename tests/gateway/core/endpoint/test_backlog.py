@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.core.effects import MoveCursor
+from gateway.core.effects import MoveCursor, SettleInTransaction
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.cursor import Cursor, CursorChange
 from gateway.core.model import WHOLE
@@ -106,6 +106,16 @@ def test_what_there_is_does_not_depend_on_who_counts_it(
         assert (backlog.messages, backlog.size_bytes) == (sum(there.values()), 5 * sum(there.values()))
 
 
+def test_what_is_settled_is_let_go_of_and_its_failures_are_forgotten() -> None:
+    backlog = new_backlog()
+    came(backlog, new_route(backlog), 3, 30)
+    backlog.parts[WHOLE].load([2, 3, 5])
+    settled = backlog.settle(WHOLE, [2, 5], 20, 9, [5])
+    assert (settled.cursor, settled.part, settled.floor, settled.ranges) == (70, WHOLE, 2, {4: 5})
+    assert (settled.done, settled.attempts, settled.references) == ([2, 5], [5], ())
+    assert (settled.counted_id, settled.messages, settled.size_bytes) == (9, 1, 10)
+
+
 def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> None:
     backlog = new_backlog(floor=3)
     new_route(backlog, 5)
@@ -144,6 +154,36 @@ def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_
     found = backlog.put.orphans_settled([2, 3], is_committed=is_committed)
     assert [move(effect).references for effect in found] == ([] if is_committed else [[2]])
     assert backlog.put.orphans_settled([2], is_committed=False) == []
+
+
+def test_a_transaction_settles_what_came_in_each_way() -> None:
+    backlog = replaying([2, 4], first=2)
+    backlog.put.keep_by_reference(range(4, 5))
+    backlog.put.refer([9], 1)
+    route = new_route(backlog)
+    came(backlog, route, 3, 6)
+    cursor = backlog.parts[WHOLE]
+    cursor.load([101, 102, 103])
+    sizes = {2: 1, 4: 1, 9: 1, 101: 2, 103: 2}
+    effects = backlog.settle_in_transaction({WHOLE: [101, 103]}, sizes, {2, 4, 9}, 2, 103, {9, 103})
+    counted, routed, put, replayed = map(move, effects)
+    assert (counted.messages, counted.size_bytes, counted.counted_id) == (3, 6, 103)
+    assert not isinstance(counted, SettleInTransaction)
+    assert all(isinstance(effect, SettleInTransaction) for effect in (routed, put, replayed))
+    assert (routed.ranges, routed.messages, routed.size_bytes) == ({101: 101, 103: 103}, -2, -4)
+    assert (routed.done, routed.attempts, routed.counted_id, routed.floor) == ([101, 103], [103], None, None)
+    assert (put.references, put.done, put.attempts, put.messages) == ([4, 9], [4, 9], [9], 0)
+    assert (replayed.cursor, replayed.ranges, replayed.messages) == (71, {2: 4}, -2)
+    assert replayed.done == [2]
+    assert backlog.messages == 6, "it is not known yet"
+    backlog.settled_by_transaction({WHOLE: [101, 103]}, sizes, effects)
+    assert backlog.put.settled_by_transaction({2: 1, 4: 1, 9: 1}, effects) == []
+    assert (backlog.messages, backlog.put.ids) == (1, [])
+    assert backlog.count_effects(103) == [], "the store has counted it"
+    assert (cursor.floor, cursor.ranges) == (101, [(103, 103)])
+    assert (backlog.put.replayed is not None) and backlog.put.replayed.floor == 4
+    assert cursor.change().ranges == {101: None, 103: 103}, "what it wrote is in the floor by now"
+    assert backlog.put.replayed.change().ranges == {2: None}
 
 
 # --- A cursor against sets of ids, and against what a store would have of it ----------------------------------------
