@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.core.effects import MoveCursor, SettleInTransaction
+from amqp_ext.message.fields import DEFAULT
+from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCursor, SettleInTransaction
 from gateway.core.endpoint.backlog import Backlog, RoutedMessages
 from gateway.core.endpoint.cursor import Cursor, CursorChange
 from gateway.core.model import WHOLE
@@ -106,6 +107,22 @@ def test_what_there_is_does_not_depend_on_who_counts_it(
         assert (backlog.messages, backlog.size_bytes) == (sum(there.values()), 5 * sum(there.values()))
 
 
+def test_room_is_what_a_quota_leaves_beside_what_comes_and_goes() -> None:
+    backlog = new_backlog()
+    came(backlog, new_route(backlog), 3, 30)
+    contents = [b"x" * 10] * 5
+    assert backlog.room_for(contents, 0, 0) == 5
+    assert backlog.room_for(contents, 5, 0) == 2
+    assert backlog.room_for(contents, 0, 55) == 2
+    assert backlog.room_for(contents, 0, 60) == 3
+    backlog.reserve(1, 10)
+    assert (backlog.room_for(contents, 5, 0), backlog.room_for(contents, 0, 55)) == (1, 1)
+    backlog.reserve(-2, -20)
+    assert (backlog.room_for(contents, 5, 0), backlog.room_for(contents, 0, 55)) == (3, 3)
+    assert backlog.room_for(contents, 2, 0) == 0
+    assert (backlog.messages, backlog.size_bytes) == (3, 30), "what is reserved is not there yet"
+
+
 def test_what_is_settled_is_let_go_of_and_its_failures_are_forgotten() -> None:
     backlog = new_backlog()
     came(backlog, new_route(backlog), 3, 30)
@@ -114,6 +131,21 @@ def test_what_is_settled_is_let_go_of_and_its_failures_are_forgotten() -> None:
     assert (settled.cursor, settled.part, settled.floor, settled.ranges) == (70, WHOLE, 2, {4: 5})
     assert (settled.done, settled.attempts, settled.references) == ([2, 5], [5], ())
     assert (settled.counted_id, settled.messages, settled.size_bytes) == (9, 1, 10)
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+def test_a_message_without_a_priority_is_in_the_default_part() -> None:
+    backlog = new_backlog(priorities=True)
+    plain, high = new_route(backlog, 1, None), new_route(backlog, 2, 8)
+    high.numbers.append(5)
+    plain.newest_id, high.newest_id = 30, 40
+    assert (backlog.part_of(plain), backlog.part_of(high)) == (DEFAULT, 8)
+    assert (backlog.route_numbers(DEFAULT), backlog.route_numbers(8), backlog.route_numbers(0)) == (
+        [1],
+        [2, 5],
+        [],
+    )
+    assert (backlog.newest_id(DEFAULT), backlog.newest_id(8), backlog.newest_id(0)) == (30, 40, 0)
 
 
 def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> None:
@@ -128,6 +160,27 @@ def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> Non
     assert not backlog.has(row(4, 6))
 
 
+def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> None:
+    for is_awake in (False, True):
+        backlog = new_backlog()
+        route = new_route(backlog)
+        backlog.wake(is_awake)
+        came(backlog, route, 3, 30)
+        backlog.put.refer([1], 1)
+        backlog.put.begin_replay(71, 1)
+        assert backlog.drop_effects(9) == [DropCursor(70, 7, 9), DropCursor(71, 0, 0)]
+        backlog.reset(80, 9)
+        assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (0, 0, [])
+        assert (backlog.cursor_number, backlog.emptied_up_to, backlog.parts[WHOLE].floor) == (80, 9, 9)
+        assert backlog.open_effects(9) == [OpenCursor(80, (WHOLE,), 9)]
+        assert backlog.drop_effects(9) == [DropCursor(80, 7, 9)]
+        assert backlog.count_effects(9) == []
+        came(backlog, route, 2, 20)
+        backlog.wake(not is_awake)
+        assert (backlog.messages, backlog.size_bytes) == (2, 20)
+
+
+# --- replays and references -----------------------------------------------------------------------------------------
 def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
     backlog = replaying([2, 3, 5], first=2)
     backlog.put.keep_by_reference(range(3, 4))
@@ -143,6 +196,27 @@ def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_mov
     assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (1, 1, [5])
 
 
+def test_what_a_replay_put_stays_by_references_where_it_is_forced_to_be_complete() -> None:
+    backlog = replaying([2, 3, 5])
+    effects = backlog.put.keep(())
+    assert effects == [AddReferences(70, [2, 3, 5]), DropCursor(71, 0, 0)]
+    assert (backlog.messages, backlog.put.ids, backlog.put.replayed) == (3, [2, 3, 5], None)
+    assert backlog.put.end_replay() == [], "its cursor is dropped once"
+
+
+def test_a_replay_that_fails_takes_with_it_what_it_had_put() -> None:
+    backlog = replaying([2, 3, 5])
+    backlog.put.keep_by_reference(range(3, 4))
+    route = new_route(backlog)
+    came(backlog, route, 2, 9)
+    gone, effects = backlog.put.drop({5: 1}, set())
+    assert gone == [2, 3, 5]
+    dropped, ended = effects
+    assert (move(dropped).references, move(dropped).attempts) == ([3], [5])
+    assert ended == DropCursor(71, 0, 0)
+    assert (backlog.messages, backlog.size_bytes, backlog.put.ids) == (2, 9, [])
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_the_replay_fails(
     is_committed: bool,
@@ -154,6 +228,16 @@ def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_
     found = backlog.put.orphans_settled([2, 3], is_committed=is_committed)
     assert [move(effect).references for effect in found] == ([] if is_committed else [[2]])
     assert backlog.put.orphans_settled([2], is_committed=False) == []
+
+
+def test_a_reference_that_is_newer_than_the_transaction_goes_with_what_it_settles() -> None:
+    """A replay was forced to be complete meanwhile."""
+    backlog = replaying([2, 3])
+    written = backlog.settle_in_transaction({}, {2: 1}, {2}, 1, 100, ())
+    backlog.put.keep(())
+    (newer,) = backlog.put.settled_by_transaction({2: 1}, written)
+    assert move(newer).references == [2]
+    assert (backlog.put.ids, backlog.messages, backlog.size_bytes) == ([3], 1, 1)
 
 
 def test_a_transaction_settles_what_came_in_each_way() -> None:
@@ -184,6 +268,14 @@ def test_a_transaction_settles_what_came_in_each_way() -> None:
     assert (backlog.put.replayed is not None) and backlog.put.replayed.floor == 4
     assert cursor.change().ranges == {101: None, 103: 103}, "what it wrote is in the floor by now"
     assert backlog.put.replayed.change().ranges == {2: None}
+
+
+def test_what_is_open_still_is_told_apart_by_part() -> None:
+    backlog = new_backlog(priorities=True)
+    backlog.parts[4].load([2, 3])
+    backlog.parts[9].load([5])
+    backlog.parts[9].settle([5])
+    assert backlog.open_among({4: [2, 3, 4], 9: [5]}) == {4: [2, 3]}
 
 
 # --- A cursor against sets of ids, and against what a store would have of it ----------------------------------------
@@ -276,6 +368,22 @@ def test_it_has_all_that_follow_each_other_among_the_open_ones(
     assert cursor.has_all(wanted) == (between == wanted)
 
 
+def test_what_nobody_else_needs_in_between_makes_one_range() -> None:
+    """What a transaction writes of messages that follow each other among the open ones, whatever their ids."""
+    cursor = Cursor(0)
+    cursor.load([1, 3, 5, 6, 9])
+    assert cursor.ranges_of([1, 3]) == [(1, 3)]
+    assert cursor.ranges_of([1, 5, 6]) == [(1, 1), (5, 6)]
+    assert cursor.ranges_of([3, 6, 9]) == [(3, 3), (6, 9)]
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+def test_ranges_that_a_transaction_left_touching_are_one_after_a_start_and_are_written_so() -> None:
+    cursor = Cursor(4, [(5, 5), (7, 8), (9, 9), (12, 12)])
+    assert (cursor.floor, cursor.ranges) == (5, [(7, 9), (12, 12)])
+    assert cursor.change() == CursorChange(5, {5: None, 7: 9, 9: None})
+
+
 def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_settled() -> None:
     """None of those rows stays behind: inside a longer range it would hide that the rest of that is done."""
     cursor = Cursor(0)
@@ -289,6 +397,13 @@ def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_
     cursor.settle([8])
     write(rows, cursor.change())
     assert rows == {5: 8}
+
+
+def test_what_is_counted_is_saved_as_a_change_of_what_was_saved_before() -> None:
+    cursor = Cursor(0, messages=9, size_bytes=90, saved_messages=4, saved_bytes=40)
+    assert cursor.saves(9, 90) == (5, 50)
+    assert cursor.saves(9, 90) == (0, 0)
+    assert cursor.saves(7, 65) == (-2, -25)
 
 
 class CursorMachine(RuleBasedStateMachine):
