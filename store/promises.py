@@ -279,7 +279,11 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
                 f"where priority is not null and priority <> {header}",
             )
         )
-    return [promise._replace(query=_behind(tables.with_messages, promise.query)) for promise in found]
+    # Whoever repairs a store begins with the lowest ids, and two checks of one store say the same.
+    return [
+        promise._replace(query=f"{_behind(tables.with_messages, promise.query)} order by 1")
+        for promise in found
+    ]
 
 
 def _behind(tables: str, query: str) -> str:
