@@ -105,9 +105,8 @@ def message(number: int, size: int, properties: dict[str, str] | None = None) ->
     return sections + b"\x00\x53\x75\xb0" + struct.pack(">I", size) + body
 
 
-def delivery(transfer: Frame) -> Delivery:
+def delivery(delivery_id: int, payload: bytes) -> Delivery:
     """Read a message. Its annotations are searched, not decoded: the generator shares the machine with the gateway."""
-    payload = transfer.payload
     number, _ = TAIL.unpack(payload[-TAIL.size :])
     at = payload.index(b"rmid1:")
     replay_id = payload[at : at + ID_LENGTH].decode()
@@ -116,7 +115,7 @@ def delivery(transfer: Frame) -> Delivery:
         fields = decode(payload)[0].value
         count = int(fields[4] or 0) if len(fields) > 4 else 0
     _, message_id = parse_replay_id(replay_id)
-    return Delivery(int(transfer.field(1)), number, message_id, replay_id, count)
+    return Delivery(delivery_id, number, message_id, replay_id, count)
 
 
 def listen(connection: Connection, seconds: float) -> None:
@@ -132,7 +131,7 @@ def received(connection: Connection, credit: int) -> Iterator[list[Delivery]]:
     count, granted = 0, credit
     while True:
         batch = [
-            delivery(frame)
+            delivery(int(frame.field(1)), frame.payload)
             for start, stop in connection.frames()
             if (frame := connection.control(start, stop)) is not None and frame.code == TRANSFER
         ]

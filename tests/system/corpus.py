@@ -5,8 +5,6 @@ Hostile byte streams, each what one client sends from its first byte on; kept in
 
 A case says how the gateway ends it. Streams that a fuzzer or a user found are added as files without a case here:
 they are played, too, and held to what holds for all.
-
-Frames that a client might send, and changes to their bytes: what chance begins with.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from amqp_ext.codec import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, encode
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
 from tests.support.frames import (
     AMQP_HEADER,
     ATTACH,
@@ -43,7 +40,6 @@ from tests.support.frames import (
     open_frame,
     transfer_frame,
 )
-from tests.support.frames import disposition as accepted
 from tests.support.messages import data
 
 FOLDER = Path(__file__).parent / "corpus"
@@ -376,90 +372,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-RICH = b"".join(
-    encode(Described(ULong(code), value))
-    for code, value in [
-        (0x70, [True, UByte(7), UInt(60_000), False, UInt(2)]),
-        (0x72, {Symbol("x-mine"): [1, "two"], Symbol("x-opt-topic"): "theirs"}),
-        (0x73, ["id", b"user", "queue://hostile", "subject", None, UUID(int=7), Symbol("text/plain")]),
-        (0x74, {"size": 5, "name": "five", "flag": True}),
-        (0x77, {"a": [1.5, None, Timestamp(1)]}),
-    ]
-)
-"""A message that has a bit of everything."""
-
-
-def receiving(handle: int, address: str, descriptor: str = "", value: object = None) -> bytes:
-    """An attach of a receiver with a filter, if one is said."""
-    key = Symbol(descriptor)
-    filters = {key: Described(key, value)} if descriptor else None
-    return attach_frame(handle, receiver=True, address=address, filters=filters)
-
-
-def attach_from_fields(handle: int, name: str, *source: Any, **more: Any) -> bytes:
-    """An attach of a receiver whose source has these fields."""
-    return attach_with(handle=UInt(handle), name=name, source=Described(ULong(SOURCE), [*source]), **more)
-
-
-ON_CLOSE = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
-NOT_HERE = Described(ULong(0x27), [True, True, {Symbol("x-mine"): 1}])
-
-VALID = [
-    begin_frame(),
-    receiving(3, "queue://hostile", "apache.org:selector-filter:string", "size > 3 AND name LIKE 'f%'"),
-    attach_frame(4, receiver=False, address="topic://hostile/a"),
-    receiving(5, "log://hostile/>?replay-start=beginning"),
-    receiving(6, "log://>", "rewind:replay-start", {Symbol("ago"): 5}),
-    receiving(7, "log://>", "rabbitmq:stream-offset-spec", "first"),
-    attach_from_fields(8, "dynamic", None, None, None, None, True, ON_CLOSE),
-    attach_with(
-        handle=UInt(9), name="durable", source=source_of("topic://hostile/*", expiry=Symbol("never"))
-    ),
-    attach_from_fields(
-        10,
-        "stolen",
-        "queue://stolen?exclusive=steal",
-        *[None] * 9,
-        Array([Symbol("queue")]),
-        offered=None,
-        desired=None,
-        unused=None,
-        properties={Symbol("com.microsoft:epoch"): 3},
-    ),
-    flow_frame(1, 0, 5),
-    flow_frame(3, 0, 5),
-    flow_frame(6, 0, 5),
-    flow_frame(0, 0, 2**32 - 1),
-    transfer_frame(0, 0, RICH),
-    transfer_frame(0, 1, data(b"two"), settled=True),
-    transfer_frame(2, 0, RICH),
-    transfer_frame(0, 2, data(b"three"), more=True),
-    accepted(0, 0),
-    accepted(0, 3, receiver=False),
-    frame(DISPOSITION, [True, UInt(0), None, False, NOT_HERE]),
-    frame(DISPOSITION, [True, UInt(0), UInt(1), True, Described(ULong(0x25), [])]),
-    frame(DETACH, [UInt(1), True]),
-    frame(DETACH, [UInt(0), False]),
-    frame(END, []),
-    b"\x00\x00\x00\x08\x02\x00\x00\x00",
-]
-"""Frames of a client with a sending link 0, a receiving link 1 and a relay 2."""
-
-
-def changed(stream: bytes, changes: list[tuple[int, str, bytes]]) -> bytes:
-    """A stream with bytes set, put in, taken out, or cut off."""
-    data = bytearray(stream)
-    for where, how, what in changes:
-        at = where % (len(data) + 1)
-        match how:
-            case "set":
-                data[at : at + len(what)] = what
-            case "insert":
-                data[at:at] = what
-            case "delete":
-                del data[at : at + len(what)]
-            case "cut":
-                del data[at:]
-    return bytes(data)

@@ -9,17 +9,20 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from contextlib import contextmanager
+from typing import Any, Final
+
+import httpx
 
 from amqp_ext.codec import Described, Symbol
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
-from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, accepted_range
-from tests.bench.generator.links import STAMP, TransferBlock
+from tests.bench.generator.connection import Connection
+from tests.soak.account import Delivery
+from tests.soak.client import GONE, SILENCE_SECONDS, TAIL, Outcomes, accept, delivery, message, received
 from tests.support.client import Client as AmqpClient
-from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, parse
 from tests.support.peer import Peer
 from tests.support.waiting import wait_until
-from tests.system.gateway_process import GatewayProcess
+from tests.system.gateway_process import Address, GatewayProcess
 
 PAUSE_S: Final = 0.005
 """Seconds between its messages: without them it takes as much of the processor as there is. What harms it for less than
@@ -84,10 +87,10 @@ class Bystander:
 OUTSTANDING = 24
 BURST = 8
 CREDIT = 200
+PUBLISHER_SHIFT = 40
+"""A message's number has its publisher above this bit."""
+
 REPLAY_START = Symbol("rewind:replay-start")
-ID_LENGTH = len(format_replay_id(0, 0))
-GONE = (Refused, OSError)
-"""What a client sees of a gateway's death."""
 
 Name = tuple[int, int]
 """A message: its publisher, and its number there."""
@@ -101,17 +104,18 @@ class Named:
         self.generations: set[int] = set()
         self.conflicts: list[tuple[int, Name, Name]] = []
 
-    def see(self, replay_id: str, name: Name) -> int:
-        generation, number = parse_replay_id(replay_id)
-        self.generations.add(generation)
-        known = self.messages.setdefault(number, name)
+    def see(self, one: Delivery) -> tuple[int, Name]:
+        """The id's number and the message."""
+        name = divmod(one.number, 1 << PUBLISHER_SHIFT)
+        self.generations.add(parse_replay_id(one.replay_id)[0])
+        known = self.messages.setdefault(one.message_id, name)
         if known != name:
-            self.conflicts.append((number, known, name))
-        return number
+            self.conflicts.append((one.message_id, known, name))
+        return one.message_id, name
 
 
 class Client:
-    """One thread a life: ``start`` it on an address, ``join`` it once the gateway is gone."""
+    """One thread a life: ``start`` it with where its gateway is, ``join`` it once that is gone."""
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
@@ -120,30 +124,34 @@ class Client:
         """Set once it has had an effect in this life."""
         self._thread: threading.Thread | None = None
 
-    def start(self, address: tuple[str, int]) -> None:
+    def start(self, where: Any) -> None:
         self.is_busy.clear()
-        self._thread = threading.Thread(target=self._live, args=address)
+        self._thread = threading.Thread(target=self._live, args=(where,))
         self._thread.start()
 
     def join(self) -> None:
         assert self._thread is not None
         self._thread.join()
 
-    def _live(self, host: str, port: int) -> None:
-        connection: Connection | None = None
+    def _live(self, where: Any) -> None:
         try:
-            connection = Connection.connect(host, port, type(self).__name__)
-            self.run(connection)
-        except GONE:
+            self.run(where)
+        except (*GONE, httpx.TransportError):
             pass
         except Exception as error:
             self.mistakes.append(f"{type(self).__name__}: {error!r}")
-        finally:
-            if connection is not None:
-                connection.sock.close()
 
-    def run(self, connection: Connection) -> None:
+    def run(self, where: Any) -> None:
+        """What it does until there is no gateway any more."""
         raise NotImplementedError
+
+    @contextmanager
+    def attached(self, where: Address, *, sender: bool, **fields: Any) -> Iterator[Connection]:
+        """A connection with one link."""
+        connection = Connection.connect(*where, type(self).__name__)
+        with connection.sock:
+            connection.attach(sender=sender, **fields)
+            yield connection
 
 
 class Publisher(Client):
@@ -152,78 +160,33 @@ class Publisher(Client):
     def __init__(self, publisher: int, address: str, chance: random.Random) -> None:
         super().__init__()
         self.publisher = publisher
-        self.accepted: set[int] = set()
+        self.told: set[Name] = set()
+        """Messages that were accepted."""
         self._address = address
         self._chance = chance
-        self._next = 0
-        self._block = TransferBlock(STAMP.size)
+        self._next = publisher << PUBLISHER_SHIFT
 
-    def run(self, connection: Connection) -> None:
-        connection.attach(sender=True, address=self._address)
-        first = self._next
-        settled = credit = 0
-        while True:
-            # Credit may have come along with the attach, so what is there is looked at before more is waited for.
-            for start, stop in connection.frames():
-                if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
-                    bounds = accepted_range(connection.buffer, start, stop)
-                    if bounds is None:
-                        self.mistakes.append(f"not accepted: {connection.control(start, stop)}")
-                        return
-                    self.accepted.update(range(bounds[0], bounds[1] + 1))
-                    settled += bounds[1] - bounds[0] + 1
-                    self.is_busy.set()
-                    continue
-                received = connection.control(start, stop)
-                if received is not None and received.code == FLOW:
-                    credit = int(received.field(5, 0)) + int(received.field(6, 0))
-            sent = self._next - first
-            room = min(credit - sent, OUTSTANDING - (sent - settled))
-            if room > 0:
-                count = min(room, self._chance.randint(1, BURST))
-                burst = self._block.fill(self._next, count, self.publisher)
-                # Sent is spent, whatever becomes of it: a number is never used twice.
-                self._next += count
-                connection.sock.sendall(burst)
-            else:
-                connection.fill()
-
-
-def deliveries(connection: Connection, named: Named, credit: int) -> Iterator[list[tuple[int, int, Name]]]:
-    """What each read of the socket brought: (delivery id, replay id's number, message). Credit is kept up."""
-    connection.flow(0, 0, credit)
-    received, granted = 0, credit
-    while True:
-        connection.fill()
-        batch = []
-        end: Refused | None = None
-        for start, stop in connection.frames():
-            if connection.buffer[start + CODE_OFFSET] == TRANSFER:
-                transfer = parse(connection.buffer, start, stop)
-                assert transfer is not None
-                batch.append((int(transfer.field(1)), *read(transfer.payload, named)))
-                continue
+    def run(self, where: Address) -> None:
+        with self.attached(where, sender=True, address=self._address) as connection:
+            outcomes = Outcomes(connection, self._next, self)
             try:
-                connection.control(start, stop)
-            except Refused as refused:
-                end = refused
-        if end is not None:
-            # What came before the detach counts.
-            yield batch
-            raise end
-        received += len(batch)
-        if received + credit - granted > credit // 2:
-            granted = received + credit
-            connection.flow(received, received, credit)
-        yield batch
+                while True:
+                    count = min(outcomes.room(OUTSTANDING), self._chance.randint(1, BURST))
+                    numbers = range(outcomes.next, outcomes.next + count)
+                    outcomes.send(*(message(number, TAIL.size) for number in numbers))
+                    outcomes.listen(0 if outcomes.room(OUTSTANDING) else SILENCE_SECONDS)
+            finally:
+                # Sent is spent, whatever becomes of it: a number is never used twice.
+                self._next = outcomes.next
 
+    def accepted(self, first: int, last: int) -> None:
+        """See ``Told``."""
+        self.told.update(divmod(number, 1 << PUBLISHER_SHIFT) for number in range(first, last + 1))
+        self.is_busy.set()
 
-def read(payload: bytes, named: Named) -> tuple[int, Name]:
-    """Replay id and name of a message. Its annotations are searched, not decoded: this happens once a message."""
-    number, publisher = STAMP.unpack(payload[-STAMP.size :])
-    at = payload.index(b"rmid1:")
-    replay_id = payload[at : at + ID_LENGTH].decode()
-    return named.see(replay_id, (publisher, number)), (publisher, number)
+    def rejected(self, number: int) -> None:
+        """Nothing that happens to the gateway justifies it."""
+        self.mistakes.append(f"not accepted: {number}")
 
 
 class Consumer(Client):
@@ -236,19 +199,19 @@ class Consumer(Client):
         self._named = named
         self._chance = chance
 
-    def run(self, connection: Connection) -> None:
-        connection.attach(sender=False, address=self._address)
+    def run(self, where: Address) -> None:
         newest = 0
-        for batch in deliveries(connection, self._named, CREDIT):
-            for _, number, _ in batch:
-                if number <= newest:
-                    self.mistakes.append(f"{number} was delivered after {newest} on one link")
-                newest = number
-            # Left unsettled, a batch takes a part of the credit with it; the next life has it back.
-            if batch and self._chance.random() < 0.8:
-                self.settled.update(number for _, number, _ in batch)
-                connection.sock.sendall(disposition(batch[0][0], batch[-1][0]))
-                self.is_busy.set()
+        with self.attached(where, sender=False, address=self._address) as connection:
+            for batch in received(connection, CREDIT):
+                for number, _ in map(self._named.see, batch):
+                    if number <= newest:
+                        self.mistakes.append(f"{number} was delivered after {newest} on one link")
+                    newest = number
+                # Left unsettled, a batch takes a part of the credit with it; the next life has it back.
+                if batch and self._chance.random() < 0.8:
+                    self.settled.update(one.message_id for one in batch)
+                    accept(connection, batch)
+                    self.is_busy.set()
 
 
 class LogReader(Client):
@@ -260,17 +223,17 @@ class LogReader(Client):
         self._named = named
         self._credit = credit
 
-    def run(self, connection: Connection) -> None:
+    def run(self, where: Address) -> None:
         generation = next(iter(self._named.generations), 0)
         start = format_replay_id(generation, self.newest) if self.newest else "beginning"
         filters = {REPLAY_START: Described(REPLAY_START, start)}
-        connection.attach(sender=False, address="log://>", filters=filters)
-        for batch in deliveries(connection, self._named, self._credit):
-            for _, number, _ in batch:
-                if number != self.newest + 1:
-                    self.mistakes.append(f"the log goes on with {number} after {self.newest}")
-                self.newest = number
-                self.is_busy.set()
+        with self.attached(where, sender=False, address="log://>", filters=filters) as connection:
+            for batch in received(connection, self._credit):
+                for number, _ in map(self._named.see, batch):
+                    if number != self.newest + 1:
+                        self.mistakes.append(f"the log goes on with {number} after {self.newest}")
+                    self.newest = number
+                    self.is_busy.set()
 
 
 # --- afterwards ---------------------------------------------------------------------------------------------------
@@ -279,7 +242,7 @@ class LogReader(Client):
 def read_log(gateway: GatewayProcess, named: Named) -> list[tuple[int, Name]]:
     """The whole log as it is now."""
     with AmqpClient(gateway.url) as client:
-        return [read(message.raw, named) for message in client.read_log()]
+        return [named.see(delivery(0, one.raw)) for one in client.read_log()]
 
 
 def drain_queue(gateway: GatewayProcess, queue: str, named: Named) -> list[tuple[int, Name]]:
@@ -288,6 +251,6 @@ def drain_queue(gateway: GatewayProcess, queue: str, named: Named) -> list[tuple
         receiver, found = client.receiver(queue), []
         while taken := receiver.drain():
             receiver.settle(taken)
-            found += [read(message.raw, named) for message in taken]
+            found += [named.see(delivery(0, one.raw)) for one in taken]
         client.close()
     return found

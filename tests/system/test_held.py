@@ -111,7 +111,7 @@ def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pairs", [300, 20_000])
+@pytest.mark.parametrize("pairs", [300, 4_000])
 def test_sessions_that_begin_and_end_in_one_write_harm_nobody(start: Start, pairs: int) -> None:
     """So many begin and end at once that the engine gives up: the connection ends, and the gateway can be stopped."""
     gateway = start()
@@ -321,18 +321,18 @@ def test_readers_over_http_that_never_read_hold_a_piece_each(start: Start) -> No
 
 
 def test_a_flood_of_attaches_has_nobody_wait_long(start: Start) -> None:
-    """A peer that attaches and detaches in vain, thousands of times at once, has others wait for a few at a time."""
+    """A peer that attaches and detaches in vain, 1,500 times at once, has others wait for a few at a time."""
     gateway = start("[limits]\nconnection_output_bytes = 65536\n")
     before = gateway.resident_bytes()
     ask = attach_frame(0, receiver=True, address="queue://not//one") + frame(DETACH, [UInt(0), True])
     with Bystander(gateway, pause_s=0) as bystander, Peer.opened(gateway.address) as peer:
-        peer.send(ask * 3_000)
+        peer.send(ask * 1_500)
         # Its answers show how far it is; the bystander's messages are not done after all of them, but in between.
-        for asked in range(3_000):
+        for asked in range(1_500):
             peer.skip_to(DETACH)
             if asked == 0:
                 served = bystander.count
-        assert bystander.count - served > 30
+        assert bystander.count - served > 15
         assert gateway.resident_bytes() - before < ONE_PEER
 
 
@@ -501,7 +501,7 @@ def test_a_consumer_that_stops_reading_costs_a_bounded_amount_and_nobody_else(st
     gateway = start()
     with Peer.opened(gateway.address) as publisher, Peer.opened(gateway.address) as stuck:
         publisher.attach_sender("queue://backlog")
-        publisher.publish_all([b"x" * 16_000] * 8_000)
+        publisher.publish_all([b"x" * 32_000] * 4_000)
         before = gateway.peak_bytes()
         stuck.attach_receiver("queue://backlog", credit=100_000)
         publisher.attach_sender("queue://other")
@@ -523,10 +523,10 @@ def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(star
     before = gateway.resident_bytes()
     with Peer.opened(gateway.address) as publisher:
         publisher.attach_sender("queue://spool")
-        publisher.publish_all([b"x" * 8_000] * 20_000, outstanding=1_500)
+        publisher.publish_all([b"x" * 32_000] * 5_000, outstanding=400)
         filled = gateway.peak_bytes()
-        publisher.publish_all([b"x" * 8_000] * 20_000, outstanding=1_500)
-    consume(gateway, "spool", 1_000)
+        publisher.publish_all([b"x" * 32_000] * 5_000, outstanding=400)
+    consume(gateway, "spool", 250)
     assert heaps_of_threads(gateway) == 0
     assert filled - before < 192 * MEGABYTE
     assert gateway.peak_bytes() - filled < 64 * MEGABYTE

@@ -1,17 +1,20 @@
-"""What arrives on the port when it is not a client: each stream ends cleanly, is logged, and harms nobody else."""
+"""
+What arrives on the port when it is not a client: each stream ends cleanly, is logged, and harms nobody else.
+
+What chance sends comes from the fuzzer (``tests/fuzz``).
+"""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, UInt, ULong, UShort, encode
 from tests.support.frames import (
@@ -38,7 +41,7 @@ from tests.support.messages import data
 from tests.support.peer import OK, Peer
 from tests.support.waiting import wait_until
 from tests.system.conftest import Start
-from tests.system.corpus import BEGUN, CASES, FOLDER, NOISE, OPENED, TO_OPEN, TO_SASL, VALID, End, changed
+from tests.system.corpus import CASES, FOLDER, NOISE, OPENED, TO_OPEN, End
 from tests.system.gateway_process import GatewayProcess
 from tests.system.load import Bystander
 
@@ -239,6 +242,18 @@ def test_a_broken_rule_of_a_session_ends_that(gateway: GatewayProcess, rule: str
         assert gateway.resident_bytes() - before < 16 * MEGABYTE
 
 
+def test_heartbeats_come_as_often_as_the_client_asks(gateway: GatewayProcess) -> None:
+    """A client with an idle time-out of 2 s gets an empty frame in time, several times."""
+    with Peer.connect(gateway.address) as peer:
+        assert peer.anonymous() == OK
+        peer.open(idle_ms=2_000)
+        for _ in range(2):
+            began = time.monotonic()
+            assert peer.frame() is None
+            assert time.monotonic() - began < 2
+            peer.send(framed(b""))
+
+
 def test_an_idle_time_out_too_short_to_keep_to_is_refused(gateway: GatewayProcess) -> None:
     """A peer that wants a heartbeat every millisecond is told that it will not get it (AMQP 1.0 section 2.4.5)."""
     with Peer.connect(gateway.address) as peer:
@@ -358,61 +373,6 @@ def test_nothing_is_let_go_of_twice(gateway: GatewayProcess, name: str) -> None:
             peer.send(TWICE[name], frame(CLOSE, []))
             assert any(received.code == CLOSE for received in taken_apart(peer.rest())[1])
     assert gateway.is_running
-
-
-# --- chance ---------------------------------------------------------------------------------------------------------
-
-CHANGES = st.lists(
-    st.tuples(
-        st.integers(0, 400),
-        st.sampled_from(["set", "insert", "delete", "cut"]),
-        st.binary(min_size=1, max_size=9),
-    ),
-    max_size=4,
-)
-
-
-@contextmanager
-def example(gateway: GatewayProcess, peer: Peer) -> Iterator[Peer]:
-    """
-    What chance sends; behind it nothing more comes, and the gateway sends what it has to say, closes, and has made no
-    mistake since the start of the example: which one made one must be clear.
-    """
-    start = gateway.log_size()
-    with peer:
-        with suppress(OSError):  # it may close while we still send
-            yield peer
-        with suppress(OSError):  # the gateway was first
-            peer.sock.shutdown(socket.SHUT_WR)
-            peer.rest()
-    assert gateway.mistakes(start) == []
-
-
-@given(start=st.sampled_from([b"", TO_SASL, TO_OPEN, OPENED, BEGUN]), noise=st.binary(max_size=300))
-def test_chance_bytes_end_in_a_close(gateway: GatewayProcess, start: bytes, noise: bytes) -> None:
-    """Whatever bytes come after whatever start, the connection ends, and not by a mistake of the gateway's."""
-    with example(gateway, Peer.connect(gateway.address)) as peer:
-        peer.send(start, noise)
-
-
-@given(frames=st.lists(st.sampled_from(VALID), max_size=6), changes=CHANGES)
-def test_valid_frames_gone_wrong_end_in_a_close(
-    gateway: GatewayProcess, frames: list[bytes], changes: list[tuple[int, str, bytes]]
-) -> None:
-    """Frames that a client might send, in any order and with bytes changed, end in a close and in nothing worse."""
-    with example(gateway, sender(gateway)) as peer:
-        peer.attach_receiver("queue://hostile", credit=3)
-        peer.attach_sender(None)
-        peer.send(changed(b"".join(frames), changes))
-
-
-@given(changes=CHANGES.filter(bool))
-def test_a_start_gone_wrong_ends_in_a_close(
-    gateway: GatewayProcess, changes: list[tuple[int, str, bytes]]
-) -> None:
-    """The bytes of a handshake, an open, a session and two links with some of them changed do no harm."""
-    with example(gateway, Peer.connect(gateway.address)) as peer:
-        peer.send(changed(BEGUN + b"".join(VALID[1:10]), changes))
 
 
 def test_after_all_that_a_client_is_served(gateway: GatewayProcess) -> None:

@@ -6,10 +6,7 @@ import json
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +28,12 @@ from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
+from tests.system.load import Client as LoadClient
 from tests.system.load import Consumer, LogReader, Named, Publisher, drain_queue, read_log
 
 # --- Messages, ids, jobs, readers of events, replays ------------------------------------------------------------------
 
-ROUNDS = times(4, 300)
+ROUNDS = times(3, 300)
 CONFIG = """
 [vpn.default.queue.load]
 subscriptions = ["load/>"]
@@ -95,13 +93,11 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
     assert len(named.generations) == 1
     assert named.conflicts == []
     assert [number for number, _ in logged] == list(range(1, len(logged) + 1))
-    twice = [name for name, count in Counter(name for _, name in logged).items() if count > 1]
-    assert twice == []
     for publisher in publishers:
-        numbers = [number for _, (who, number) in logged if who == publisher.publisher]
-        assert all(before < after for before, after in pairwise(numbers))
-        assert publisher.accepted <= set(numbers)
-        assert publisher.accepted
+        names = [name for _, name in logged if name[0] == publisher.publisher]
+        assert names == sorted(set(names))
+        assert publisher.told <= set(names)
+        assert publisher.told
     queue_ids = [number for number, _ in queued]
     assert queue_ids == sorted(set(queue_ids))
     left = set(queue_ids)
@@ -109,7 +105,7 @@ def test_kills_lose_nothing_and_name_nothing_twice(start: Start, chance: random.
     assert left <= ids
     assert ids - left <= consumer.settled
     assert consumer.settled & (ids - left), "the consumer's settlements came to nothing"
-    print(f"{len(logged)} logged, {len(queued)} left, {sum(len(p.accepted) for p in publishers)} accepted")
+    print(f"{len(logged)} logged, {len(queued)} left, {sum(len(p.told) for p in publishers)} accepted")
 
 
 JOBS_KILLS = times(2, 30)
@@ -228,8 +224,8 @@ def test_copies_at_another_gateway_outlive_kills_of_both(
         return start(data=tmp_path / "far", listen=(f"127.0.0.1:{port}",))
 
     gateway, far = start(config), start_far()
-    begin_copy(gateway, 3, replayTarget="far")
-    for _ in range(JOBS_KILLS):
+    begin_copy(gateway, 2, replayTarget="far")
+    for _ in range(JOBS_KILLS // 2):
         until_some_moment(chance, 0.4)
         far.kill()
         far = start_far()
@@ -248,38 +244,22 @@ def test_copies_at_another_gateway_outlive_kills_of_both(
 EVENTS_ROUNDS = times(2, 30)
 
 
-class LinePublisher:
+class LinePublisher(LoadClient):
     """Posts numbered lines, some at a time, until the gateway is gone; knows which were answered."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent = 0
         self.answered: list[int] = []
-        self.is_busy = threading.Event()
-        self.mistakes: list[str] = []
-        self._thread: threading.Thread | None = None
 
-    def start(self, url: str) -> None:
-        self.is_busy.clear()
-        self._thread = threading.Thread(target=self._run, args=(url,))
-        self._thread.start()
-
-    def join(self) -> None:
-        assert self._thread is not None
-        self._thread.join()
-
-    def _run(self, url: str) -> None:
-        with httpx.Client(base_url=url, **PLAIN_HTTP) as http:
+    def run(self, where: str) -> None:
+        with httpx.Client(base_url=where, **PLAIN_HTTP) as http:
             while True:
                 numbers = range(self.sent, self.sent + 20)
                 self.sent = numbers.stop
                 body = "".join(f'{{"body":"{number}"}}\n' for number in numbers)
-                try:
-                    answer = http.post("/v1/publish?address=topic://lines", content=body)
-                except httpx.HTTPError:
-                    return
-                if answer.status_code != 200:
-                    self.mistakes.append(answer.text)
-                    return
+                answer = http.post("/v1/publish?address=topic://lines", content=body)
+                assert answer.status_code == 200, answer.text
                 self.answered += numbers
                 self.is_busy.set()
 
@@ -396,7 +376,7 @@ def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_
         orders = Publishing(gateway.url, "topic://orders/a", first=accepted)
         with Client(gateway.url) as client, orders as publishing:
             sender = client.sender("topic://debug/a")
-            for _ in range(30):
+            for _ in range(15):
                 sender.send_all(data(b"x" * 1_000) for _ in range(100))
             publishing.expect_an_end()
             gateway.kill()
@@ -407,8 +387,8 @@ def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_
     with Client(gateway.url) as client:
         kept, debug = client.read_log("orders/>"), client.read_log("debug/>")
         assert {int(message.text) for message in kept} >= set(range(accepted))
-        assert 6_000 > len(debug) > 700
-        client.receiver("all").collect(taken := [], 6_000 + len(kept))
+        assert 3_000 > len(debug) > 700
+        client.receiver("all").collect(taken := [], 3_000 + len(kept))
         assert [one.id for one in taken] == sorted({one.id for one in [*taken, *kept, *debug]})
     assert is_sound_at_its_end(gateway)
 
@@ -425,25 +405,20 @@ MOST_ERASED = 40
 """In one call."""
 
 
-class Eraser(threading.Thread):
+class Eraser(LoadClient):
     """Erases messages one call after the other, until the gateway is gone."""
 
-    def __init__(self, gateway: GatewayProcess, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self.answered: list[set[int]] = []
         self.asked: set[int] = set()
         """By the last call, of which there was no answer."""
-        self.has_erased = threading.Event()
-        self._url = gateway.ready["admin"]
         self._chance = chance
 
-    def run(self) -> None:
+    def run(self, where: str) -> None:
         path = "/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
         chance = self._chance
-        with (
-            httpx.Client(base_url=self._url, **PLAIN_HTTP) as http,
-            suppress(httpx.TransportError),
-        ):
+        with httpx.Client(base_url=where, **PLAIN_HTTP) as http:
             while True:
                 self.asked = {chance.randint(1, NEWEST) for _ in range(chance.randint(1, MOST_ERASED))}
                 answer = http.put(path, json={"msgId": sorted(self.asked), "reason": "the law"})
@@ -451,7 +426,7 @@ class Eraser(threading.Thread):
                 assert set(answer.json()["data"]["msgIds"]) == self.asked
                 self.answered.append(self.asked)
                 self.asked = set()
-                self.has_erased.set()
+                self.is_busy.set()
 
 
 def erased(gateway: GatewayProcess) -> set[int]:
@@ -487,16 +462,16 @@ def kill_erasing(
             client.start(gateway.address)
         for publisher in clients[:2]:
             assert publisher.is_busy.wait(30), publisher.mistakes
-        eraser = Eraser(gateway, chance)
-        eraser.start()
+        eraser = Eraser(chance)
+        eraser.start(gateway.ready["admin"])
         if number:
-            assert eraser.has_erased.wait(30)
+            assert eraser.is_busy.wait(30), eraser.mistakes
         time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is what is random, nothing is waited for
         gateway.kill()
         for client in clients:
             client.join()
         eraser.join()
-        assert not gateway.mistakes()
+        assert not [*gateway.mistakes(), *eraser.mistakes]
         gateway = start()
         expected = markers.union(*eraser.answered)
         markers = erased(gateway)

@@ -156,11 +156,6 @@ def test_what_makes_a_queue_special_is_refused_elsewhere(
         parse(f"{scheme}://a/b?{option}")
 
 
-def test_a_target_may_carry_the_options_of_a_replay() -> None:
-    """JMS programs send to the same queue object that they consume from."""
-    assert parse_target("orders?replay-start=beginning", ["queue"]).name == "orders"
-
-
 def test_a_target_topic_may_hold_what_a_subscription_may_not() -> None:
     """Empty levels and ``!`` are for publishers; a subscription with them is refused."""
     assert parse_target("topic:///a//b").name == "/a//b"

@@ -120,9 +120,13 @@ def test_the_front_is_theirs_and_ours_and_the_bare_message_follows(header: str, 
     assert (after.durable, after.priority, after.ttl) == (before.durable, before.priority, before.ttl)
 
 
-def test_our_annotations_have_the_types_that_clients_expect() -> None:
-    """Symbols as keys; long, timestamp and string as values, as Event Hubs' and Solace's clients read them."""
-    found = message_annotations(delivered(BODY))
+@pytest.mark.parametrize("stream_offset", [False, True])
+def test_our_annotations_have_the_types_that_clients_expect(stream_offset: bool) -> None:
+    """
+    Symbols as keys; long, timestamp and string as values, as Event Hubs' and Solace's clients read them. The stream's
+    offset is for RabbitMQ's clients alone.
+    """
+    found = message_annotations(delivered(BODY, stream_offset=stream_offset))
     assert all(type(key) is Symbol for key in found)
     assert {str(key): type(value) for key, value in found.items()} == {
         "x-opt-topic": str,
@@ -130,6 +134,7 @@ def test_our_annotations_have_the_types_that_clients_expect() -> None:
         "x-opt-enqueued-time": Timestamp,
         "x-opt-replay-id": str,
         "x-opt-offset": str,
+        **({"x-stream-offset": Long} if stream_offset else {}),
     }
 
 
@@ -163,27 +168,6 @@ def test_each_key_is_there_once() -> None:
 
 
 # --- what a link or a delivery adds ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("theirs", ["none", "map8"])
-def test_a_delivery_says_what_is_so_of_it_alone(theirs: str) -> None:
-    """Of messages sent together, the last before live and the one that failed say so, and no other."""
-    rows = [row(HEADER_8 + THEIRS[theirs] + BODY, message_id=i) for i in (1, 2, 3)]
-    raws = [front + BODY for front in Splicer(GENERATION).fronts(rows, {3: 1}, 2)]
-    assert [message_annotations(raw).get("x-opt-replay-end") for raw in raws] == [None, True, None]
-    assert [decoded(raw).annotations.get("x-opt-replay-end") for raw in raws] == [None, True, None]
-    assert [read_header(raw).delivery_count for raw in raws] == [2, 2, 3]
-
-
-@pytest.mark.parametrize("is_end", [False, True])
-@pytest.mark.parametrize("theirs", ["none", "map8"])
-def test_stream_offsets_are_for_links_that_asked_for_them(theirs: str, is_end: bool) -> None:
-    """``x-stream-offset`` is the id as a long, for RabbitMQ's clients alone."""
-    found = message_annotations(delivered(THEIRS[theirs] + BODY, stream_offset=True, is_end=is_end))
-    assert found["x-stream-offset"] == ID
-    assert type(found["x-stream-offset"]) is Long
-    assert found.get("x-opt-replay-end", False) is is_end
-    assert found.items() >= OURS.items()
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -280,16 +264,6 @@ def test_a_mark_takes_the_place_of_an_older_one() -> None:
         (front,) = Splicer(GENERATION, replay_name=name).fronts([row(content)], {}, None)
         found = message_annotations(front + BODY)
         assert (found["x-opt-replay-name"], found["x-k"], len(found)) == (name or "old", 1, 7)
-
-
-@given(rows_of_messages)
-def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) -> None:
-    """The short way for runs of ids gives the very bytes of the long way."""
-    together = Splicer(GENERATION).fronts(rows, {}, None)
-    splicer = Splicer(GENERATION)
-    assert together == [
-        splicer.front(i, t, topic, b, content, 0, False) for i, t, topic, b, _, _, content in rows
-    ]
 
 
 @ANY_RUN

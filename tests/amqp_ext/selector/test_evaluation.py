@@ -6,7 +6,6 @@ import operator
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +29,7 @@ from tests.amqp_ext.selector.examples import like, message
 from tests.support.chance import times
 from tests.support.messages import annotated, data, section, trade
 
-# --- What selectors mean: the tables and examples of the specification, and a naive interpreter -----------------------
+# --- What selectors mean: the tables of the specification, and a naive interpreter ----------------------------------
 
 
 def truth(text: str, **values: Any) -> bool | None:
@@ -38,44 +37,6 @@ def truth(text: str, **values: Any) -> bool | None:
     if compile_selector(text).matches(message(**values)):
         return True
     return False if compile_selector(f"NOT ({text})").matches(message(**values)) else None
-
-
-# The examples of Jakarta Messaging 3.1 section 3.8.1.1 (JMS 2.0 the same), and their stated results.
-EXAMPLES: list[tuple[str, dict[str, Any], bool]] = [
-    ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2501}, True),
-    ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2500}, False),
-    ("age BETWEEN 15 AND 19", {"age": 15}, True),
-    ("age BETWEEN 15 AND 19", {"age": 19}, True),
-    ("age BETWEEN 15 AND 19", {"age": 14}, False),
-    ("age NOT BETWEEN 15 AND 19", {"age": 14}, True),
-    ("age NOT BETWEEN 15 AND 19", {"age": 15}, False),
-    ("Country IN ('UK', 'US', 'France')", {"Country": "UK"}, True),
-    ("Country IN ('UK', 'US', 'France')", {"Country": "Peru"}, False),
-    ("Country NOT IN ('UK', 'US', 'France')", {"Country": "UK"}, False),
-    ("Country NOT IN ('UK', 'US', 'France')", {"Country": "Peru"}, True),
-    ("phone LIKE '12%3'", {"phone": "123"}, True),
-    ("phone LIKE '12%3'", {"phone": "12993"}, True),
-    ("phone LIKE '12%3'", {"phone": "1234"}, False),
-    ("word LIKE 'l_se'", {"word": "lose"}, True),
-    ("word LIKE 'l_se'", {"word": "loose"}, False),
-    ("underscored LIKE '\\_%' ESCAPE '\\'", {"underscored": "_foo"}, True),
-    ("underscored LIKE '\\_%' ESCAPE '\\'", {"underscored": "bar"}, False),
-    ("phone NOT LIKE '12%3'", {"phone": "123"}, False),
-    ("phone NOT LIKE '12%3'", {"phone": "1234"}, True),
-    ("prop_name IS NULL", {}, True),
-    ("prop_name IS NULL", {"prop_name": 0}, False),
-    ("prop_name IS NOT NULL", {"prop_name": ""}, True),
-    ("prop_name IS NOT NULL", {}, False),
-    ("NumberOfOrders > 1", {"NumberOfOrders": "2"}, False),
-    ("NumberOfOrders > 1", {"NumberOfOrders": 2}, True),
-    ("NumberOfOrders > 1", {"numberoforders": 2}, False),
-]
-
-
-@pytest.mark.parametrize(("text", "values", "expected"), EXAMPLES, ids=repr)
-def test_the_examples_of_the_specification(text: str, values: dict[str, Any], expected: bool) -> None:
-    """What the specification says of its own examples holds."""
-    assert compile_selector(text).matches(message(**values)) is expected
 
 
 TYPES = {"exact": 5, "approximate": 5.5, "string": "5", "boolean": True, "absent": None}
@@ -129,35 +90,15 @@ def test_each_operator_with_each_type(text: str) -> None:
     assert found == OPERATORS[text]
 
 
-TRUTH = {"T": True, "F": False, "U": None}
-
-
-@pytest.mark.parametrize(
-    ("text", "results"), [("l AND r", "TFUFFFUFU"), ("l OR r", "TTTTFUTUU"), ("NOT l", "FFFTTTUUU")]
-)
-@pytest.mark.parametrize("unknown", [None, 5, "text"])
-def test_logic_follows_its_truth_tables(text: str, results: str, unknown: Any) -> None:
-    """Tables 3-4 to 3-6, for TT TF TU FT FF FU UT UF UU; a value that is no boolean counts as unknown."""
-    values = [TRUTH[letter] if letter != "U" else unknown for letter in "TFU"]
-    found = [truth(text, l=left, r=right) for left, right in product(values, repeat=2)]
-    assert found == [TRUTH[letter] for letter in results]
-
-
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
-        # NULL
-        ("a = b", {}, None),
-        ("a BETWEEN 1 AND b", {"a": 0}, False),
-        ("a NOT BETWEEN 1 AND b", {"a": 0}, True),
-        ("a IN (b, 'x')", {"a": "y"}, None),
-        ("a IN (b, 'x')", {"a": "x"}, True),
-        # unlike types: false, <> included
-        ("a > b", {"a": "y", "b": "x"}, False),
-        ("a > b", {"a": True, "b": False}, False),
+        # names know upper case from lower; an escape
+        ("a = 5", {"A": 5}, None),
+        ("a LIKE '\\_%' ESCAPE '\\'", {"a": "_foo"}, True),
+        ("a LIKE '\\_%' ESCAPE '\\'", {"a": "bar"}, False),
+        # unlike types and like ones
         ("a = 'x'", {"a": b"x"}, False),
-        # like types
-        ("a <> FALSE", {"a": True}, True),
         ("a = b", {"a": UUID(int=1), "b": UUID(int=1)}, True),
         ("a < b", {"a": UUID(int=1), "b": UUID(int=2)}, False),
         ("a = b", {"a": Decimal32(b"1234"), "b": b"1234"}, False),
@@ -179,37 +120,17 @@ def test_logic_follows_its_truth_tables(text: str, results: str, unknown: Any) -
         ("a = a", {"a": float("nan")}, False),
         ("a <> a", {"a": float("nan")}, True),
         # arithmetic
-        ("a + 2 * 3 = 11", {"a": 5}, True),
-        ("(a + 2) * 3 = 21", {"a": 5}, True),
-        ("a - 1 - 1 = 3", {"a": 5}, True),
-        ("a / 2 = 2", {"a": 5}, True),
-        ("a / 2 = -2", {"a": -5}, True),
-        ("a / 2.0 = 2.5", {"a": 5}, True),
-        ("-a = 5", {"a": -5}, True),
         ("+a = -5", {"a": -5}, True),
         ("6 - -a = 11", {"a": 5}, True),
-        ("a / 0 = 0", {"a": 5}, None),
         ("a / 0.0 > 0", {"a": 5}, None),
-        ("a / b = 1", {"a": 0, "b": 0}, None),
-        ("a + 1 > 0", {"a": 2**64 - 1}, None),
         ("a * a > 0", {"a": 2**40}, None),
-        ("-a < 0", {"a": 2**64 - 1}, None),
         ("a + 1.0 > 0", {"a": 2**64 - 1}, True),
         ("a * 1e308 * 10 > 0", {"a": 1.0}, True),
         # constants
-        ("TRUE", {}, True),
-        ("FALSE", {}, False),
-        ("1 = 1.0 AND 'a' = 'a'", {}, True),
         ("1 / 0 = 1", {}, None),
-        ("TRUE AND a", {"a": True}, True),
-        ("TRUE AND a", {}, None),
-        ("FALSE AND a", {}, False),
-        ("TRUE OR a", {}, True),
-        ("FALSE OR a", {"a": False}, False),
         ("FALSE OR FALSE", {}, False),
         ("2 BETWEEN 1 AND 3", {}, True),
         ("'lose' LIKE 'l_se'", {}, True),
-        ("'x' IN ('y', a)", {"a": "x"}, True),
         ("(a = 1) = b", {"a": 1, "b": True}, True),
     ],
     ids=repr,
@@ -217,7 +138,7 @@ def test_logic_follows_its_truth_tables(text: str, results: str, unknown: Any) -
 def test_values_compare_and_add_up_as_specified(
     text: str, values: dict[str, Any], expected: bool | None
 ) -> None:
-    """Beside the table of operators and types: NULL among operands, AMQP's types, Java's promotion, constants."""
+    """Beside the table of operators and types, and the interpreter: AMQP's types, Java's promotion, constants."""
     assert truth(text, **values) is expected
 
 
@@ -589,24 +510,20 @@ def test_the_same_message_gives_the_same_answer_twice() -> None:
     assert {selector.matches(view(content)) for _ in range(20)} == {True}
 
 
-def test_a_header_of_many_fields_is_not_built() -> None:
-    """Every consumer's delivery reads the header: one with a million fields costs nobody a second."""
-    content = b"\x00\x53\x70" + encode([None] * 300_000) + data(1)
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        (b"\x00\x53\x70" + encode([None] * 300_000) + data(1), read_header),
+        (section(0x73, [[None] * 300_000]) + data(1), lambda content: view(content).properties),
+    ],
+    ids=["a header of many fields", "a list in the place of an id"],
+)
+def test_what_nobody_asks_for_is_not_built(content: bytes, read: Callable[[bytes], object]) -> None:
+    """Every consumer's delivery reads the header, and many selectors an id: a million fields cost nobody a second."""
 
     def ask() -> None:
         with pytest.raises((MalformedMessage, TooMuchWork)):
-            read_header(content)
-
-    lines_of(ask)
-
-
-def test_a_list_in_the_place_of_an_id_is_not_built() -> None:
-    """Properties whose first field is a list of a million are not decoded to find that it should be an id."""
-    content = section(0x73, [[None] * 300_000]) + data(1)
-
-    def ask() -> None:
-        with pytest.raises(TooMuchWork):
-            _ = view(content).properties
+            read(content)
 
     lines_of(ask)
 
@@ -617,19 +534,10 @@ def test_a_list_in_the_place_of_an_id_is_not_built() -> None:
 @pytest.mark.parametrize(
     ("pattern", "escape", "matching", "others"),
     [
-        ("12%3", None, ["123", "12993", "123123"], ["1234", "13", "23"]),
         ("l_se", None, ["lose", "l\nse"], ["loose", "lse", "lose "]),
         ("%_a", None, ["\na", "xa\na"], ["a", "\n"]),
         ("\\_%", "\\", ["_foo", "_"], ["bar", "foo_"]),
-        ("", None, [""], ["x"]),
         ("%", None, ["", "x", "a\nb"], []),
-        ("%%%", None, ["", "x"], []),
-        ("a%a", None, ["aa", "aba"], ["a", "ab"]),
-        ("%ab%bc%", None, ["abbc", "xabybcz"], ["abc", "bcab"]),
-        ("%aba", None, ["aba", "xaba"], ["abab"]),
-        ("a%b%b", None, ["abb", "axbxb"], ["ab"]),
-        ("_%_", None, ["ab", "abc"], ["a", ""]),
-        ("%_b%", None, ["ab", "bb", "xxbx"], ["b", "ba"]),
         ("T_i% a %e_%e_sa%", None, ["This is a test message"], ["This is a tst message"]),
         ("car_rot", None, ["car🥕rot"], ["carrot"]),
         ("x.*[a]$", None, ["x.*[a]$"], ["xyza"]),
@@ -641,7 +549,7 @@ def test_a_list_in_the_place_of_an_id_is_not_built() -> None:
 def test_patterns_match_whole_texts(
     pattern: str, escape: str | None, matching: list[str], others: list[str]
 ) -> None:
-    """``_`` is one character, ``%`` any number, anything else is itself, and the whole text must match."""
+    """Beside the definition: a line end is a character; anything but ``_`` and ``%``, or escaped, is itself."""
     matches = compile_like(pattern, escape).matches
     assert [text for text in matching + others if matches(text)] == matching
 

@@ -118,19 +118,6 @@ def test_a_word_is_what_its_syntax_makes_of_it(text: str, syntax: Syntax, kind: 
 
 
 @pytest.mark.parametrize(
-    ("text", "syntax", "words"),
-    [
-        ("a = 1 AND.5 < b", Syntax.JMS, ["a", "=", 1, "AND", 0.5, "<", "b"]),
-        ("m.x-opt", Syntax.JMS, ["m.x", "-", "opt"]),
-        ("a != b % 2", Syntax.SQL, ["a", "!=", "b", "%", 2]),
-    ],
-)
-def test_words_part_where_they_should(text: str, syntax: Syntax, words: list[object]) -> None:
-    """A keyword and a number that begins with a point; a hyphen that is a minus; signs of SQL alone."""
-    assert [word.value for word in tokenize(text, syntax)] == [*words, ""]
-
-
-@pytest.mark.parametrize(
     ("text", "syntax", "sentence"),
     [
         (
@@ -248,6 +235,8 @@ def _shape(node: object) -> str:
         ("a not in ('x') and Not b Is nULL", "(NOT[IN[a;'x']] AND NOT[NULL[b]])"),
         ("((((a))))", "a"),
         ("a\t=\r\n1\f", "a=1"),
+        ("a = 1 AND.5 < b", "(a=1 AND 0.5<b)"),
+        ("x-opt > 1", "(x-opt)>1"),
     ],
 )
 def test_precedence_is_that_of_the_specification(text: str, tree: str) -> None:

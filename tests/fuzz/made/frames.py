@@ -11,7 +11,7 @@ from typing import Any
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong, UShort
 from tests.fuzz.made.kind import Answer, Kind, Listener, Step
-from tests.fuzz.made.links import performative
+from tests.fuzz.made.links import LINKS, attach, performative
 from tests.fuzz.made.texts import address
 from tests.fuzz.made.transfers import message
 from tests.fuzz.made.values import (
@@ -29,7 +29,7 @@ from tests.fuzz.made.values import (
     words,
 )
 from tests.support import frames as amqp
-from tests.system.corpus import BEGUN, OPENED, TO_OPEN, VALID
+from tests.system.corpus import BEGUN, OPENED, TO_OPEN
 
 USER, PASSWORD = "ann", "secret"
 
@@ -40,13 +40,33 @@ _CLIENT = (
     + amqp.flow_frame(1, 0, 3)
     + amqp.attach_frame(2, receiver=False, address=None)
 )
-"""A client with a sending link 0, a receiving link 1 and a relay 2, as the valid frames have it."""
+"""A client with a sending link 0, a receiving link 1 and a relay 2, as the usual frames have it."""
 COORDINATOR = 0x30
 
 Maker = Callable[[Random], Any]
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def _usual(dice: Random) -> bytes:
+    """What a client sends: another link, or something on one of those that there are."""
+    new, old, number = dice.randrange(3, 12), dice.randrange(3), dice.randrange(4)
+    is_first = dice.random() < 0.5
+    make = dice.choice(
+        (
+            lambda: attach(new, dice, address(dice), receiver=is_first),
+            lambda: dice.choice(LINKS).make(dice, new),
+            lambda: amqp.flow_frame(dice.choice((new, old)), 0, dice.choice((5, 2**32 - 1))),
+            lambda: amqp.transfer_frame(2 * is_first, number, message(dice), more=dice.random() < 0.2),
+            lambda: amqp.disposition(0, number, receiver=is_first),
+            lambda: amqp.frame(amqp.DETACH, [UInt(old), is_first]),
+            lambda: amqp.frame(amqp.END, []),
+            amqp.begin_frame,
+            lambda: amqp.framed(b""),
+        )
+    )
+    return make()
 
 
 def _handle(dice: Random) -> Any:
@@ -148,7 +168,7 @@ def _frames(dice: Random, _: int) -> bytes:
     if dice.random() < 0.1:
         sent.append(_COORDINATOR)
         sent += [_control(dice) for _ in range(dice.randrange(3))]
-    sent += [dice.choice(VALID) if dice.random() < 0.5 else _odd(dice) for _ in range(dice.randint(1, 12))]
+    sent += [_usual(dice) if dice.random() < 0.5 else _odd(dice) for _ in range(dice.randint(1, 12))]
     stream = b"".join(sent)
     return changed(dice, stream) if dice.random() < 0.4 else stream
 
@@ -273,7 +293,7 @@ def websocket_frame(dice: Random, content: bytes) -> bytes:
 
 def _websocket(dice: Random, _: int) -> bytes:
     stream = dice.choice((OPENED, BEGUN, BEGUN, BEGUN)) + b"".join(
-        dice.choice(VALID) if dice.random() < 0.7 else _odd(dice) for _ in range(dice.randrange(5))
+        _usual(dice) if dice.random() < 0.7 else _odd(dice) for _ in range(dice.randrange(5))
     )
     sent = upgrade(dice)
     while stream:
