@@ -1,27 +1,22 @@
 """
-Every measurement works, in small; the table's medians, ratios and verdicts; what data folders are filled with; the
-gauge of the machine's other work.
+Every measurement works, in small; the table's medians, ratios and verdicts; what data folders are filled with.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from gateway.config import ReplayLog, Vpn
 from gateway.core.model import CONTENT, WHOLE
 from store.sqlite.store import recover
-from tests.bench import filled, neighbours
+from tests.bench import filled
 from tests.bench.__main__ import measure
 from tests.bench.crowds import LINKS, subscribe, waiting_readers
 from tests.bench.measured import company, postgresql, rates, weights
 from tests.bench.measured.sizes import QUICK, Figures
-from tests.bench.neighbours import Neighbours
 from tests.bench.processes import ROOT, LoadFailed, recv
 from tests.bench.report import disturbances, judge, table
 from tests.bench.rows import ROWS, Measurement, Row, beside_before, chosen
@@ -217,32 +212,3 @@ def test_crowds_are_as_large_as_they_say(tmp_path: Path) -> None:
         with waiting_readers(gateway.address, COUNT):
             assert gateway.log_readers() == COUNT
             assert gateway.connections() == 2
-
-
-BURN = "import time\nwhile time.process_time() < 0.3: pass"
-
-
-def test_a_child_that_was_waited_for_is_ours() -> None:
-    """Servers and generators run as children: their time must not be taken for a neighbour's."""
-    own, busy = neighbours._own_seconds(), neighbours._busy_seconds()
-
-    subprocess.run([sys.executable, "-c", BURN], check=True)
-
-    assert neighbours._own_seconds() - own >= 0.28
-    assert neighbours._busy_seconds() - busy >= 0.28
-
-
-@pytest.mark.parametrize(("busy", "own", "cores"), [(3.0, 1.0, 1.0), (1.0, 1.0, 0.0), (1.0, 1.5, 0.0)])
-def test_others_have_what_is_not_ours(
-    monkeypatch: pytest.MonkeyPatch, busy: float, own: float, cores: float
-) -> None:
-    """Busy less own, by elapsed time, and never negative: clock ticks are coarse."""
-    readings = {"_busy_seconds": [0.0, busy], "_own_seconds": [0.0, own]}
-    for name, values in readings.items():
-        monkeypatch.setattr(neighbours, name, iter(values).__next__)
-    monkeypatch.setattr(neighbours, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
-
-    with Neighbours() as beside:
-        pass
-
-    assert beside.cores == cores

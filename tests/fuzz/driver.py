@@ -26,12 +26,15 @@ from tests.support.frames import CLOSE, DETACH, DISPOSITION, END, parse
 
 class Progress:
     """
-    Hands out ranges of numbers, and remembers which inputs have been handled.
+    Hands out ranges of numbers, each once, and counts the inputs that have been handled.
 
     Args:
         file: Where it is kept; read if it is there.
         is_fresh: Whether to begin anew, with another seed.
         seed: The seed to begin with; by chance without. One that is not the file's begins anew, too.
+
+    Attributes:
+        under_way: What has been taken and not finished.
     """
 
     def __init__(self, file: Path, *, is_fresh: bool = False, seed: int | None = None) -> None:
@@ -41,11 +44,8 @@ class Progress:
             kept = {}
         self.seed: int = kept.get("seed", secrets.randbelow(2**32) if seed is None else seed)
         self.counts: dict[str, int] = kept.get("counts", {})
+        self.under_way: list[tuple[str, range]] = []
         self._next: dict[str, int] = kept.get("next", {})
-        self._left: dict[str, list[range]] = {
-            kind: [range(first, stop) for first, stop in left] for kind, left in kept.get("left", {}).items()
-        }
-        self._taken: dict[str, list[range]] = {}
 
     @property
     def total(self) -> int:
@@ -53,45 +53,22 @@ class Progress:
         return sum(self.counts.values())
 
     def take(self, kind: str, most: int) -> range:
-        """The next numbers of a kind: first what an earlier run or connection left."""
-        left = self._left.setdefault(kind, [])
-        if left:
-            whole = left.pop()
-            taken, rest = whole[:most], whole[most:]
-            if rest:
-                left.append(rest)
-        else:
-            first = self._next.get(kind, 0)
-            taken = range(first, first + most)
-            self._next[kind] = taken.stop
-        self._taken.setdefault(kind, []).append(taken)
-        return taken
+        """The next numbers of a kind."""
+        first = self._next.get(kind, 0)
+        self._next[kind] = first + most
+        self.under_way.append((kind, range(first, first + most)))
+        return self.under_way[-1][1]
 
     def finish(self, kind: str, taken: range, handled: int) -> None:
-        """The first ``handled`` of what was taken have been handled; the others come again."""
-        self._taken[kind].remove(taken)
+        """The first ``handled`` of what was taken have been handled; nobody read the others."""
+        self.under_way.remove((kind, taken))
         self.counts[kind] = self.counts.get(kind, 0) + handled
-        if rest := taken[handled:]:
-            self._left[kind].append(rest)
-
-    def under_way(self) -> list[tuple[str, range]]:
-        """What has been taken and not finished."""
-        return [(kind, taken) for kind, ranges in self._taken.items() for taken in ranges]
 
     def save(self) -> None:
-        """Write the file, whole or not at all; what is under way counts as left."""
-        left = {
-            kind: [
-                [numbers.start, numbers.stop]
-                for numbers in (*self._left.get(kind, ()), *self._taken.get(kind, ()))
-            ]
-            for kind in self._next
-        }
+        """Write the file, whole or not at all."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_suffix(".new")
-        beside.write_text(
-            json.dumps({"seed": self.seed, "counts": self.counts, "next": self._next, "left": left})
-        )
+        beside.write_text(json.dumps({"seed": self.seed, "counts": self.counts, "next": self._next}))
         beside.replace(self._file)
 
 
@@ -379,12 +356,9 @@ class _Driver:
             for _ in range(AT_ONCE):
                 group.create_task(self._send(deadline))
         saving.cancel()
-        under_way = self._progress.under_way()
-        for kind, taken in under_way:
-            # What brought the gateway down is written down, and not sent to the next one.
-            self._progress.finish(kind, taken, len(taken))
         self._tell()
-        self._pipe.send(Over(under_way))
+        # What brought the gateway down is written down, and not sent to the next one.
+        self._pipe.send(Over(self._progress.under_way))
 
     async def _send(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()

@@ -112,28 +112,17 @@ def test_halving_ends_at_the_input_that_fails() -> None:
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    """Seed, counts and the next number are the file's; what was under way is handed out again."""
+    """Seed, counts and the next number are the file's; no number is handed out again."""
     first = Progress(tmp_path / "state.json", seed=7)
-    done, under_way = first.take("frames", 10), first.take("frames", 10)
-    first.finish("frames", done, 10)
+    first.finish("frames", first.take("frames", 10), 4)
+    first.take("frames", 10)
     first.save()
 
     second = Progress(tmp_path / "state.json")
 
-    assert (second.seed, second.counts) == (7, {"frames": 10})
-    assert [second.take("frames", 10), second.take("frames", 10)] == [under_way, range(20, 30)]
-
-
-def test_what_a_connection_did_not_get_to_comes_again(tmp_path: Path) -> None:
-    """Behind the input that ended a connection others were sent that nobody read."""
-    progress = Progress(tmp_path / "state.json", seed=1)
-    taken = progress.take("addresses", 100)
-    progress.finish("addresses", taken, 40)
-
-    assert progress.counts == {"addresses": 40}
-    assert progress.take("addresses", 25) == range(40, 65)
-    assert progress.take("addresses", 100) == range(65, 100)
-    assert progress.under_way() == [("addresses", range(40, 65)), ("addresses", range(65, 100))]
+    assert (second.seed, second.counts, second.total) == (7, {"frames": 4}, 4)
+    assert second.take("frames", 10) == range(20, 30)
+    assert second.under_way == [("frames", range(20, 30))]
 
 
 def test_who_begins_anew_has_another_seed_and_no_counts(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from tests.ha.cluster import TTL_SECONDS
+from tests.ha.cluster import TTL_SECONDS, Etcd, Node
 from tests.support.tcp_proxy import Fate, Proxy, Way
 from tests.support.waiting import wait_until
 
+from .pair import PairGateway
 from .processes import Failed
 from .scene import Scene
 
@@ -25,6 +26,10 @@ BUSY_SECONDS: Final = 30.0
 SILENT_SECONDS: Final = TTL_SECONDS + BUSY_SECONDS
 """The same where it has to be noticed first that a machine is gone."""
 WAITS_SECONDS: Final = 60.0
+
+
+Part = PairGateway | Node | Etcd
+"""What may be lost, or stand still."""
 
 
 class Fault(NamedTuple):
@@ -36,22 +41,6 @@ class Fault(NamedTuple):
     most_seconds: float
     """The longest that publishers may wait."""
     happen: Callable[[Scene, random.Random], float]
-
-
-class Part(Protocol):
-    """What may be lost, or stand still: a gateway, a member of the database's cluster, etcd."""
-
-    def lose(self) -> None:
-        """Kill it."""
-
-    def start(self) -> None:
-        """Start it again."""
-
-    def hold(self) -> None:
-        """Have it stand still."""
-
-    def go_on(self) -> None:
-        """Have it continue."""
 
 
 @contextmanager

@@ -238,31 +238,40 @@ def watching(*names: str) -> IncomingFrames:
     return seen
 
 
-def test_a_batch_is_known_by_its_link_and_tag() -> None:
+FIRST, SECOND = ("one", b"t"), ("two", b"t")
+ATTACH_BY_SYMBOL = framed(encode(Described(Symbol("amqp:attach:list"), ["one", UInt(5), False])))
+
+
+@pytest.mark.parametrize(
+    ("sent", "batches"),
+    [
+        ([transfer(0, b"t", BATCH_FORMAT), transfer(1, b"t", 0), transfer(1, b"u", None)], {FIRST}),
+        # The first transfer of a delivery says its format; those that follow need not.
+        (
+            [
+                transfer(0, b"t", BATCH_FORMAT, more=True),
+                transfer(0, None, None, more=True) + transfer(0, None, None),
+                transfer(0, b"u", 0),
+            ],
+            {FIRST},
+        ),
+        ([transfer(0, b"t", BATCH_FORMAT, more=True) + transfer(0, None, None, aborted=True)], set()),
+        # After a detach or the end of its session a handle may be another link's.
+        ([frame(0x16, [UInt(0), True]) + attach("two", 0), transfer(0, b"t", BATCH_FORMAT)], {SECOND}),
+        ([frame(0x17, []) + attach("one", 1), transfer(1, b"t", BATCH_FORMAT)], {FIRST}),
+        # A descriptor may be a symbol (AMQP 1.0 section 2.7).
+        ([ATTACH_BY_SYMBOL, transfer(5, b"t", BATCH_FORMAT)], {FIRST}),
+    ],
+    ids=["on one link", "in several transfers", "aborted", "after a detach", "after an end", "by a symbol"],
+)
+def test_a_batch_is_known_by_its_link_and_tag(sent: list[bytes], batches: set[tuple[str, bytes]]) -> None:
     """A tag on one link says nothing of the same tag on another; and it is asked for once."""
     seen = watching("one", "two")
-    for raw in (transfer(0, b"t", BATCH_FORMAT), transfer(1, b"t", 0), transfer(1, b"u", None)):
+    for raw in sent:
         assert seen.receive(raw) == raw
-    assert not seen.is_batch("two", b"t") and not seen.is_batch("two", b"u")
-    assert seen.is_batch("one", b"t")
-    assert not seen.is_batch("one", b"t")
-
-
-def test_a_batch_in_several_transfers() -> None:
-    """The first transfer of a delivery says its format; those that follow need not."""
-    seen = watching("one")
-    seen.receive(transfer(0, b"t", BATCH_FORMAT, more=True))
-    seen.receive(transfer(0, None, None, more=True) + transfer(0, None, None))
-    seen.receive(transfer(0, b"u", 0))
-    assert seen.is_batch("one", b"t")
-    assert not seen.is_batch("one", b"u")
-
-
-def test_an_aborted_batch_is_forgotten() -> None:
-    """Nobody will ask for it."""
-    seen = watching("one")
-    seen.receive(transfer(0, b"t", BATCH_FORMAT, more=True) + transfer(0, None, None, aborted=True))
-    assert not seen.is_batch("one", b"t")
+    asked = [(link, tag) for link in ("one", "two") for tag in (b"t", b"u")]
+    assert {each for each in asked if seen.is_batch(*each)} == batches
+    assert not any(seen.is_batch(*each) for each in asked)
 
 
 def test_only_links_that_are_followed_are_remembered() -> None:
@@ -272,17 +281,6 @@ def test_only_links_that_are_followed_are_remembered() -> None:
     seen.receive(transfer(0, b"t", BATCH_FORMAT))
     seen.follow("one")
     assert not seen.is_batch("one", b"t")
-
-
-def test_a_handle_is_the_link_of_its_last_attach() -> None:
-    """After a detach or the end of its session a handle may be another link's."""
-    seen = watching("one")
-    seen.receive(frame(0x16, [UInt(0), True]) + attach("two", 0))
-    seen.follow("two")
-    seen.receive(transfer(0, b"t", BATCH_FORMAT))
-    seen.receive(frame(0x17, []) + attach("one", 0))
-    seen.receive(transfer(0, b"u", BATCH_FORMAT))
-    assert (seen.is_batch("two", b"t"), seen.is_batch("one", b"u")) == (True, True)
 
 
 @pytest.mark.parametrize("asked", [65_536, 544, 2**32 - 1])
@@ -319,16 +317,6 @@ def test_any_bytes_go_through(data: bytes, cut: int) -> None:
     """Nothing that a peer sends makes them fail, or lose a byte of what it has handed on."""
     seen = IncomingFrames(4_096)
     assert data.startswith(seen.receive(data[:cut]) + seen.receive(data[cut:]))
-
-
-def test_symbolic_descriptors_are_read() -> None:
-    """A descriptor may be a symbol (AMQP 1.0 section 2.7)."""
-    body = encode(Described(Symbol("amqp:attach:list"), ["one", UInt(0), False]))
-    seen = IncomingFrames(4_096)
-    seen.receive(framed(body))
-    seen.follow("one")
-    seen.receive(transfer(0, b"t", BATCH_FORMAT))
-    assert seen.is_batch("one", b"t")
 
 
 # --- Performatives filled up with the fields that engines leave out -------------------------------------------------

@@ -129,28 +129,27 @@ def printed(content: bytes, number: int = 1, end_id: int | None = None, mark: st
 
 
 @settings(max_examples=times(100, 5_000))
-@given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10))
-def test_the_text_of_many_is_what_is_printed_of_each(found: list[bytes], first: int) -> None:
-    """Whatever is in a message: the quick way and the one that makes objects say the same, and it is one line."""
+@given(
+    st.lists(contents(), min_size=1, max_size=3),
+    st.integers(1, 2**63 - 10),
+    st.sampled_from(["", "look", '"', "ü"]),
+    st.none() | st.integers(0, 4),
+)
+def test_the_text_of_many_is_what_is_printed_of_each(
+    found: list[bytes], first: int, name: str, history: int | None
+) -> None:
+    """
+    Whatever is in a message: the quick way and the one that makes objects say the same, and it is one line. History has
+    the mark of a replay with a name, as an AMQP reader has it; what is published after he asked has none.
+    """
     rows = [row(content, first + at) for at, content in enumerate(found)]
-    texts = JsonRows(GENERATION).texts(rows, rows[-1][0])
-    for one, text in zip(rows, texts, strict=True):
+    mark = Marked(name, None if history is None else first + history) if name else None
+    texts = JsonRows(GENERATION, mark).texts(rows, rows[-1][0])
+    for at, (one, text) in enumerate(zip(rows, texts, strict=True)):
         assert "\n" not in text
         assert "\r" not in text
-        assert json.loads(text) == printed(one[6], one[0], rows[-1][0])
-
-
-@settings(max_examples=times(50, 5_000))
-@given(st.lists(contents(), min_size=1, max_size=3), st.integers(0, 4), st.sampled_from(["look", '"', "ü"]))
-def test_history_has_the_mark_of_a_replay_with_a_name(found: list[bytes], history: int, name: str) -> None:
-    """As an AMQP reader has it who named his replay; what is published after he asked has none."""
-    rows = [row(content, 10 + at) for at, content in enumerate(found)]
-    texts = JsonRows(GENERATION, Marked(name, 10 + history)).texts(rows, None)
-    for at, (one, text) in enumerate(zip(rows, texts, strict=True)):
-        assert json.loads(text) == printed(one[6], one[0], mark=name if at < history else "")
-    assert json.loads(JsonRows(GENERATION, Marked(name, None)).texts(rows, None)[-1]) == printed(
-        found[-1], rows[-1][0], mark=name
-    )
+        is_marked = history is None or at < history
+        assert json.loads(text) == printed(one[6], one[0], rows[-1][0], mark=name if is_marked else "")
 
 
 @settings(max_examples=times(100, 5_000))

@@ -12,28 +12,26 @@ from amqp_ext.sasl import (
     Identity,
     SaslState,
 )
-from tests.amqp_ext.sasl.exchange import PIECES, feed, frame, frames, init, outcome, sasl_frame, server
+from tests.amqp_ext.sasl.exchange import feed, frame, frames, init, outcome, sasl_frame, server
 from tests.support.frames import SASL_INIT, SASL_RESPONSE
 
 # --- protocol headers ---
 
 
-@PIECES
-def test_plain_amqp_is_anonymous_where_sasl_is_not_required(whole: bool) -> None:
+def test_plain_amqp_is_anonymous_where_sasl_is_not_required() -> None:
     """A peer without SASL is anonymous, and the engine gets its header and all that follows it."""
     sasl = server(sasl_required=False)
-    feed(sasl, AMQP_HEADER + b"frames", whole=whole)
+    feed(sasl, AMQP_HEADER + b"frames")
     assert sasl.state is SaslState.DONE
     assert sasl.identity == Identity("anonymous", "NONE")
     assert sasl.leftover == AMQP_HEADER + b"frames"
     assert sasl.drain_output() == b""
 
 
-@PIECES
-def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> None:
+def test_plain_amqp_is_told_to_use_sasl_where_it_is_required() -> None:
     """A peer without SASL gets the SASL header, and no identity (section 2.2)."""
     sasl = server()
-    feed(sasl, AMQP_HEADER + b"frames", whole=whole)
+    feed(sasl, AMQP_HEADER + b"frames")
     assert sasl.state is SaslState.FAILED
     assert sasl.drain_output() == SASL_HEADER
     assert (sasl.identity, sasl.leftover) == (None, b"")
@@ -41,7 +39,6 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> Non
 
 
 @pytest.mark.parametrize("required", [True, False])
-@PIECES
 @pytest.mark.parametrize(
     "header",
     [
@@ -55,10 +52,10 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> Non
     ],
     ids=["TLS in AMQP", "SASL 1.0.1", "AMQP 0-9-1", "AMQP 0-10", "HTTP", "TLS", "zero"],
 )
-def test_other_protocols_get_the_header_we_support(header: bytes, whole: bool, required: bool) -> None:
+def test_other_protocols_get_the_header_we_support(header: bytes, required: bool) -> None:
     """Whatever else a peer speaks, it gets the header it should have sent, and that is all (section 2.2)."""
     sasl = server(sasl_required=required)
-    feed(sasl, header, whole=whole)
+    feed(sasl, header)
     assert sasl.state is SaslState.FAILED
     assert sasl.drain_output() == (SASL_HEADER if required else AMQP_HEADER)
     assert "where an AMQP 1.0 header should be" in (sasl.failure or "")
@@ -69,14 +66,13 @@ def test_other_protocols_get_the_header_we_support(header: bytes, whole: bool, r
     [SASL_HEADER, b"AMQP\x00\x01\x00\x01", init("ANONYMOUS")],
     ids=["SASL again", "other version", "frame"],
 )
-@PIECES
-def test_after_sasl_the_amqp_header_must_follow(bad: bytes, whole: bool) -> None:
+def test_after_sasl_the_amqp_header_must_follow(bad: bytes) -> None:
     """A peer that has logged in and goes on with anything but the plain AMQP header is sent that header."""
     sasl = server()
-    feed(sasl, SASL_HEADER + init("ANONYMOUS"), whole=whole)
+    feed(sasl, SASL_HEADER + init("ANONYMOUS"))
     assert outcome(sasl) == 0
     assert (sasl.state, sasl.identity) == (SaslState.NEGOTIATING, None)
-    feed(sasl, bad, whole=whole)
+    feed(sasl, bad)
     assert sasl.state is SaslState.FAILED
     assert sasl.drain_output() == AMQP_HEADER
     assert sasl.identity is None
@@ -128,12 +124,11 @@ def test_a_mechanism_that_was_not_offered_is_refused(mechanism: str) -> None:
 # --- ANONYMOUS, EXTERNAL, PLAIN ---
 
 
-@PIECES
 @pytest.mark.parametrize("response", [None, b"", b"trace@example.com"])
-def test_anonymous(response: bytes | None, whole: bool) -> None:
+def test_anonymous(response: bytes | None) -> None:
     """ANONYMOUS gives the user of that name, whatever trace it sends (RFC 4505)."""
     sasl = server("ANONYMOUS")
-    feed(sasl, SASL_HEADER + init("ANONYMOUS", response) + AMQP_HEADER + b"open", whole=whole)
+    feed(sasl, SASL_HEADER + init("ANONYMOUS", response) + AMQP_HEADER + b"open")
     assert outcome(sasl) == 0
     assert (sasl.state, sasl.identity) == (SaslState.DONE, Identity("anonymous", "ANONYMOUS"))
     assert sasl.leftover == AMQP_HEADER + b"open"
@@ -175,20 +170,19 @@ PLAIN = [
 ]
 
 
-@PIECES
 @pytest.mark.parametrize("initial", [True, False], ids=["initial response", "challenged"])
 @pytest.mark.parametrize(("response", "code", "user"), PLAIN)
-def test_plain(response: bytes, code: int, user: str | None, initial: bool, whole: bool) -> None:
+def test_plain(response: bytes, code: int, user: str | None, initial: bool) -> None:
     """PLAIN takes user and password, for oneself only (RFC 4616), at once or after an empty challenge."""
     sasl = server("PLAIN")
     if initial:
-        feed(sasl, SASL_HEADER + init("PLAIN", response), whole=whole)
+        feed(sasl, SASL_HEADER + init("PLAIN", response))
     else:
-        feed(sasl, SASL_HEADER + init("PLAIN"), whole=whole)
+        feed(sasl, SASL_HEADER + init("PLAIN"))
         assert frames(sasl.drain_output())[-1] == (0x42, [b""])
-        feed(sasl, frame(SASL_RESPONSE, response), whole=whole)
+        feed(sasl, frame(SASL_RESPONSE, response))
     assert outcome(sasl) == code
-    feed(sasl, AMQP_HEADER, whole=whole)
+    feed(sasl, AMQP_HEADER)
     assert sasl.identity == (Identity(user, "PLAIN") if user else None)
     assert sasl.state is (SaslState.FAILED if code else SaslState.DONE)
     assert "secret" not in (sasl.failure or "")
@@ -269,12 +263,11 @@ BAD_FRAMES = {
 }
 
 
-@PIECES
 @pytest.mark.parametrize(("bad", "reason"), BAD_FRAMES.values(), ids=BAD_FRAMES)
-def test_a_bad_frame_ends_the_handshake(bad: bytes, reason: str, whole: bool) -> None:
+def test_a_bad_frame_ends_the_handshake(bad: bytes, reason: str) -> None:
     """A frame that is malformed or out of place fails at once, without an outcome, whatever follows."""
     sasl = server()
-    feed(sasl, SASL_HEADER + bad + init("ANONYMOUS") + AMQP_HEADER, whole=whole)
+    feed(sasl, SASL_HEADER + bad + init("ANONYMOUS") + AMQP_HEADER)
     assert sasl.state is SaslState.FAILED
     assert reason in (sasl.failure or "")
     assert [code for code, _ in frames(sasl.drain_output())] == [0x40]

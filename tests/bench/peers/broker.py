@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from tests.bench.generator.connection import Connection, Refused
 from tests.bench.processes import Process
@@ -52,30 +51,23 @@ class Replay:
     """Of the load generator."""
 
 
-class Broker(Protocol):
+class Broker:
     """One column of the table."""
 
     name: str
     """By which it is chosen."""
-
-    @property
-    def title(self) -> str:
-        """Name and version; known once it is at hand."""
-
-    @property
-    def storage(self) -> str:
-        """How messages are kept, and whether they are synced to the disk before they are accepted."""
-
-    @property
-    def is_consumed(self) -> bool:
-        """Whether a message is gone when a consumer has accepted it."""
-
-    @property
-    def replay(self) -> Replay | None:
-        """How ``bench`` is read from its first message on; None where that cannot be."""
+    title: str
+    """Name and version; known once it is at hand."""
+    storage: str
+    """How messages are kept, and whether they are synced to the disk before they are accepted."""
+    is_consumed = True
+    """Whether a message is gone when a consumer has accepted it."""
+    replay: Replay | None = None
+    """How ``bench`` is read from its first message on; None where that cannot be."""
 
     def queue(self, name: str) -> str:
         """The address of one of ``QUEUES``."""
+        return name
 
     def fetch(self, folder: Path) -> None:
         """
@@ -84,6 +76,7 @@ class Broker(Protocol):
         Raises:
             PeerFailed: It is not installed, or cannot be brought.
         """
+        raise NotImplementedError
 
     def started(self, folder: Path) -> AbstractContextManager[Running]:
         """
@@ -92,6 +85,7 @@ class Broker(Protocol):
         Raises:
             PeerFailed: It does not become ready.
         """
+        raise NotImplementedError
 
 
 READY_SECONDS = 180

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 from pathlib import Path
 
-from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay, Running
+from tests.bench.peers.broker import QUEUES, Broker, BrokerProcess, PeerFailed, Running
 from tests.support.ports import free_port
 
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
@@ -48,22 +48,15 @@ def unpacked(artifact: str, folder: Path) -> Path:
     return found
 
 
-class JavaBroker:
-    """What they have in common: queues are addressed by their names, and a message that was accepted is gone."""
+class JavaBroker(Broker):
+    """What they have in common: they come from Maven Central."""
 
-    name: str
     artifact: str
-    is_consumed = True
-    replay: Replay | None = None
     home = Path()
     """Where its programs are, once they are brought."""
 
-    def queue(self, name: str) -> str:
-        """Its name."""
-        return name
-
     def fetch(self, folder: Path) -> None:
-        """Bring it from Maven Central."""
+        """Bring it."""
         self.home = unpacked(self.artifact, folder / self.name)
 
 
@@ -75,12 +68,9 @@ class Artemis(JavaBroker):
     artifact = "org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin"
 
     def __init__(self) -> None:
-        self._journal = "aio" if find_library("aio") else "nio"
-
-    @property
-    def storage(self) -> str:
         """The kind of journal depends on whether libaio is installed."""
-        return f"yes ({'libaio' if self._journal == 'aio' else 'NIO'} journal)"
+        self._journal = "aio" if find_library("aio") else "nio"
+        self.storage = f"yes ({'libaio' if self._journal == 'aio' else 'NIO'} journal)"
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:

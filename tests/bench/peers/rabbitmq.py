@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.bench.peers.broker import QUEUES, BrokerProcess, PeerFailed, Replay, Running
+from tests.bench.peers.broker import QUEUES, Broker, BrokerProcess, PeerFailed, Replay, Running
 from tests.support.ports import free_port
 
 SCRIPTS = (Path("/usr/lib/rabbitmq/bin"),)
@@ -25,54 +25,38 @@ _DECLARE = (
 )
 
 
-class RabbitMq:
+class RabbitMq(Broker):
     """One node, of which nothing is replicated, or a cluster on this one machine."""
 
-    def __init__(self, kind: str, version: str = "", nodes: int = 1) -> None:
+    def __init__(self, kind: str, version: str = "0", nodes: int = 1) -> None:
         """``kind`` is ``quorum`` or ``stream``; the version is asked for by ``fetch``."""
         self.name = f"rabbitmq-{kind}" if nodes == 1 else f"rabbitmq-{kind}-{nodes}"
         self._kind = kind
-        self._version = version
         self._nodes = nodes
+        # A stream keeps what was read.
+        self.is_consumed = kind == "quorum"
+        # A quorum queue's Raft log is synced; a stream is written to the page cache.
+        synced = "yes (Raft log)" if nodes == 1 else "yes, on most nodes (Raft log)"
+        self.storage = synced if kind == "quorum" else "**no**"
+        self._is_of(version)
 
-    @property
-    def title(self) -> str:
-        """With its kind of queue."""
+    def _is_of(self, version: str) -> None:
+        """Title, addresses, and whether a stream heeds the filter that says from where, depend on the version."""
         kind = "quorum queue" if self._kind == "quorum" else "stream"
-        return f"RabbitMQ {self._version} {kind}" + (f", {self._nodes} nodes" if self._nodes > 1 else "")
-
-    @property
-    def storage(self) -> str:
-        """A quorum queue's Raft log is synced; a stream is written to the page cache."""
-        if self._kind != "quorum":
-            return "**no**"
-        return "yes (Raft log)" if self._nodes == 1 else "yes, on most nodes (Raft log)"
-
-    @property
-    def is_consumed(self) -> bool:
-        """A stream keeps what was read."""
-        return self._kind == "quorum"
-
-    @property
-    def replay(self) -> Replay | None:
-        """A stream's, where it heeds the filter that says from where."""
-        if self._kind != "stream" or not self._is_native:
-            return None
-        return Replay(self.queue("bench"), ("--filter", "rabbitmq:stream-offset-spec", "first"))
-
-    @property
-    def _is_native(self) -> bool:
-        return int(self._version.split(".")[0]) >= NATIVE
+        self.title = f"RabbitMQ {version} {kind}" + (f", {self._nodes} nodes" if self._nodes > 1 else "")
+        self._is_native = int(version.split(".", maxsplit=1)[0]) >= NATIVE
+        if self._kind == "stream" and self._is_native:
+            self.replay = Replay(self.queue("bench"), ("--filter", "rabbitmq:stream-offset-spec", "first"))
 
     def queue(self, name: str) -> str:
-        """Its address, which depends on the version."""
+        """Its address."""
         return f"/queues/{name}" if self._is_native else f"/amq/queue/{name}"
 
     def fetch(self, folder: Path) -> None:
         """It has to be installed."""
         _script("rabbitmq-server")
         with _port_mapper() as environment:
-            self._version = _control(environment, "version").strip().splitlines()[-1]
+            self._is_of(_control(environment, "version").strip().splitlines()[-1])
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:

@@ -8,19 +8,18 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench.peers.broker import PeerFailed, Replay, Running
+from tests.bench.peers.broker import Broker, PeerFailed, Replay, Running
 from tests.bench.processes import ROOT, gateway
 from tests.support import postgresql
 
 
-class Rewind:
+class Rewind(Broker):
     """A gateway without a configuration."""
 
     name = "rewind"
     title = f"Rewind {version('rewind-gateway')}"
     storage = "yes (SQLite)"
-    is_consumed = True
-    replay: Replay | None = Replay("log://#queue/bench", ("--start", "beginning"))
+    replay = Replay("log://#queue/bench", ("--start", "beginning"))
 
     def queue(self, name: str) -> str:
         """Made on first use."""
