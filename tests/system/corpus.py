@@ -1,10 +1,6 @@
 """
-Hostile byte streams, each what one client sends from its first byte on; kept in ``corpus/`` as files.
-
-    python -m tests.system.corpus      writes the files anew
-
-A case says how the gateway ends it. Streams that a fuzzer or a user found are added as files without a case here:
-they are played, too, and held to what holds for all.
+Hostile byte streams, each what one client sends from its first byte on, and how the gateway ends it. Streams that a
+fuzzer or a user found are added here.
 """
 
 from __future__ import annotations
@@ -12,7 +8,6 @@ from __future__ import annotations
 import enum
 import random
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
@@ -41,8 +36,6 @@ from tests.support.frames import (
     transfer_frame,
 )
 from tests.support.messages import data
-
-FOLDER = Path(__file__).parent / "corpus"
 
 UNSIGNED_MAX = 2**32 - 1
 
@@ -361,14 +354,3 @@ STATES = {
 }
 
 CASES = {**BEFORE_OPEN, **FRAMES, **TYPES, **STATES}
-
-
-def main() -> None:
-    """Write every case's file; files that are no case's are left as they are."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, case in CASES.items():
-        (FOLDER / f"{name}.bin").write_bytes(case.data)
-
-
-if __name__ == "__main__":
-    main()

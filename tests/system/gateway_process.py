@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support import proc
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,8 +111,7 @@ class GatewayProcess:
 
     def resident_bytes(self) -> int:
         """Memory the process holds now (VmRSS)."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return proc.resident_bytes([self.pid])
 
     def peak_bytes(self) -> int:
         """The most memory the process has held so far (VmHWM)."""
@@ -121,8 +121,7 @@ class GatewayProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, over all threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return proc.cpu_seconds([self.pid])
 
     def established_sockets(self) -> int:
         """TCP connections to its first listener that the process holds open."""

@@ -285,25 +285,19 @@ def taken(kind: AddressKind, names: str) -> frozenset[str]:
     return frozenset(topic for topic in _TOPICS if topic and wanted.matches(topic))
 
 
-@given(_kinds, _names)
-def test_a_pattern_takes_what_a_subscription_of_it_gets(kind: AddressKind, names: str) -> None:
-    """``matches`` is the routing's own answer, wildcards that do not reach ``#`` names included."""
-    rule = pattern(f"{kind.value}://{names}")
-    assert {topic for topic in _TOPICS if topic and rule.matches(kind, topic)} == taken(kind, names)
-
-
 @given(_kinds, _names, _names)
-def test_covering_is_to_take_all_that_is_asked_for(kind: AddressKind, names: str, asked: str) -> None:
-    """``covers`` holds exactly where no topic of the pattern asked for is left over."""
-    rule = pattern(f"{kind.value}://{names}")
-    assert rule.covers(kind, TopicPattern.parse(asked)) == (taken(kind, asked) <= taken(kind, names))
-
-
-@given(_kinds, _names, _names)
-def test_touching_is_to_take_some_of_what_is_asked_for(kind: AddressKind, names: str, asked: str) -> None:
-    """``touches`` holds exactly where some topic is in both patterns."""
-    rule = pattern(f"{kind.value}://{names}")
-    assert rule.touches(kind, TopicPattern.parse(asked)) == bool(taken(kind, asked) & taken(kind, names))
+def test_a_pattern_takes_covers_and_touches_what_a_subscription_of_it_gets(
+    kind: AddressKind, names: str, asked: str
+) -> None:
+    """
+    ``matches`` is the routing's own answer, wildcards that do not reach ``#`` names included. ``covers`` holds exactly
+    where no topic of the pattern asked for is left over, ``touches`` where some topic is in both.
+    """
+    rule, other = pattern(f"{kind.value}://{names}"), TopicPattern.parse(asked)
+    gets, wanted = taken(kind, names), taken(kind, asked)
+    assert {topic for topic in _TOPICS if topic and rule.matches(kind, topic)} == gets
+    assert rule.covers(kind, other) == (wanted <= gets)
+    assert rule.touches(kind, other) == bool(wanted & gets)
 
 
 @pytest.mark.parametrize(

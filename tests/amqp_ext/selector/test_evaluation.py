@@ -29,7 +29,7 @@ from tests.amqp_ext.selector.examples import like, message
 from tests.support.chance import times
 from tests.support.messages import annotated, data, section, trade
 
-# --- What selectors mean: the tables of the specification, and a naive interpreter ----------------------------------
+# --- What selectors mean: examples, and a naive interpreter -----------------------------------------------------------
 
 
 def truth(text: str, **values: Any) -> bool | None:
@@ -39,60 +39,15 @@ def truth(text: str, **values: Any) -> bool | None:
     return False if compile_selector(f"NOT ({text})").matches(message(**values)) else None
 
 
-TYPES = {"exact": 5, "approximate": 5.5, "string": "5", "boolean": True, "absent": None}
-
-# What each operator says of a value of each type, and what it says with NOT; in the order of TYPES.
-OPERATORS = {
-    # What is absent is unknown, and so is its opposite (section 3.8.1.2); other unlike types are not equal (3.8.1.1).
-    "a = 5": "TFFFU",
-    "a <> 5": "FTFFU",
-    "NOT a = 5": "FTTTU",
-    "a = '5'": "FFTFU",
-    "a <> '5'": "FFFFU",
-    "a = TRUE": "FFFTU",
-    "a <> TRUE": "FFFFU",
-    # Strings and booleans have no order.
-    "a > 1": "TTFFU",
-    "a >= 5.5": "FTFFU",
-    "a < 6": "TTFFU",
-    "a <= 5": "TFFFU",
-    "a BETWEEN 5 AND 6": "TTFFU",
-    "a NOT BETWEEN 6 AND 7": "TTFFU",
-    "a BETWEEN 6 AND 7": "FFFFU",
-    # Arithmetic is for numbers; of anything else it has no result.
-    "a + 1 > 1": "TTUUU",
-    "-a < 0": "TTUUU",
-    "a * 2 / 2 - a = 0": "TTUUU",
-    # IN and LIKE are for strings: of anything else neither they nor their opposites are true.
-    "a IN ('5', '6')": "UUTUU",
-    "a NOT IN ('5', '6')": "UUFUU",
-    "a IN ('x')": "UUFUU",
-    "a NOT IN ('x')": "UUTUU",
-    "NOT (a IN ('x'))": "UUTUU",
-    "a LIKE '_'": "UUTUU",
-    "a NOT LIKE '_'": "UUFUU",
-    "a LIKE 'x%'": "UUFUU",
-    "a NOT LIKE 'x%'": "UUTUU",
-    "NOT (a LIKE 'x%')": "UUTUU",
-    "a IS NULL": "FFFFT",
-    "a IS NOT NULL": "TTTTF",
-    # A property alone is a condition where it is a boolean.
-    "a": "UUUTU",
-    "NOT a": "UUUFU",
-}
-
-
-@pytest.mark.parametrize("text", OPERATORS)
-def test_each_operator_with_each_type(text: str) -> None:
-    """Jakarta Messaging 3.1, section 3.8.1."""
-    letters = {True: "T", False: "F"}
-    found = "".join(letters.get(truth(text, a=value), "U") for value in TYPES.values())
-    assert found == OPERATORS[text]
-
-
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
+        # what is absent is unknown; strings and booleans have no order; IN and LIKE are for strings alone
+        ("a = 5", {}, None),
+        ("a >= 5.5", {"a": True}, False),
+        ("a IN ('5', '6')", {"a": 5}, None),
+        ("a LIKE '_'", {"a": 5}, None),
+        ("a", {"a": 5}, None),
         # names know upper case from lower; an escape
         ("a = 5", {"A": 5}, None),
         ("a LIKE '\\_%' ESCAPE '\\'", {"a": "_foo"}, True),
@@ -138,7 +93,7 @@ def test_each_operator_with_each_type(text: str) -> None:
 def test_values_compare_and_add_up_as_specified(
     text: str, values: dict[str, Any], expected: bool | None
 ) -> None:
-    """Beside the table of operators and types, and the interpreter: AMQP's types, Java's promotion, constants."""
+    """Jakarta Messaging 3.1, section 3.8.1, beside the interpreter: AMQP's types, Java's promotion, constants."""
     assert truth(text, **values) is expected
 
 

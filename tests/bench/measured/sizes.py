@@ -27,6 +27,8 @@ class Sizes:
     delayed: int = 1_000_000
     deep: int = 10_000_000
     """On the deepest queue."""
+    restarts: int = 3
+    """Of a gateway with it."""
     worked: int = 1_000_000
     """Published, consumed and replayed before a gateway's memory is measured."""
     connections: int = 5_000
@@ -57,6 +59,7 @@ QUICK = Sizes(
     purged=10_000,
     delayed=20_000,
     deep=50_000,
+    restarts=1,
     worked=20_000,
     connections=500,
     readers=200,

@@ -110,9 +110,6 @@ def idle_readers(folder: Path, sizes: Sizes) -> Figures:
     return {"readers": beside, "without-readers": without}
 
 
-RESTARTS = 3
-
-
 def deep(folder: Path, sizes: Sizes) -> Figures:
     """A very deep queue and a shallow one, both on disk: how fast they are consumed, start, memory."""
     count, data = sizes.bulk, folder / "data"
@@ -120,12 +117,12 @@ def deep(folder: Path, sizes: Sizes) -> Figures:
     publish_into(data, chain(shallow, numbered(queue_topic(QUEUE), 0, sizes.deep)), [QUEUE, "shallow"])
     seconds, resident, histograms = [], [], list[float]()
     rates: dict[str, list[float]] = {"shallow": [], QUEUE: []}
-    for _ in range(RESTARTS):
+    for _ in range(sizes.restarts):
         with gateway(data) as server:
             seconds.append(server.ready_seconds)
             histograms.append(histogram_ms(server.admin))
             for name, found in rates.items():
-                found.append(recv(server.address, f"queue://{name}", count // RESTARTS)["rate"])
+                found.append(recv(server.address, f"queue://{name}", count // sizes.restarts)["rate"])
             resident.append(server.resident_bytes() / MEGABYTE)
     return {
         "deep": median(rates[QUEUE]),
