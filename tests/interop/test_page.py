@@ -40,10 +40,24 @@ def results(of_plain: str = "pass", note: str = "") -> list[Result]:
     ]
 
 
-def test_without_failures_the_page_says_so_first() -> None:
+def test_a_page_without_failures() -> None:
+    """
+    That nothing failed comes first. A client that can ask for nothing, and a behaviour of all, are not in the table.
+    A refusal is shown in the gateway's words, and the library that hides them is named.
+    """
     text = page(CLIENTS, results(), {"": ["queue", "browser"]})
     assert "**Nothing failed**: 6 trials passed with 3 clients; in 3 the library has no way to ask." in text
     assert text.index("Nothing failed") < text.index("## What a user sees when refused")
+    assert "As it should be with each of 2 clients: queue." in text
+    assert "Left out, as their APIs can ask for none of it: other." in text
+    assert "| browser | – <sup>1</sup> | ✓ |" in text
+    assert text.endswith("1. plain: its API has no browser\n")
+    assert "it has no queues" not in text, "what is so with all of a dialect is no news"
+    assert "| taken | `amqp:locked` | 'q' is taken |" in text
+    assert "| plain | plain 1 | Python | `Error` | in a field |" in text
+    assert "| wordy | wordy 1 | Java | `Error` | in the text |" in text
+    assert "- taken, other: code 4" in text
+    assert "- taken, wordy" not in text
 
 
 def test_failures_come_first_and_what_fails_alike_is_one_line() -> None:
@@ -52,24 +66,6 @@ def test_failures_come_first_and_what_fails_alike_is_one_line() -> None:
     assert "**2 failed**" in text
     assert "- plain, queue, topic: not there" in text
     assert "| queue | ✗ <sup>1</sup> | ✓ |" in text
-
-
-def test_a_client_that_can_ask_for_nothing_and_a_behaviour_of_all_are_no_part_of_the_table() -> None:
-    text = page(CLIENTS, results(), {"": ["queue", "browser"]})
-    assert "As it should be with each of 2 clients: queue." in text
-    assert "Left out, as their APIs can ask for none of it: other." in text
-    assert "| browser | – <sup>1</sup> | ✓ |" in text
-    assert text.endswith("1. plain: its API has no browser\n")
-    assert "it has no queues" not in text, "what is so with all of a dialect is no news"
-
-
-def test_a_refusal_is_shown_in_the_gateways_words_and_the_library_that_hides_them_is_named() -> None:
-    text = page(CLIENTS, results(), {"": ["queue", "browser"]})
-    assert "| taken | `amqp:locked` | 'q' is taken |" in text
-    assert "| plain | plain 1 | Python | `Error` | in a field |" in text
-    assert "| wordy | wordy 1 | Java | `Error` | in the text |" in text
-    assert "- taken, other: code 4" in text
-    assert "- taken, wordy" not in text
 
 
 # --- Installing a foreign client --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from tests.bench.processes import LoadFailed
 from tests.soak import keys
 from tests.soak.__main__ import Soak
-from tests.soak.account import Account, Consumption, Delivery, Numbers
+from tests.soak.account import Account, Consumption, Delivery
 from tests.soak.curves import CURVES, LEAST_SAMPLES, Curve, verdict
 
 
@@ -113,35 +113,6 @@ def test_an_account_tells_what_is_owed_and_what_is_wrong(
     """Each thing that no gateway may do is found, and what one may do is none."""
     account = account_of(*steps)
     assert (account.lost(), account.faults) == (lost, faults)
-
-
-def test_two_consumers_with_selectors_share_an_account() -> None:
-    """Each has an order of its own, and all that they were given counts."""
-    account = account_of(("accepted", 0, 3))
-    for numbers in ((0, 2), (1, 3)):
-        take(account.consumer(), *numbers)
-    assert (account.lost(), account.faults) == ([], [])
-    assert (account.accepted_count, account.received_count) == (4, 4)
-
-
-def test_an_account_of_hours_keeps_what_is_open() -> None:
-    """What is done and can not come again weighs nothing."""
-    account = Account("q")
-    consumer = account.consumer()
-    for number in range(5_000):
-        account.accepted(number, number)
-        take(consumer, number)
-        consumer.ended(reset=False)
-    assert not account.owed and not account.deliveries and not account.early
-    assert len(consumer.recent) == 1_000
-
-
-def test_numbers_out_of_order() -> None:
-    """A number is in the set from when it was added, whatever its order."""
-    numbers = Numbers()
-    for number in (2, 0, 3):
-        numbers.add(number)
-    assert [n for n in range(6) if n in numbers] == [0, 2, 3]
 
 
 BOUND = Curve("resident_bytes", "memory", share=0.1, allowance=5)
