@@ -143,8 +143,10 @@ def gateway(data: Path, config: str = "", *, checkout: Path = ROOT) -> ServerPro
 class Load(Process):
     """One generator at work. ``result`` waits for its end, ``attached`` for its link."""
 
-    def __init__(self, *arguments: str | float) -> None:
-        super().__init__([sys.executable, "-m", "tests.bench.generator.client", *arguments])
+    def __init__(self, does: str, server: str, address: str, count: int, **more: Any) -> None:
+        """``does`` and the rest are what ``tests.bench.generator.client`` is told."""
+        told = {"does": does, "server": server, "address": address, "count": count, **more}
+        super().__init__([sys.executable, "-m", "tests.bench.generator.client", json.dumps(told)])
 
     def attached(self) -> Load:
         """Wait until the link is attached."""
@@ -177,11 +179,15 @@ class Load(Process):
         return result
 
 
-def send(server: str, address: str, count: int, *options: str, outstanding: int = 1000) -> dict[str, Any]:
+def send(server: str, address: str, count: int, *, outstanding: int = 1_000, **more: Any) -> dict[str, Any]:
     """Publish ``count`` messages, each to be accepted, at most ``outstanding`` at a time."""
-    return Load("send", server, address, "--count", count, "--outstanding", outstanding, *options).result()
+    return Load("send", server, address, count, outstanding=outstanding, **more).result()
 
 
-def recv(server: str, address: str, count: int, *options: str) -> dict[str, Any]:
+def recv(server: str, address: str, count: int, **more: Any) -> dict[str, Any]:
     """Receive and accept ``count`` messages with 1,000 credit."""
-    return Load("recv", server, address, "--count", count, *options).result()
+    return Load("receive", server, address, count, **more).result()
+
+
+FROM_BEGINNING = {"rewind:replay-start": "beginning"}
+"""Filters of a log reader."""

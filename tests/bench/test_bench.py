@@ -17,7 +17,7 @@ from tests.bench.__main__ import measure
 from tests.bench.crowds import LINKS, subscribe, waiting_readers
 from tests.bench.measured import company, postgresql, rates, weights
 from tests.bench.measured.sizes import QUICK, Figures
-from tests.bench.processes import LoadFailed, recv
+from tests.bench.processes import FROM_BEGINNING, LoadFailed, recv
 from tests.bench.report import disturbances, judge, table
 from tests.bench.rows import ROWS, Measurement, Row, beside_before, chosen
 from tests.support.postgresql import MISSING, NoServer
@@ -163,8 +163,8 @@ def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: P
     with RunningGateway(settings_for(tmp_path)) as gateway:
         assert gateway.depth(filled.QUEUE) == SPOOLED
         recv(gateway.address, f"queue://{filled.QUEUE}", SPOOLED)
-        recv(gateway.address, "log://>", ALL, "--start", "beginning")
-        recv(gateway.address, f"log://{filled.LOGGED}", ALL - SPOOLED, "--start", "beginning")
+        recv(gateway.address, "log://>", ALL, filters=FROM_BEGINNING)
+        recv(gateway.address, f"log://{filled.LOGGED}", ALL - SPOOLED, filters=FROM_BEGINNING)
 
 
 def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) -> None:

@@ -1,20 +1,19 @@
-"""The load generator's command line: one link of load on one AMQP 1.0 server, the result as one JSON line.
+"""
+The load generator's process: one link of load on one AMQP 1.0 server, the result as one JSON line.
 
-    python -m tests.bench.generator.client send 127.0.0.1:5672 queue://q --count 200000 --outstanding 1000
-    python -m tests.bench.generator.client recv 127.0.0.1:5672 queue://q --count 200000
-    python -m tests.bench.generator.client recv 127.0.0.1:5672 'log://>' --count 200000 --start beginning --forever
+    python -m tests.bench.generator.client '{"does": "send", "server": "127.0.0.1:5672", "address": "q", "count": 9}'
 
-Both print ``{"event": "attached"}`` once their link is, ``recv`` before it grants credit.
-With ``--forever`` it attaches again after every ``--count`` messages, until SIGTERM asks for the result.
+What it is told are the arguments of ``send`` or ``receive``. It prints ``{"event": "attached"}`` once its link is, and
+before it grants credit.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -22,7 +21,6 @@ from amqp_ext.codec import Described, Symbol
 from tests.bench.generator.connection import Connection, Refused
 from tests.bench.generator.links import Received, Receiver, Sender
 
-REPLAY_START = "rewind:replay-start"
 SIZE = 256
 """Octets of a body."""
 CREDIT = 1_000
@@ -38,21 +36,33 @@ class Stopped(Exception):
     """SIGTERM came."""
 
 
-def _send(options: argparse.Namespace) -> dict[str, Any]:
-    connection = Connection.to(options.server, "bench")
-    connection.attach(sender=True, address=options.address)
+def send(
+    server: str, address: str, count: int, outstanding: int = 1_000, *, named: bool = False, delay_ms: int = 0
+) -> dict[str, Any]:
+    """
+    Publish.
+
+    Args:
+        outstanding: Unsettled messages at most.
+        named: With message-ids, which no other run has.
+        delay_ms: After which each is to be delivered.
+    """
+    connection = Connection.to(server, "bench")
+    connection.attach(sender=True, address=address)
     print(json.dumps({"event": "attached"}), flush=True)
-    sender = Sender(connection, SIZE, named=options.named, delay_ms=options.delay)
-    sent = sender.send(options.count, options.outstanding)
+    sent = Sender(connection, SIZE, named=named, delay_ms=delay_ms).send(count, outstanding)
     connection.close()
     return {"count": sent.count, "seconds": sent.seconds} | _latency(sent.latencies)
 
 
-def _recv(options: argparse.Namespace) -> dict[str, Any]:
-    runs = [_receive(options)]
+def receive(server: str, address: str, count: int, *, forever: bool = False, **more: Any) -> dict[str, Any]:
+    """
+    Receive and accept; with ``forever`` attach again after every ``count`` messages, until SIGTERM asks for the result.
+    """
+    runs = [_received(server, address, count, **more)]
     try:
-        while options.forever:
-            runs.append(_receive(options))
+        while forever:
+            runs.append(_received(server, address, count, **more))
     except Stopped:
         pass
     return {
@@ -63,14 +73,21 @@ def _recv(options: argparse.Namespace) -> dict[str, Any]:
     } | _latency(runs[0].latencies)
 
 
-def _receive(options: argparse.Namespace) -> Received:
-    filters = {Symbol(name): Described(Symbol(name), value) for name, value in options.filter} or None
-    connection = Connection.to(options.server, "bench")
-    connection.attach(sender=False, address=options.address, filters=filters)
+def _received(
+    server: str,
+    address: str,
+    count: int,
+    *,
+    filters: Mapping[str, str] = {},
+    durable: bool = False,
+    timed: bool = False,
+) -> Received:
+    """``durable``: every message must be that; ``timed``: latencies from publishing to receipt are kept."""
+    described = {Symbol(name): Described(Symbol(name), value) for name, value in filters.items()} or None
+    connection = Connection.to(server, "bench")
+    connection.attach(sender=False, address=address, filters=described)
     print(json.dumps({"event": "attached"}), flush=True)
-    received = Receiver(connection, SIZE, durable=options.durable).receive(
-        options.count, CREDIT, timed=options.timed
-    )
+    received = Receiver(connection, SIZE, durable=durable).receive(count, CREDIT, timed=timed)
     connection.close()
     return received
 
@@ -83,44 +100,14 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise Stopped("stopped before the first run was through")
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="tests.bench.generator.client", description="One link of load on an AMQP 1.0 server."
-    )
-    commands = parser.add_subparsers(required=True)
-    send = commands.add_parser("send")
-    send.set_defaults(function=_send)
-    send.add_argument("--named", action="store_true", help="with message-ids, which no other run has")
-    send.add_argument("--delay", type=int, default=0, help="ms after which each is to be delivered")
-    send.add_argument("--outstanding", type=int, default=1000, help="unsettled messages at most")
-    recv = commands.add_parser("recv")
-    recv.set_defaults(function=_recv)
-    recv.add_argument("--filter", nargs=2, action="append", default=[], metavar=("SYMBOL", "TEXT"))
-    recv.add_argument(
-        "--start",
-        dest="filter",
-        action="append",
-        type=lambda text: (REPLAY_START, text),
-        help="replay start, as text",
-    )
-    recv.add_argument("--durable", action="store_true", help="every message must be durable")
-    recv.add_argument("--timed", action="store_true", help="keep publish-to-receipt latencies")
-    recv.add_argument("--forever", action="store_true", help="start over until SIGTERM")
-    for command in (send, recv):
-        command.add_argument("server", help="HOST:PORT")
-        command.add_argument("address")
-        command.add_argument("--count", type=int, default=100_000, help="messages")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Run one load; exit status 1 with one sentence on stderr where the server refused it."""
-    options = _options(arguments)
+    told = json.loads(sys.argv[1])
     signal.signal(signal.SIGTERM, _stop)
     try:
-        result = options.function(options)
+        result = {"send": send, "receive": receive}[told.pop("does")](**told)
     except (Refused, Stopped, OSError) as error:
-        print(f"{options.server} {options.address}: {error}", file=sys.stderr)
+        print(f"{told['server']} {told['address']}: {error}", file=sys.stderr)
         return 1
     usage = resource.getrusage(resource.RUSAGE_SELF)
     result |= {"rate": result["count"] / result["seconds"], "cpu_seconds": usage.ru_utime + usage.ru_stime}

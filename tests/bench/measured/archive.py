@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench.administrators import trimming
 from tests.bench.filled import fill_log, numbered, publish_into
-from tests.bench.processes import MEGABYTE, ROOT, LoadFailed, gateway, recv, send
+from tests.bench.processes import FROM_BEGINNING, MEGABYTE, ROOT, LoadFailed, gateway, recv, send
 
 from .sizes import Figures, Sizes
 
@@ -63,7 +63,7 @@ def archiving(folder: Path, sizes: Sizes) -> Figures:
 
 def _replayed(server: str, count: int) -> float:
     """Messages a second that a log reader gets of all there is."""
-    return float(recv(server, f"log://{TOPIC}", count, "--start", "beginning")["rate"])
+    return float(recv(server, f"log://{TOPIC}", count, filters=FROM_BEGINNING)["rate"])
 
 
 def _archive(data: Path, place: Path, *options: str) -> tuple[float, int]:

@@ -10,7 +10,7 @@ from tests.bench import administrators
 from tests.bench.administrators import console, copy, purge
 from tests.bench.filled import QUEUE, fill, numbered, publish_into
 from tests.bench.measured.rates import charged
-from tests.bench.processes import Load, LoadFailed, gateway, recv, send
+from tests.bench.processes import FROM_BEGINNING, Load, LoadFailed, gateway, recv, send
 from tests.support.administration import Administration
 
 from .sizes import Figures, Sizes
@@ -29,8 +29,8 @@ def beside(folder: Path, sizes: Sizes) -> Figures:
     with gateway(folder / "data") as server:
         alone = live(server.address, count)
         # A reader beside live traffic is slow on purpose: each of its runs is a part, so that some are through in time.
-        options = ("--count", count // 4, "--start", "beginning", "--forever")
-        reader = Load("recv", server.address, "log://bench/history", *options).attached()
+        options = {"filters": FROM_BEGINNING, "forever": True}
+        reader = Load("receive", server.address, "log://bench/history", count // 4, **options).attached()
         accompanied = live(server.address, count)
         reader.stop()
     return {"live-alone": alone, "live-beside": accompanied}
@@ -118,7 +118,7 @@ def purging(folder: Path, sizes: Sizes) -> Figures:
         administration.get("/readyz")  # which loads what answers administrators
         send(server.address, "queue://warm", count, outstanding=1)
         calm = send(server.address, "queue://calm", count, outstanding=1)["p99_ms"]
-        publisher = Load("send", server.address, "queue://busy", "--count", count, "--outstanding", 1)
+        publisher = Load("send", server.address, "queue://busy", count, outstanding=1)
         publisher.attached()
         purged, milliseconds = purge(administration, QUEUE)
         busy = publisher.result()["p99_ms"]
@@ -129,7 +129,7 @@ def purging(folder: Path, sizes: Sizes) -> Figures:
 
 def live(server: str, count: int) -> float:
     """Messages a second from the first's publishing to the last's receipt, both ends at work."""
-    consumer = Load("recv", server, "queue://live", "--count", count).attached()
+    consumer = Load("receive", server, "queue://live", count).attached()
     send(server, "queue://live", count)
     received: dict[str, Any] = consumer.result()
     return count / float(received["through_seconds"])

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.bench.generator.client import percentile
 from tests.bench.limits import RawTable
-from tests.bench.processes import gateway, recv, send
+from tests.bench.processes import FROM_BEGINNING, gateway, recv, send
 from tests.support import postgresql as servers
 
 from .sizes import Figures, Sizes
@@ -45,7 +45,7 @@ def postgresql(folder: Path, sizes: Sizes) -> Figures:
             alone = send(server.address, "queue://single", single, outstanding=1)["p50_ms"]
             commits += raw.commit_latencies(single // 2)
         with gateway(folder / "data", config) as server:  # with nothing in memory
-            replay = recv(server.address, f"log://{TOPIC}", count, "--start", "beginning")["rate"]
+            replay = recv(server.address, f"log://{TOPIC}", count, filters=FROM_BEGINNING)["rate"]
     return {
         "postgresql-publish": publish,
         "postgresql-copy": median(copies),

@@ -20,7 +20,7 @@ from tests.bench.crowds import consume, subscribe
 from tests.bench.filled import Published, numbered, publish_into
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures, Sizes
-from tests.bench.processes import MEGABYTE, Load, ServerProcess, gateway, recv, send
+from tests.bench.processes import FROM_BEGINNING, MEGABYTE, Load, ServerProcess, gateway, recv, send
 
 
 def sqlite(folder: Path, sizes: Sizes) -> Figures:
@@ -44,7 +44,7 @@ def queue(folder: Path, sizes: Sizes) -> Figures:
     count, data = sizes.bulk, folder / "data"
     figures = _published_and_consumed(gateway(data, EXCLUSIVE), count)
     with gateway(data, EXCLUSIVE) as server:
-        log = recv(server.address, "log://>", count, "--start", "beginning")
+        log = recv(server.address, "log://>", count, filters=FROM_BEGINNING)
         rewound = recv(server.address, "queue://bench?replay-start=beginning", count)
     return figures | {"replay-log": log["rate"], "replay-endpoint": rewound["rate"]}
 
@@ -65,12 +65,12 @@ def dedup(folder: Path, sizes: Sizes) -> Figures:
     """Publish messages with ids to a queue that remembers none, and to one whose window is full of others."""
     tables = f"[vpn.default.queue.plain]\n[vpn.default.queue.once]\ndedup_window = {WINDOW}\n"
     with gateway(folder / "data", tables) as server:
-        send(server.address, "queue://once", WINDOW, "--named")
+        send(server.address, "queue://once", WINDOW, named=True)
         # What goes where messages went last is added at an index's end, which is faster: neither of both.
         send(server.address, "queue://plain", 1)
         send(server.address, "queue://last", 1)
         return {
-            name: send(server.address, f"queue://{queue}", sizes.bulk, "--named")["rate"]
+            name: send(server.address, f"queue://{queue}", sizes.bulk, named=True)["rate"]
             for name, queue in (("publish-plain", "plain"), ("publish-dedup", "once"))
         }
 
@@ -90,13 +90,11 @@ def delayed(folder: Path, sizes: Sizes) -> Figures:
         send(server.address, "queue://warm", sizes.bulk)
         figures = {"undelayed": send(server.address, "queue://calm", sizes.bulk)["rate"]}
         before = server.resident_bytes()
-        figures["delayed"] = send(server.address, "queue://later", sizes.delayed, "--delay", f"{DELAY_MS}")[
-            "rate"
-        ]
+        figures["delayed"] = send(server.address, "queue://later", sizes.delayed, delay_ms=DELAY_MS)["rate"]
         figures["delayed-memory"] = max(server.resident_bytes() - before, MEGABYTE) / MEGABYTE
-        consumer = Load("recv", server.address, "queue://due", "--count", due, "--timed").attached()
-        with Load("send", server.address, "queue://busy", "--count", 100 * sizes.bulk, "--outstanding", 100):
-            send(server.address, "queue://due", due, "--delay", f"{DUE_MS}", outstanding=100)
+        consumer = Load("receive", server.address, "queue://due", due, timed=True).attached()
+        with Load("send", server.address, "queue://busy", 100 * sizes.bulk, outstanding=100):
+            send(server.address, "queue://due", due, delay_ms=DUE_MS, outstanding=100)
             figures["due-p99"] = consumer.result()["p99_ms"] - DUE_MS
     with gateway(data) as server:
         return figures | {"delayed-start": server.ready_seconds}
@@ -234,7 +232,7 @@ def latency(folder: Path, sizes: Sizes) -> Figures:
         for outstanding in OUTSTANDING:
             windowed = send(server.address, "queue://windowed", sizes.windowed, outstanding=outstanding)
             figures |= _percentiles(f"{outstanding}", windowed)
-        consumer = Load("recv", server.address, "queue://through", "--count", sizes.single, "--timed")
+        consumer = Load("receive", server.address, "queue://through", sizes.single, timed=True)
         consumer.attached()
         send(server.address, "queue://through", sizes.single, outstanding=1)
         return figures | _percentiles("through", consumer.result())

@@ -16,7 +16,7 @@ from tests.bench.crowds import allow_files, open_connections, waiting_readers
 from tests.bench.filled import QUEUE, numbered, publish_into
 from tests.bench.measured.rates import EXCLUSIVE
 from tests.bench.measured.sizes import Figures, Sizes
-from tests.bench.processes import MEGABYTE, LoadFailed, ServerProcess, gateway, recv, send
+from tests.bench.processes import FROM_BEGINNING, MEGABYTE, LoadFailed, ServerProcess, gateway, recv, send
 from tests.soak.client import Run
 from tests.soak.traffic import read, start_pairs
 from tests.support.administration import Administration
@@ -39,7 +39,7 @@ def worked(folder: Path, sizes: Sizes) -> Figures:
         empty = _resident(server)
         send(server.address, "queue://bench", count)
         recv(server.address, "queue://bench", count)
-        recv(server.address, "log://>", count, "--start", "beginning")
+        recv(server.address, "log://>", count, filters=FROM_BEGINNING)
         recv(server.address, "queue://bench?replay-start=beginning", count)
         return {"memory": empty, "memory-worked": _resident(server)}
 

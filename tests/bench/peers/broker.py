@@ -47,8 +47,8 @@ class Replay:
     """How what was published and consumed is read again."""
 
     address: str
-    options: tuple[str, ...]
-    """Of the load generator."""
+    filters: Mapping[str, str]
+    """Of the source."""
 
 
 class Broker:

@@ -42,19 +42,22 @@ def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:
     for warm in map(broker.queue, WARM):
         send(running.address, warm, count)
         if broker.is_consumed:
-            recv(running.address, warm, count, "--durable")
+            recv(running.address, warm, count, durable=True)
     send(running.address, alone, single, outstanding=1)
     figures = _charged("publish", running, count, lambda: send(running.address, bench, count))
     if broker.is_consumed:
         figures |= _charged(
-            "consume", running, count, lambda: recv(running.address, bench, count, "--durable")
+            "consume", running, count, lambda: recv(running.address, bench, count, durable=True)
         )
     if broker.replay is not None:
-        address, options = broker.replay.address, broker.replay.options
+        address, filters = broker.replay.address, broker.replay.filters
         figures |= _charged(
-            "replay", running, count, lambda: recv(running.address, address, count, "--durable", *options)
+            "replay",
+            running,
+            count,
+            lambda: recv(running.address, address, count, durable=True, filters=filters),
         )
-    one = Load("send", running.address, alone, "--count", single, "--outstanding", 1).result()
+    one = Load("send", running.address, alone, single, outstanding=1).result()
     return figures | {"single-p50": one["p50_ms"], "single-p99": one["p99_ms"]}
 
 

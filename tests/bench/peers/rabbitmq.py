@@ -46,7 +46,7 @@ class RabbitMq(Broker):
         self.title = f"RabbitMQ {version} {kind}" + (f", {self._nodes} nodes" if self._nodes > 1 else "")
         self._is_native = int(version.split(".", maxsplit=1)[0]) >= NATIVE
         if self._kind == "stream" and self._is_native:
-            self.replay = Replay(self.queue("bench"), ("--filter", "rabbitmq:stream-offset-spec", "first"))
+            self.replay = Replay(self.queue("bench"), {"rabbitmq:stream-offset-spec": "first"})
 
     def queue(self, name: str) -> str:
         """Its address."""

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.peers.broker import Broker, PeerFailed, Replay, Running
-from tests.bench.processes import ROOT, gateway
+from tests.bench.processes import FROM_BEGINNING, ROOT, gateway
 from tests.support import postgresql
 
 
@@ -19,7 +19,7 @@ class Rewind(Broker):
     name = "rewind"
     title = f"Rewind {version('rewind-gateway')}"
     storage = "yes (SQLite)"
-    replay = Replay("log://#queue/bench", ("--start", "beginning"))
+    replay = Replay("log://#queue/bench", FROM_BEGINNING)
 
     def queue(self, name: str) -> str:
         """Made on first use."""
