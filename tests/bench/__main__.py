@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from tests.bench.processes import LoadFailed, ServerFailed
-from tests.support.postgresql import NoServer
 
 from .measured.sizes import FULL, QUICK, Figures, Sizes
-from .neighbours import Neighbours
-from .report import OTHERS, disturbances, judge, table
+from .report import disturbances, judge, table
 from .rows import ONCE, Row, beside_before, chosen
+from .turns import say, take_turns
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,51 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
     if sizes.before:
         rows = tuple(map(beside_before, rows))
     rounds, failures = measure(rows, sizes, options.keep_in)
-    lines = [judge(row, rounds) for row in rows if any(row.name in figures for figures in rounds)]
+    figures = [dict(chain.from_iterable(found.items() for found in measured.values())) for measured in rounds]
+    lines = [judge(row, figures) for row in rows if any(row.name in found for found in figures)]
     print(table(lines))
     if disturbed := disturbances(rounds):
-        _say(
+        say(
             f"Figures and verdicts are worth less: other processes were at work during {', '.join(disturbed)}."
         )
     return 1 if failures or any(line.verdict == "short" for line in lines) else 0
 
 
-def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[list[Figures], int]:
-    """The figures of each round, and how many measurements failed.
-
-    A round runs every measurement once, so that limits, baseline and gateway take turns.
-    """
-    needed = list(dict.fromkeys(need for row in rows for need in row.needs))
-    rounds: list[Figures] = []
-    failures = 0
-    for number in range(1, sizes.rounds + 1):
-        figures: Figures = {}
-        for need in needed:
-            if need in ONCE and number > 1:
-                continue
-            _say(f"round {number} of {sizes.rounds}: {need.__name__}")
-            try:
-                with (
-                    TemporaryDirectory(prefix="rewind-bench-", dir=parent) as folder,
-                    Neighbours() as neighbours,
-                ):
-                    found = need(Path(folder).resolve(), sizes)
-            except NoServer as lack:
-                _say(f"  left out: {lack}")
-                continue
-            except (LoadFailed, ServerFailed, OSError) as error:
-                failures += 1
-                _say(f"  failed: {error}")
-                continue
-            found[OTHERS + need.__name__] = neighbours.cores
-            _say("  " + ", ".join(f"{name} {value:,.6g}" for name, value in found.items()))
-            figures |= found
-        rounds.append(figures)
-    return rounds, failures
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[list[dict[str, Figures]], int]:
+    """The figures of each round by measurement, and how many measurements failed."""
+    needed = dict.fromkeys(need for row in rows for need in row.needs)
+    works = {need.__name__: partial(need, sizes=sizes) for need in needed}
+    return take_turns(sizes.rounds, parent, works, {need.__name__ for need in ONCE})
 
 
 if __name__ == "__main__":

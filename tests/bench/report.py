@@ -15,12 +15,9 @@ from tests.bench.measured import rates
 from .measured.sizes import Figures
 from .neighbours import QUIET
 from .rows import CONTAINER, Row
+from .turns import OTHERS
 
 HEADER = ("row", "figure", "limit", "ratio", "/container", "required", "verdict", "what")
-
-
-OTHERS = "others-cores-"
-"""Begins the name of a figure that says how many processors others used during a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +58,13 @@ def _ratio(rounds: list[Figures], figure: str, other: str | None) -> float | Non
     return median(figures[figure] / figures[other] for figures in both) if other and both else None
 
 
-def disturbances(rounds: list[Figures]) -> list[str]:
+def disturbances(rounds: list[dict[str, Figures]]) -> list[str]:
     """The measurements others disturbed, in words: name, round, cores the others used."""
     return [
-        f"{name.removeprefix(OTHERS)} in round {number} ({cores:.1f} cores)"
-        for number, figures in enumerate(rounds, 1)
-        for name, cores in figures.items()
-        if name.startswith(OTHERS) and cores > QUIET
+        f"{name} in round {number} ({figures[OTHERS]:.1f} cores)"
+        for number, measured in enumerate(rounds, 1)
+        for name, figures in measured.items()
+        if figures[OTHERS] > QUIET
     ]
 
 

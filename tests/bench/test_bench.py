@@ -146,7 +146,7 @@ def test_rows_are_chosen_by_the_beginning_of_their_name() -> None:
 
 def test_measurements_beside_a_busy_neighbour_are_named() -> None:
     """Quiet ones are not."""
-    rounds = [{"others-cores-queue": 0.1}, {"others-cores-queue": 1.24, "publish": 60_000.0}]
+    rounds = [{"queue": {"others-cores": 0.1}}, {"queue": {"others-cores": 1.24, "publish": 60_000.0}}]
 
     assert disturbances(rounds) == ["queue in round 2 (1.2 cores)"]
 

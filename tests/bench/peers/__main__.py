@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench.measured.sizes import Figures
 from tests.bench.peers.broker import Broker, PeerFailed
 from tests.bench.peers.java_brokers import Artemis, BrokerJ
-from tests.bench.processes import LoadFailed, ServerFailed
+from tests.bench.turns import say, take_turns
 
 from .measuring import measure
 from .page import PAGE, conditions, table, write
@@ -57,7 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
     with TemporaryDirectory(prefix="rewind-peers-", dir=options.keep_in) as name:
         folder = Path(name).resolve()
         there = [broker for broker in chosen if _is_at_hand(broker, folder)]
-        rounds, failures = _measure(there, folder, options)
+        works = {
+            broker.name: partial(measure, broker, count=options.count, single=options.single)
+            for broker in there
+        }
+        turns, failures = take_turns(options.rounds, folder, works)
+    rounds = {name: [found[name] for found in turns if name in found] for name in works}
     measured = [broker for broker in there if rounds[broker.name]]
     if not measured:
         return 1
@@ -73,36 +76,9 @@ def _is_at_hand(broker: Broker, folder: Path) -> bool:
     try:
         broker.fetch(folder)
     except (PeerFailed, OSError) as error:
-        _say(f"left out: {broker.name}: {error}")
+        say(f"left out: {broker.name}: {error}")
         return False
     return True
-
-
-def _measure(
-    brokers: Sequence[Broker], folder: Path, options: argparse.Namespace
-) -> tuple[dict[str, list[Figures]], int]:
-    rounds: dict[str, list[Figures]] = {broker.name: [] for broker in brokers}
-    failures = 0
-    for number in range(1, options.rounds + 1):
-        for broker in brokers:
-            _say(f"round {number} of {options.rounds}: {broker.title}")
-            data = folder / "data"
-            data.mkdir()
-            try:
-                found = measure(broker, data, options.count, options.single)
-            except (PeerFailed, LoadFailed, ServerFailed, OSError) as error:
-                failures += 1
-                _say(f"  failed: {error}")
-            else:
-                _say("  " + ", ".join(f"{name} {value:,.6g}" for name, value in found.items()))
-                rounds[broker.name].append(found)
-            finally:
-                shutil.rmtree(data)
-    return rounds, failures
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

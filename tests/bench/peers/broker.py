@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.bench.generator.connection import Connection, Refused
-from tests.bench.processes import Process
+from tests.bench.processes import Process, ServerFailed
 from tests.support import proc
 
 WARM = ("warm1", "warm2")
@@ -24,7 +24,7 @@ QUEUES = (*WARM, "bench", "single")
 """All of them: for rates, and for one message outstanding."""
 
 
-class PeerFailed(Exception):
+class PeerFailed(ServerFailed):
     """A broker could not be had, or did not become ready; the text ends with what it said last."""
 
 

@@ -9,12 +9,10 @@ from typing import Any
 from tests.bench import limits
 from tests.bench.generator.client import percentile
 from tests.bench.measured.sizes import Figures
-from tests.bench.neighbours import Neighbours
 from tests.bench.peers.broker import WARM, Broker, Running
 from tests.bench.processes import MEGABYTE, Load, recv, send
 from tests.support import proc
 
-OTHERS = "others-cores"
 COMMIT = "commit-p50"
 
 
@@ -30,11 +28,10 @@ def measure(broker: Broker, folder: Path, count: int, single: int) -> Figures:
         tests.bench.processes.LoadFailed: A message was refused, lost, repeated, out of order or not durable.
         PeerFailed: The broker does not become ready.
     """
-    with Neighbours() as neighbours:
-        with broker.started(folder) as running:
-            figures = _run(broker, running, count, single)
-        commits = limits.commit_latencies(folder / "commits.db", single)
-    return figures | {COMMIT: percentile(commits, 0.5), OTHERS: neighbours.cores}
+    with broker.started(folder) as running:
+        figures = _run(broker, running, count, single)
+    commits = limits.commit_latencies(folder / "commits.db", single)
+    return figures | {COMMIT: percentile(commits, 0.5)}
 
 
 def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:

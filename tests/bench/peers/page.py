@@ -14,8 +14,9 @@ from tests.bench.measured.sizes import Figures
 from tests.bench.neighbours import QUIET
 from tests.bench.peers.broker import WARM, Broker
 from tests.bench.processes import ROOT
+from tests.bench.turns import OTHERS
 
-from .measuring import COMMIT, OTHERS
+from .measuring import COMMIT
 
 PAGE = ROOT / "docs" / "explanation" / "figures.md"
 NONE = "–"
