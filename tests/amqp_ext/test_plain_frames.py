@@ -111,10 +111,12 @@ def test_what_comes_by_the_thousand_is_skipped(
         whole(0, number=4),
         whole(0, number=6),
         whole(0, tag=None),
+        whole(0, tag=b"t" * 33),
         whole(0, None, True),
         whole(0, None, None, UByte(1)),
         whole(0, None, None, None, ACCEPTED),
         frame(TRANSFER, [None, UInt(5), b"t"]),
+        frame(TRANSFER, [UInt(0), UInt(5), b"t", b"its format"], b"body"),
         frame(TRANSFER, [UInt(1), None, None, None, None, False], b"last"),
         frame(TRANSFER, [UInt(1), None, None, UInt(0), None, True], b"says its format"),
         frame(DISPOSITION, [False, UInt(1)]),
@@ -127,8 +129,8 @@ def test_what_comes_by_the_thousand_is_skipped(
 )
 def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> None:
     """
-    What lacks a field, or has another id than the next; begins or ends a message of many parts; is part of a
-    transaction, or said by a sender.
+    What lacks a field, or has one of another form; has another id than the next; begins or ends a message of many
+    parts; is part of a transaction, or said by a sender.
     """
     assert skipped(skip, looked_at) == (0, NEXT_IDS)
 

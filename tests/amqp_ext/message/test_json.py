@@ -448,7 +448,8 @@ def test_a_list_says_little_of_it() -> None:
     content = FRONT + SAID + data(1)
     bare = bare_offset(content)
     assert brief(content, bare) == ("application/json", str(UUID(int=1)))
-    assert brief(data(1), 0) == (None, None)
+    for without_either in (data(1), section(PROPERTIES, []) + data(1)):
+        assert brief(without_either, 0) == (None, None)
     long = section(PROPERTIES, [None, None, None, None, None, "c" * 900]) + data(1)
     assert brief(long, 0) == (None, "c" * MOST_BRIEF_TEXT)
     longer = section(PROPERTIES, [None, None, None, "s" * 5_000, None, ULong(1)]) + data(1)

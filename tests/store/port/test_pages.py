@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.message.fields import priorities_of
-from gateway.core.effects import CountAttempts, DelayedMessage, Effect
+from gateway.core.effects import CancelDelayed, CountAttempts, DelayedMessage, Effect
 from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
-from tests.store.effects import publication, queue, route, trimming
+from tests.store.effects import delayed, publication, queue, route, trimming
 from tests.store.histories import KEYS, histories
 from tests.store.port.vpns import StoredVpn, model_of
 from tests.store.vpn_file import MADE_MS
@@ -279,6 +279,24 @@ def test_attempts_are_those_counted(vpn: StoredVpn) -> None:
     assert reader.attempts(1) == [(3, 1), (20, 2), (21, 5)]
     assert reader.attempts(1, 4, 20) == [(20, 2)]
     assert reader.attempts(3) == []
+
+
+def test_what_waits_for_its_time_and_is_cancelled_is_let_go_of(vpn: StoredVpn) -> None:
+    """It waits no longer, and its failed deliveries are forgotten; of what the log has not, nothing is left."""
+    due_ms = MADE_MS + 5
+    model = vpn.write([queue(1, "q")])
+    for first, is_logged in ((1, True), (3, False)):
+        waits = [due_ms] * 2
+        vpn.commit(
+            [delayed(model, first, [b"x"] * 2, waits, endpoints=(1,), logged=is_logged, time_ms=MADE_MS)]
+        )
+    vpn.commit([CountAttempts(1, [(i, 1) for i in range(1, 5)])])
+    vpn.commit([CancelDelayed(1, [(due_ms, 2), (due_ms, 4)])])
+    reader = vpn.open_reader()
+    assert [message.id for message in reader.delayed_page(1)] == [1, 3]
+    assert reader.attempts(1) == [(1, 1), (3, 1)]
+    assert [row[ID] for row in vpn.stored()] == [1, 2, 3]
+    assert vpn.check() == []
 
 
 @pytest.mark.parametrize("topic", ["a\x01b", "\x01;", "\x010", "ä/\x01", "a;b", "€" * 60])

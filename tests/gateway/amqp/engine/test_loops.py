@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cproton_ffi import ffi, lib
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_ext.message.annotations import OutgoingRow, Splicer
@@ -180,6 +180,7 @@ long_topics = st.text(max_size=20) | st.sampled_from(
     st.booleans(),
     st.sampled_from(["", "monday", "ö" * 200, "x" * 1_100]),
 )
+@example([[row(b"\x00Su\xa0\x01x" * 5_000, 1, 0, "large")]], {}, None, False, False, "")
 def test_both_loops_write_the_same_fronts(
     batches: list[list[OutgoingRow]],
     attempts: dict[int, int],
