@@ -202,10 +202,11 @@ def test_a_jump_for_a_moment_is_not_followed() -> None:
 
 
 def test_a_jump_that_stays_is_followed() -> None:
-    """A machine that slept for an hour is believed after a while."""
+    """A machine that slept for an hour is believed after a while, and not before."""
     machine = Machine()
     machine.set_by(3_600_000)
-    machine.passes(SETTLE_SECONDS + 1)
+    assert machine.passes(SETTLE_SECONDS - 1) == machine.wall - 3_600_000
+    machine.passes(2)
     assert machine.now == machine.wall
     assert machine.time.problem() is None
 

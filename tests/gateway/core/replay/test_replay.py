@@ -570,6 +570,14 @@ def test_only_the_tables_moves_are_made(state: ReplayState, event: ReplayEvent) 
             replay.move(event)
 
 
+def test_what_is_live_is_not_counted_as_transmitted() -> None:
+    """From the id on that was published first after the replay: also where it is handed out along with history."""
+    replay = Replay(1, state=ReplayState.PENDING_COMPLETE, live_from=9)
+    for ids, transmitted in (([7, 8], 2), ([6, 8, 9], 4), ([8, 9, 10], 5), ([9], 5)):
+        replay.transmit(ids, now_ms=1)
+        assert replay.totals.transmitted == transmitted
+
+
 def test_a_replay_is_kept_as_text() -> None:
     """What is stored of a replay is all there is of it; what an older version stored is still read."""
     replay = Replay(7, first=3, started_ms=5, live_from=9, put=4, acknowledged=1, end_id=8)
