@@ -206,6 +206,18 @@ def _ids(*messages: bytes) -> list[bytes]:
     return publisher_ids([*messages], [bare_offset(message) for message in messages])
 
 
+def test_ids_are_to_be_forgotten_where_a_window_ends() -> None:
+    """An endpoint that has one no more is told of once; where there was none, or one stays, nothing is forgotten."""
+    dedup = Deduplication()
+    assert [dedup.configure(1, messages, 0) for messages in (0, 5, 3, 0, 0)] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
 def test_ids_of_each_type_are_others() -> None:
     """A number, a uuid, a binary and a string that look alike are four ids; so are long ones, kept as 17 bytes."""
     long = "a" * 65_536
