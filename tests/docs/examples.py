@@ -18,6 +18,7 @@ Without one, ``sh`` and ``python`` are run, and ``toml`` is checked as a configu
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import subprocess
@@ -25,6 +26,8 @@ import sys
 import textwrap
 from contextlib import AbstractContextManager, chdir
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -51,6 +54,22 @@ spark.sql.shuffle.partitions 1
 spark.ui.enabled false
 """
 """What a page's Spark does not say: it is to start quickly, and has a few rows to look at."""
+
+
+_GATEWAYS = multiprocessing.get_context("forkserver")
+"""Gateways come out of a process that has imported what they are made of: that takes longer than all else they do."""
+_GATEWAYS.set_forkserver_preload(["gateway.cli.serve", "gateway.app", "gateway.admin.application"])
+
+
+def _serve(arguments: list[str], folder: Path, environment: dict[str, str], output: Connection) -> None:
+    """``rewind serve`` in this process, in a folder, as a shell would start it."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.dup2(output.fileno(), 1)
+    with open("gateway.log", "a") as log:
+        os.dup2(log.fileno(), 2)
+    rewind(["serve", *arguments], prog_name="rewind")
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,7 @@ class Reader(AbstractContextManager["Reader"]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._gateway: subprocess.Popen[str] | None = None
+        self._gateway: ForkServerProcess | None = None
         self._addresses = dict(_ADDRESSES)
         self._output = ""
         binaries = Path(sys.executable).parent
@@ -127,10 +146,15 @@ class Reader(AbstractContextManager["Reader"]):
         self._shell: subprocess.Popen[str] | None = None
 
     def __exit__(self, *exception: object) -> None:
-        for process in (self._shell, self._gateway):
-            if process is not None:
-                process.terminate()
-                process.communicate()
+        if self._shell is not None:
+            self._shell.terminate()
+            self._shell.communicate()
+        self._stop_gateway()
+
+    def _stop_gateway(self) -> None:
+        if self._gateway is not None:
+            self._gateway.terminate()
+            self._gateway.join()
 
     def read(self, block: Block) -> str:
         """Do what a block says; what was printed last."""
@@ -182,24 +206,24 @@ class Reader(AbstractContextManager["Reader"]):
             self._start_gateway()
 
     def _start_gateway(self, *options: str) -> None:
-        if self._gateway is not None:
-            self._gateway.terminate()
-            self._gateway.communicate()
-        ports = ["--admin", "127.0.0.1:0"] + ([] if options else ["--listen", "127.0.0.1:0"])
+        self._stop_gateway()
+        configured = ""
         if options:  # its listeners are the configuration's, on free ports
             file = self._folder / "rewind.toml"
-            file.write_text(re.sub(r"^port = 5\d+", "port = 0", file.read_text(), flags=re.MULTILINE))
-        with (self._folder / "gateway.log").open("a") as log:
-            self._gateway = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", *ports, *options],
-                cwd=self._folder,
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._gateway.stdout is not None
-        ready = json.loads(self._gateway.stdout.readline())
+            configured = re.sub(r"^port = 5\d+", "port = 0", file.read_text(), flags=re.MULTILINE)
+            file.write_text(configured)
+        ports = ["--admin", "127.0.0.1:0"]
+        if "[[listener]]" not in configured:
+            ports += ["--listen", "127.0.0.1:0"]
+        output, its_output = _GATEWAYS.Pipe(duplex=False)
+        self._gateway = _GATEWAYS.Process(
+            target=_serve, args=([*ports, *options], self._folder, self.environment, its_output)
+        )
+        with output:
+            with its_output:
+                self._gateway.start()
+            with open(output.fileno(), closefd=False) as said:
+                ready = json.loads(said.readline())
         self._addresses = {
             kind: url.partition("://")[2]
             for kind, url in (("amqp", ready["amqp"][0]), ("admin", ready["admin"]))
