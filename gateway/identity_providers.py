@@ -291,9 +291,14 @@ class TokenUser:
     said: User | None = field(default=None, repr=False)
     permissions: Permissions | None = field(default=None, repr=False)
 
+    @property
+    def held_until_s(self) -> float:
+        """Until when the token is taken, in seconds since 1970."""
+        return self.expires_s + LEEWAY_S
+
     def left_s(self, now_s: float) -> float:
         """Seconds until the token is taken no longer; not above zero, when it is so already."""
-        return self.expires_s + LEEWAY_S - now_s
+        return self.held_until_s - now_s
 
 
 _RIGHT: Final = re.compile(rf"({'|'.join(PERMISSIONS)}|vpn|global_access):(.*)", re.DOTALL)

@@ -30,7 +30,7 @@ from gateway.config import LinkStealing
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
-from gateway.identity_providers import LEEWAY_S, TokenUser
+from gateway.identity_providers import TokenUser
 from gateway.logging import log_keys
 from gateway.users import Users, Who, name_of
 from gateway.vpn.message_vpn import MessageVpn
@@ -165,7 +165,7 @@ class Client:
 
     def _hold_with(self, user: TokenUser) -> None:
         text = "the token has expired, and none came in its place; sign in again"
-        self.expire_at(user.expires_s + LEEWAY_S, text)
+        self.expire_at(user.held_until_s, text)
 
     def expire_at(self, expires_s: float, text: str) -> None:
         """Close the connection at a time, in s since the epoch, and say why; unless another time is said before."""

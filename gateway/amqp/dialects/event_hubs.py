@@ -38,7 +38,6 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.core.model import ID, TOPIC
 from gateway.core.permissions import Action
-from gateway.identity_providers import LEEWAY_S
 from gateway.users import Users
 from gateway.vpn.runtime import SystemClock
 from store.errors import LogTrimmed, ReadFailed
@@ -235,7 +234,7 @@ class TokenService:
                 client.renew(user)
             else:
                 client.become(user)
-                tokens.put(client, Token(user.name, "", int(user.expires_s) + LEEWAY_S, "", ""))
+                tokens.put(client, Token(user.name, "", int(user.held_until_s), "", ""))
             return
         if tokens is None:
             # Where nobody has a key there is nothing to check, and every token is as good as none.
