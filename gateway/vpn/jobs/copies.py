@@ -75,10 +75,13 @@ class Batch:
 
     def take_out(self, places: Sequence[int], looked_at: int) -> None:
         """The messages at these places, which rise, are published."""
-        for place in reversed(places):
+        count = len(places)
+        is_first = not places or places[-1] == count - 1
+        # All that lie first go at once: one after the other each would move what lies behind it.
+        for place in (slice(count),) if is_first else reversed(places):
             del self.rows[place], self.contents[place], self.bares[place]
         self.looked_at -= looked_at
-        self.due = max(self.due - len(places), 0)
+        self.due = max(self.due - count, 0)
         self.seconds = 0.0
 
 
