@@ -117,9 +117,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
-        self.waiting: dict[str, WaitingVpn] = {}
-        """Message VPNs whose stores other gateways have, by name: none of them is among these."""
-        self._readers = StandbyReaders(self._factory, self._departures, self.waiting)
+        self._waiting: dict[str, WaitingVpn] = {}
+        self._readers = StandbyReaders(self._factory, self._departures, self._waiting)
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         for vpn in settings.vpns.values():
@@ -151,6 +150,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
         return len(self._vpns)
 
     @property
+    def waiting(self) -> Mapping[str, WaitingVpn]:
+        """Message VPNs whose stores other gateways have, by name: none of them is among these."""
+        return self._waiting
+
+    @property
     def reading(self) -> Mapping[str, MessageVpn]:
         """Those of them whose logs are read here, on a standby of the store."""
         return self._readers.vpns
@@ -159,13 +163,13 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
         for vpn in self._vpns.values():
             vpn.start()
-        for waiting in self.waiting.values():
+        for waiting in self._waiting.values():
             self._begin_waiting(waiting)
 
     async def close(self) -> None:
         """Commit what is under way and close the stores."""
         self._departures.is_closing = True
-        for waiting in self.waiting.values():
+        for waiting in self._waiting.values():
             waiting.close()
         await self._readers.close()
         for vpn in list(self._vpns.values()):
@@ -177,7 +181,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """The configuration's, with these Message VPNs as they are now."""
         return replace(
             self._configuration.settings,
-            vpns={name: vpn.settings for vpns in (self._vpns, self.waiting) for name, vpn in vpns.items()},
+            vpns={name: vpn.settings for vpns in (self._vpns, self._waiting) for name, vpn in vpns.items()},
         )
 
     # --- active, or waiting -----------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             active,
             problem,
         )
-        self.waiting[name] = waiting
+        self._waiting[name] = waiting
         return waiting
 
     def _begin_waiting(self, waiting: WaitingVpn) -> None:
@@ -209,7 +213,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     def _taken_over(self, name: str, opened: OpenedStore) -> None:
         """The store of a Message VPN that waited for it is this gateway's."""
-        waiting = self.waiting[name]
+        waiting = self._waiting[name]
         self._readers.stop(name, f"this gateway is the active one of the Message VPN {name!r} now")
 
         def put_off(why: str) -> None:
@@ -229,7 +233,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             del self._vpns[name]
             self._departures.drop(made, partial(put_off, str(error)))
             return
-        del self.waiting[name]
+        del self._waiting[name]
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
 
     def _deposed(self, vpn: MessageVpn, loop: EndableLoop) -> None:
@@ -254,8 +258,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Raises:
             Refused: INTERNAL, it waits; NOT_FOUND, it is gone.
         """
-        if name in self.waiting:
-            raise Refused(ErrorCode.INTERNAL, self.waiting[name].sentence)
+        if name in self._waiting:
+            raise Refused(ErrorCode.INTERNAL, self._waiting[name].sentence)
         if name not in self._vpns:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
         return self._vpns[name]
@@ -277,7 +281,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 ErrorCode.INVALID_FIELD, f"{name[:80]!r} is no name of a Message VPN: {says}"
             ) from None
         async with self._turn:
-            if name in self._vpns or name in self.waiting:
+            if name in self._vpns or name in self._waiting:
                 raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
             await self._keep({**self._kept, name: dict(changes)})
             settings = changed(Vpn(), changes)
@@ -316,8 +320,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 await self._keep({**self._kept, name: {**self._kept.get(name, {}), **changes}})
                 if self._vpns.get(name) is vpn:
                     self._reconfigure(vpn, settings)
-                elif name in self.waiting:
-                    self.waiting[name].settings = settings
+                elif name in self._waiting:
+                    self._waiting[name].settings = settings
 
     async def delete(self, name: str) -> None:
         """
@@ -397,7 +401,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             for vpn in (*self._vpns.values(), *self._readers.vpns.values()):
                 vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
             for name, settings in vpns.items():
-                found, waiting = self._vpns.get(name), self.waiting.get(name)
+                found, waiting = self._vpns.get(name), self._waiting.get(name)
                 if waiting is not None:
                     if waiting.settings != settings:
                         self._readers.stop(name, "the configuration has changed")
