@@ -61,7 +61,7 @@ _GATEWAYS = multiprocessing.get_context("forkserver")
 _GATEWAYS.set_forkserver_preload(["gateway.cli.serve", "gateway.app", "gateway.admin.application"])
 
 
-def _serve(arguments: list[str], folder: Path, environment: dict[str, str], output: Connection) -> None:
+def _run_gateway(arguments: list[str], folder: Path, environment: dict[str, str], output: Connection) -> None:
     """``rewind serve`` in this process, in a folder, as a shell would start it."""
     os.chdir(folder)
     os.environ.clear()
@@ -217,7 +217,7 @@ class Reader(AbstractContextManager["Reader"]):
             ports += ["--listen", "127.0.0.1:0"]
         output, its_output = _GATEWAYS.Pipe(duplex=False)
         self._gateway = _GATEWAYS.Process(
-            target=_serve, args=([*ports, *options], self._folder, self.environment, its_output)
+            target=_run_gateway, args=([*ports, *options], self._folder, self.environment, its_output)
         )
         with output:
             with its_output:
