@@ -18,7 +18,6 @@ Without one, ``sh`` and ``python`` are run, and ``toml`` is checked as a configu
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import subprocess
@@ -26,13 +25,12 @@ import sys
 import textwrap
 from contextlib import AbstractContextManager, chdir
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from gateway.cli import main as rewind
+from tests.support.forked_gateway import ForkedGateway
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,22 +52,6 @@ spark.sql.shuffle.partitions 1
 spark.ui.enabled false
 """
 """What a page's Spark does not say: it is to start quickly, and has a few rows to look at."""
-
-
-_GATEWAYS = multiprocessing.get_context("forkserver")
-"""Gateways come out of a process that has imported what they are made of: that takes longer than all else they do."""
-_GATEWAYS.set_forkserver_preload(["gateway.cli.serve", "gateway.app", "gateway.admin.application"])
-
-
-def _run_gateway(arguments: list[str], folder: Path, environment: dict[str, str], output: Connection) -> None:
-    """``rewind serve`` in this process, in a folder, as a shell would start it."""
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.dup2(output.fileno(), 1)
-    with open("gateway.log", "a") as log:
-        os.dup2(log.fileno(), 2)
-    rewind(["serve", *arguments], prog_name="rewind")
 
 
 @dataclass(frozen=True)
@@ -123,7 +105,7 @@ class Reader(AbstractContextManager["Reader"]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._gateway: ForkServerProcess | None = None
+        self._gateway: ForkedGateway | None = None
         self._addresses = dict(_ADDRESSES)
         self._output = ""
         binaries = Path(sys.executable).parent
@@ -154,7 +136,7 @@ class Reader(AbstractContextManager["Reader"]):
     def _stop_gateway(self) -> None:
         if self._gateway is not None:
             self._gateway.terminate()
-            self._gateway.join()
+            self._gateway.wait()
 
     def read(self, block: Block) -> str:
         """Do what a block says; what was printed last."""
@@ -215,15 +197,11 @@ class Reader(AbstractContextManager["Reader"]):
         ports = ["--admin", "127.0.0.1:0"]
         if "[[listener]]" not in configured:
             ports += ["--listen", "127.0.0.1:0"]
-        output, its_output = _GATEWAYS.Pipe(duplex=False)
-        self._gateway = _GATEWAYS.Process(
-            target=_run_gateway, args=([*ports, *options], self._folder, self.environment, its_output)
+        self._gateway = ForkedGateway(
+            [*ports, *options], self._folder, self._folder / "gateway.log", self.environment
         )
-        with output:
-            with its_output:
-                self._gateway.start()
-            with open(output.fileno(), closefd=False) as said:
-                ready = json.loads(said.readline())
+        with self._gateway.stdout as said:
+            ready = json.loads(said.readline())
         self._addresses = {
             kind: url.partition("://")[2]
             for kind, url in (("amqp", ready["amqp"][0]), ("admin", ready["admin"]))

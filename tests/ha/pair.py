@@ -52,7 +52,9 @@ class PairGateway:
     def start(self) -> None:
         """Start it; returns when it can be asked, whether it is active or waits."""
         host, port = self.address
-        self._process = GatewayProcess(self._folder, self._config, listen=(f"{host}:{port}",))
+        self._process = GatewayProcess(
+            self._folder, self._config, listen=(f"{host}:{port}",), module="gateway"
+        )
         self._workshop.watch(self._process.pid)
 
     def lose(self) -> None:

@@ -69,7 +69,7 @@ class Soak:
         self._texts = tuple(
             _CONFIG.format(quota=QUOTA_MB, queues="".join(tables), full=full) for full in FULL
         )
-        self.gateway = GatewayProcess(folder / "data", self._texts[0])
+        self.gateway = GatewayProcess(folder / "data", self._texts[0], module="gateway")
         self.run = Run(self.gateway.address)
         self.samples: list[Sample] = []
         self._url = str(self.gateway.ready["admin"])
