@@ -16,8 +16,17 @@ from pathlib import Path
 
 from gateway.cli import main as rewind
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.support.imported_gateway"])
+FORKING = multiprocessing.get_context("forkserver")
+"""The process that others come out of: one of each process of tests, with what it imports before the first."""
+
+_PRELOADED = ["gateway.admin.application", "gateway.app", "gateway.cli.command"]
+FORKING.set_forkserver_preload(_PRELOADED)
+
+
+def preload(module: str) -> None:
+    """Have that process import a module, too. For modules that are imported before the first test."""
+    _PRELOADED.append(module)
+    FORKING.set_forkserver_preload(_PRELOADED)
 
 
 def _run(
@@ -50,8 +59,8 @@ class ForkedGateway:
         log: Path,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        output, its_output = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(
+        output, its_output = FORKING.Pipe(duplex=False)
+        self._process = FORKING.Process(
             target=_run, args=(list(arguments), folder, dict(environment), log, its_output), daemon=True
         )
         with its_output:

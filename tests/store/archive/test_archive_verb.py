@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import re
@@ -27,16 +26,16 @@ from proton import Delivery
 from gateway.cli import main
 from gateway.vpn.upkeep.archiving import PROGRAM
 from store.archive import maintenance
-from store.archive.archiver import Archiver, Limits
-from store.archive.erasures import Erasure
 from store.archive.storage import storage_at
 from store.sqlite.check import check
 from tests.bench.generator.links import STAMP
 from tests.spark_bridge.log_gateway import text
 from tests.spark_bridge.reading import table
 from tests.spark_bridge.stored_log import StoredLog
-from tests.store.archive.archives import archiver, ids, log_of, state_of, two_days
+from tests.store.archive.archives import archiver, ids, state_of, two_days
+from tests.store.archive.writers import WHEN, archive_on, maintain
 from tests.support.client import Client, Received
+from tests.support.forked_gateway import FORKING
 from tests.support.messages import data
 from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
@@ -271,7 +270,6 @@ def test_the_guides_sql_runs(tmp_path: Path, two_days_log: StoredLog) -> None:
 
 # --- SIGKILL while the archive is read, and while it is written -------------------------------------------------------
 
-WHEN = Erasure(1_700_000_000_123, "asked to")
 KILLS = 4
 MESSAGES = 3_000
 BELOW = 2_401
@@ -425,19 +423,6 @@ ROUNDS = 6
 """Of kills of whoever writes to an archive."""
 
 
-def archive_on(data: str, to: str) -> None:
-    """An archiver that goes on and on, in a process of its own."""
-    run = Archiver(log_of({"path": data}), storage_at(to), Limits(rows=3, age_seconds=0))
-    run.run(follow=True)
-
-
-def maintain(to: str) -> None:
-    """Compactions and erasures, one after another, in a process of its own."""
-    while True:
-        maintenance.compact(storage_at(to), is_all=True)
-        maintenance.erase(storage_at(to), {7: WHEN})
-
-
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -452,11 +437,9 @@ def test_killed_writers_leave_the_archive_the_log(tmp_path: Path) -> None:
     archiver(log, to).run()
     log.erase([7], *WHEN)
     maintenance.erase(storage_at(to), {7: WHEN})
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
 
     def begin(target: Callable[..., None], *arguments: str) -> BaseProcess:
-        process = context.Process(target=target, args=arguments, daemon=True)
+        process = FORKING.Process(target=target, args=arguments, daemon=True)
         process.start()
         return process
 

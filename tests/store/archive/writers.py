@@ -1,0 +1,27 @@
+"""Who writes to an archive without an end, each a process of its own that a test kills."""
+
+from __future__ import annotations
+
+from store.archive import maintenance
+from store.archive.archiver import Archiver, Limits
+from store.archive.erasures import Erasure
+from store.archive.storage import storage_at
+from tests.store.archive.archives import log_of
+from tests.support.forked_gateway import preload
+
+preload(__name__)
+
+WHEN = Erasure(1_700_000_000_123, "asked to")
+
+
+def archive_on(data: str, to: str) -> None:
+    """An archiver that goes on and on."""
+    run = Archiver(log_of({"path": data}), storage_at(to), Limits(rows=3, age_seconds=0))
+    run.run(follow=True)
+
+
+def maintain(to: str) -> None:
+    """Compactions and erasures, one after another."""
+    while True:
+        maintenance.compact(storage_at(to), is_all=True)
+        maintenance.erase(storage_at(to), {7: WHEN})
