@@ -46,8 +46,12 @@ _BLOCK = re.compile(
 )
 _ADDRESSES = {"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:8672"}
 """What the pages say; here the ports are free ones."""
-_SPARK_DEFAULTS = """\
-spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+SHORT_LIVED_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Options of a Java machine: nothing here runs long enough to be worth optimising, nor the classes to be verified."""
+_SPARK_DEFAULTS = f"""\
+spark.driver.extraJavaOptions {SHORT_LIVED_JAVA}
 spark.sql.shuffle.partitions 1
 spark.ui.enabled false
 """
