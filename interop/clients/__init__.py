@@ -9,8 +9,14 @@ from pathlib import Path
 from interop.client import Client
 
 FOLDER = Path(__file__).resolve().parent
-SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A program lives for seconds: the second compiler, and a collector with threads, would work for those after it."""
+SHORT_LIVED_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""A program lives for seconds: the second compiler, a collector with threads, and who verifies the libraries' classes,
+would work for those after it."""
 _JAVA = ("java", *SHORT_LIVED_JAVA, "-cp")
 _OWN_FILTER = (
     "the library has no way to put a filter of one's own on a source; address options and selectors do it"

@@ -30,6 +30,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from gateway.cli import main as rewind
+from interop.clients import SHORT_LIVED_JAVA
 from tests.support.forked_gateway import ForkedGateway
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +47,8 @@ _BLOCK = re.compile(
 )
 _ADDRESSES = {"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:8672"}
 """What the pages say; here the ports are free ones."""
-SHORT_LIVED_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-"""Options of a Java machine: nothing here runs long enough to be worth optimising, nor the classes to be verified."""
 _SPARK_DEFAULTS = f"""\
-spark.driver.extraJavaOptions {SHORT_LIVED_JAVA}
+spark.driver.extraJavaOptions {" ".join(SHORT_LIVED_JAVA)}
 spark.sql.shuffle.partitions 1
 spark.ui.enabled false
 """

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from interop.clients import SHORT_LIVED_JAVA
 from spark_bridge import register, set_worker_python
-from tests.docs.examples import SHORT_LIVED_JAVA
 from tests.spark_bridge.log_peer import LogPeer
 
 
@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
+        "spark.driver.extraJavaOptions": " ".join(SHORT_LIVED_JAVA),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
