@@ -182,12 +182,20 @@ def show(browser: Browser, npm_modules: Path, ending: ExitStack) -> Show:
             timezone_id="UTC",
             locale="en-GB",
         )
-        ending.callback(context.close)
+        ending.callback(lambda: _close(context))
         console = Console(context, gateway.call(lambda running: running.admin[0]), npm_modules)
         ending.callback(lambda: _check(console))
         return console
 
     return show
+
+
+def _close(context: BrowserContext) -> None:
+    for page in context.pages:
+        page.unroute_all(
+            behavior="ignoreErrors"
+        )  # which may still wait for an answer that is lost with the page
+    context.close()
 
 
 def _check(console: Console) -> None:
