@@ -28,6 +28,20 @@ from tests.support.client import Client
 from tests.support.ports import free_port
 from tests.support.running import RunningGateway, settings_for
 
+WITHOUT: Final = (
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "WebUIOmniboxPopup",
+    # As Playwright has it, whose list this one replaces.
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "OptimizationHints",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+)
+"""Features of a browser: pages of its address bar, for each window, are most of what it works for a short test."""
+
 ARGUMENTS: Final = (
     "--headless",
     "--no-sandbox",
@@ -37,6 +51,7 @@ ARGUMENTS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(WITHOUT)}",
 )
 """A browser that asks nobody for anything by itself. The page that it shows is ours."""
 
